@@ -4,6 +4,7 @@
 |---|---|
 | the broker as one object and process | `server`; `assembly` makes its parts and joins them |
 | standard output and the log's lines | `process_output` |
+| what the C library's heap keeps | `heap` |
 | its data directory | `data_directory` |
 | a request's way | `connections/`, then `router`, then `handlers/` |
 | what handlers are given | `context`; `endpoint`: where clients reach a node |

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.future_records import FutureRecords
+from broker.heap import give_memory_back
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
 from broker.rolling import EVER, Rolling, waiting
 from storage.cleaner import Wanted, is_half_dead
@@ -160,7 +161,7 @@ class Compaction:
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._new_pace = new_pace
-        self._is_running = False
+        self._is_running = self._has_rewritten = False
         self._rolling = Rolling()
         self._future = FutureRecords(log, "compaction")
         self._futile: dict[LogGroup, object] = {}
@@ -169,9 +170,15 @@ class Compaction:
         """Of each group the batches that cannot be cleaned and that the log has named."""
 
     async def run(self) -> None:
-        """Look every so often, until cancelled."""
+        """Look every so often, until cancelled. What passes leave in the heap is given back once the broker
+        is idle: a busy one uses it again, and would wait while it is given back."""
         while True:
+            began, used = time.monotonic(), time.process_time()
             await asyncio.sleep(max(self._cluster.settings.log_cleaner_backoff_ms, 1) / 1000)
+            is_busy = time.process_time() - used > BUSY_SHARE * (time.monotonic() - began)
+            if self._has_rewritten and not is_busy:
+                self._has_rewritten = False
+                await asyncio.to_thread(give_memory_back)
             if self._cluster.settings.log_cleaner_enable:
                 await self.enforce()
 
@@ -231,6 +238,7 @@ class Compaction:
         self._name(group, done.unreadable, {each.log.number: each for each in compacted})
         self._keep(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
+        self._has_rewritten |= done.segments > 0
         if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
             self._futile.pop(group, None)
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -40,6 +39,7 @@ from broker.connections.listening import (
 from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
+from broker.heap import give_memory_back, keep_large_blocks_apart, share_arenas
 from broker.metadata import METADATA_GROUP
 from broker.process_output import drain_output, log_to_stderr, queued_output
 from broker.retention import Retention
@@ -76,11 +76,6 @@ REMOVED_SECONDS: Final = 1.0
 """How long a node that was removed sends clients elsewhere before it ends."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
-LARGE_BLOCK_BYTES: Final = (4 << 20) + (64 << 10)
-"""Above an ordinary producer's largest request (1 MiB) and above one read of the log (4 MiB), which are worth
-keeping in the heap: fresh pages for each read cost more than twice the rest of a catch-up read."""
-MALLOPT_MMAP_THRESHOLD: Final = -3
-MALLOPT_TRIM_THRESHOLD: Final = -1
 
 
 class CannotStart(Exception):
@@ -423,7 +418,7 @@ class Broker:
                 connections.sweep(began)
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
-                await asyncio.to_thread(_give_memory_back)
+                await asyncio.to_thread(give_memory_back)
 
     async def _watch_full_disks(self, retention: Retention) -> None:
         was_full: set[int] = set()
@@ -478,25 +473,6 @@ def _tune(listening: socket.socket, settings: Settings) -> None:
             listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _give_memory_back() -> None:
-    """Let the C library return free pages to the system, where it can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _keep_large_blocks_apart() -> None:
-    """Large receive buffers come from the system and go back to it at once (glibc).
-
-    By default the first large block that is freed raises that threshold up to 32 MiB, and the next ones
-    leave holes in the heap: 15 to 20 MiB stayed resident after a few frames of megabytes.
-    """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        set_option(MALLOPT_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
-        set_option(MALLOPT_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
-
-
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("background work ended", exc_info=task.exception())
@@ -514,7 +490,8 @@ def run(settings: Settings, beside: Beside | None = None) -> None:
 
     Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
     """
-    _keep_large_blocks_apart()
+    keep_large_blocks_apart()
+    share_arenas()
     allow_many_files()
     with queued_output():
         log_to_stderr()
@@ -544,6 +521,7 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
     # What lives now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    give_memory_back()  # a replay's peak
     try:
         async with contextlib.nullcontext() if beside is None else beside(broker):
             print(_ready(broker), flush=True)

@@ -98,6 +98,7 @@ def recover(
             state.apply(frame, {})
             applied_index = frame.index
     _see_what_is_freed(log, state)
+    log.forget_sections()
     state.control.just_closed.clear()
     log.forget_closed(state.control.is_closed)
     raft = Raft(member_id, configurations, log.hard_state, terms, base_index, options.raft, now_ms, draw)

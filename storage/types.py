@@ -172,6 +172,10 @@ class Checkpoint:
         self.time_ms = time_ms
         self.sections = sections
 
+    def without_sections(self) -> Checkpoint:
+        """What says which frame it covers."""
+        return Checkpoint(self.index, self.term, self.next_lsn, self.chain, self.time_ms, {})
+
 
 class StateMachine(Protocol):
     """Something derived from a group's batches and carried by its checkpoints."""

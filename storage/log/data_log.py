@@ -112,7 +112,7 @@ class DataLog(ReplacingLog):
         """Somebody could not read what is here; who scrubs takes it back."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
-        """What was loaded at open; `replay` gives the frames after it."""
+        """What was loaded at open, with its sections until `forget_sections`; `replay` goes on after it."""
         self._checkpointed_sequence = house.checkpoint_sequence
         self._refused_sequence = 0
         for segment in found.segments:
@@ -293,6 +293,11 @@ class DataLog(ReplacingLog):
         for segment in self._table.sealed():
             if segment.sequence < below:
                 segment.frame_ends = None
+
+    def forget_sections(self) -> None:
+        """The checkpoint that was loaded at open has been restored."""
+        if self.checkpoint is not None:
+            self.checkpoint = self.checkpoint.without_sections()
 
     def load_checkpoint(self) -> Checkpoint | None:
         """The newest whole checkpoint, from its file; for any thread."""

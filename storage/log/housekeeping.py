@@ -49,7 +49,10 @@ class Housekeeping:
         self._table = table
         self.pool = pool
         self._state_file = state_file
-        self._checkpoints = checkpoints
+        self._checkpoints = [
+            PlacedCheckpoint(placed.name, placed.checkpoint.without_sections(), placed.place)
+            for placed in checkpoints
+        ]
         self._state_lock = threading.Lock()
         self._turn_lock = threading.RLock()
         self._checkpoint_lock = threading.Lock()
@@ -272,7 +275,7 @@ class Housekeeping:
 
     @property
     def checkpoints(self) -> list[PlacedCheckpoint]:
-        """The one or two kept, oldest first; those written since open without their sections."""
+        """The one or two kept, oldest first, without their sections."""
         return self._checkpoints
 
     def load_checkpoint(self) -> Checkpoint | None:
@@ -301,7 +304,7 @@ class Housekeeping:
                 raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             kept = [c for c in self._checkpoints if c.name != name]
-            self._checkpoints = [*kept, PlacedCheckpoint(name, _without_sections(checkpoint), place)][-2:]
+            self._checkpoints = [*kept, PlacedCheckpoint(name, checkpoint.without_sections(), place)][-2:]
             self._remove_other_checkpoints()
 
     def adopt_installed(self, placed: PlacedCheckpoint) -> None:
@@ -310,7 +313,7 @@ class Housekeeping:
             name = checkpoint_name(placed.checkpoint.index)
             self._fs.rename(self._directory / placed.name, self._directory / name)
             self._fs.fsync_dir(self._directory)
-            self._checkpoints = [PlacedCheckpoint(name, _without_sections(placed.checkpoint), placed.place)]
+            self._checkpoints = [PlacedCheckpoint(name, placed.checkpoint.without_sections(), placed.place)]
             self._remove_other_checkpoints()
 
     def _remove_other_checkpoints(self) -> None:
@@ -318,7 +321,3 @@ class Housekeeping:
         for other in self._fs.list_dir(self._directory):
             if other.startswith(PREFIX) and other not in names:
                 self._remove(self._directory / other)
-
-
-def _without_sections(c: Checkpoint) -> Checkpoint:
-    return Checkpoint(c.index, c.term, c.next_lsn, c.chain, c.time_ms, {})

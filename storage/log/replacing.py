@@ -243,7 +243,7 @@ class ReplacingLog(LogWriter):
         self._flushed = made.place
         self._follow(made.tail)
         self.flushed_index = self.last_index
-        self.checkpoint = made.checkpoint.checkpoint
+        self.checkpoint = made.checkpoint.checkpoint.without_sections()
         self._replay_from = made.place
         self._checkpointed_sequence, self._refused_sequence = made.active.sequence, 0
         self._activate(made.active, SEGMENT_HEADER_BYTES)

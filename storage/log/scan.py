@@ -32,7 +32,8 @@ from storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAG
 from storage.log.marks import apply_marks, least_marks_bytes, most_marks_bytes
 from storage.types import DirectoryEntry, Frame, FrameKind, NewerFormat
 
-WINDOW_BYTES = 4 << 20
+WINDOW_BYTES = 256 << 10
+"""Two of them are alive at a time. Larger ones cost memory that a heap keeps, and scan no faster."""
 PROMISE_WINDOW_BYTES = 1 << 20
 """Small enough that its memory is used again and again: new memory costs as much as the search."""
 Read = Callable[[int, int], bytes]

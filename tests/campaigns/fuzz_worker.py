@@ -139,12 +139,12 @@ def current_input(directory: Path) -> tuple[str, bytes]:
 
 def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float) -> None:
     """Chunks from `first_chunk` on until there are `inputs`, or no more time."""
-    from broker.server import _give_memory_back, _keep_large_blocks_apart
+    from broker.heap import give_memory_back, keep_large_blocks_apart
     from tests.campaigns import fuzz_grammar, fuzz_targets
     from tests.campaigns.fuzz_broker import Handlers
 
     logging.getLogger("hypothesis").setLevel(logging.ERROR)
-    _keep_large_blocks_apart()
+    keep_large_blocks_apart()
     handlers = Handlers()
     feeder = Feeder(directory, {**fuzz_targets.CODECS, "handlers": handlers.run})
     if inputs >= LONG_RUN_INPUTS:
@@ -156,7 +156,7 @@ def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: 
         fed += fuzz_grammar.run_chunk(seed, chunk, feeder.feed)
         chunk += 1
         gc.collect()
-        _give_memory_back()
+        give_memory_back()
         feeder.report(next_chunk=chunk, frames=handlers.frames, answers=handlers.answers)
     handlers.close()
     feeder.report(next_chunk=chunk, frames=handlers.frames, answers=handlers.answers)

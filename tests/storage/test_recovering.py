@@ -111,3 +111,21 @@ async def test_a_group_whose_opening_is_cancelled_lets_go_of_its_files(tmp_path:
         await opening
     assert disk.descriptors == set()
     await (await opening_on(disk, tmp_path)).close()
+
+
+async def test_sections_of_checkpoints_are_forgotten_once_they_are_restored(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, voters=(3,))
+    for _ in range(2):
+        await cluster.start(3)
+        group = cluster.groups[3]
+        await group.open_partitions([(bytes(16), 0)])
+        await cluster.stop(3)
+    await cluster.start(3)
+    log = cluster.groups[3].log
+    loaded = log.load_checkpoint()
+    assert loaded is not None and loaded.sections
+    kept = [placed.checkpoint for placed in log._house.checkpoints]
+    assert len(kept) == 2 and log.checkpoint is not None
+    assert [each.sections for each in (*kept, log.checkpoint)] == [{}, {}, {}]
+    await cluster.stop()
+    assert not cluster.fatal

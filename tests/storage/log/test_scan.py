@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from crc32c import crc32c
 
@@ -110,6 +112,19 @@ def two_writes() -> SegmentFile:
     file.write([file.frame(b"one", b"two" * 30), file.frame()])
     file.write([file.frame(b"three" * 100)], flushed=position(SEQUENCE, file.end))
     return file
+
+
+def test_a_scan_of_many_megabytes_holds_a_fraction_of_one() -> None:
+    file = SegmentFile(12 << 20)
+    while file.end < 10 << 20:
+        file.write([file.frame(b"x" * 50_000)])
+    tracemalloc.start()
+    try:
+        frames = sum(1 for _ in file.scan().frames())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert frames == len(file.frames) and peak < 1 << 20
 
 
 @pytest.mark.usefixtures("window")
