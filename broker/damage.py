@@ -1,12 +1,13 @@
 """The damaged offset ranges of this node by topic and partition, for status, health, metrics and the log.
 
-Owns: which damaged ranges are reported, and giving them up on an operator's request. Ranges below a
-partition's log start and those of deleted topics are not reported. Does not: find damage
+Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
+ones. Ranges below a partition's log start and those of deleted topics are not reported. Does not: find damage
 (`storage/log/reading.py`, `scrubbing`) or ask other nodes (`broker/cluster/damage_reports.py`).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from storage.types import NO_PARTITION
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from broker.metadata import Cluster
     from storage.group import LogGroup
     from storage.log.damage import DamagedRange
+
+log = logging.getLogger("lockstep.damage")
 
 Document = dict[str, Any]
 
@@ -39,13 +42,47 @@ def node_damage(cluster: Cluster) -> list[Document]:
 
 def damage_text(damage: Document) -> str:
     """One range as a line of the log, of `/health` or of the status."""
+    return _text(damage, "damaged and given up" if damage["given_up"] else "damaged")
+
+
+def _text(damage: Document, state: str) -> str:
     first, last = damage["first_offset"], damage["last_offset"]
     where = f"log group {damage['group']}, log file {damage['segment']}"
     if damage["topic"] is None:
-        return f"log entries {first} to {last} are damaged ({where})"
+        return f"log entries {first} to {last} are {state} ({where})"
     offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
-    given_up = " and given up" if damage["given_up"] else ""
-    return f"{damage['topic']}-{damage['partition']}: {offsets} damaged{given_up} ({where})"
+    return f"{damage['topic']}-{damage['partition']}: {offsets} {state} ({where})"
+
+
+class HealedDamageLog:
+    """Logs each damaged range of this node that was known at the last update and is not any more."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: list[Document] = []
+
+    def update(self) -> None:
+        """Compare the known ranges with those of the last update."""
+        before, self._known = self._known, []
+        for number, group in sorted(self._cluster.groups.items()):
+            self._known += group_damage(self._cluster, number, group)
+        for each in before:
+            if not any(_overlap(each, other) for other in self._known):
+                log.warning("%s: %s", _text(each, "no longer damaged"), self._reason(each))
+
+    def _reason(self, damage: Document) -> str:
+        group, sequence = self._cluster.groups.get(damage["group"]), damage["segment"]
+        if group is None or all(sequence != each.sequence for each in group.log.segments()):
+            return "the log file is gone"
+        return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"
+
+
+def _overlap(a: Document, b: Document) -> bool:
+    return (
+        (a["group"], a["topic"], a["partition"]) == (b["group"], b["topic"], b["partition"])
+        and a["first_offset"] <= b["last_offset"]
+        and b["first_offset"] <= a["last_offset"]
+    )
 
 
 def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:

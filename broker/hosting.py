@@ -146,6 +146,7 @@ class Hosting:
             _tell_recovery(group)
         else:
             _tell_damage(group)
+        _log_known_damage(group)
         if not is_metadata:
             control = group.control
             producers.is_closed = locks.is_closed = lambda each: (
@@ -253,6 +254,20 @@ def _tell_recovery(group: LogGroup) -> None:
     if not report.reason.startswith(WHOLE_ENDS):
         text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
     log.info("log group %d %s", group.group_id, text)
+
+
+def _log_known_damage(group: LogGroup) -> None:
+    """A line where damage was known before this start; `scrubbing` soon reads the files and names offsets."""
+    known = group.log.damage.known()
+    if known:
+        files = ", ".join(map(str, sorted({each.sequence for each in known})))
+        log.warning(
+            "log group %d: %d ranges of offsets are known to be damaged since an earlier start, in log files "
+            "%s; `lockstep cluster status` names them",
+            group.group_id,
+            len(known),
+            files,
+        )
 
 
 def _tell_damage(group: LogGroup) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.compaction import Pace
-from broker.damage import damage_text, group_damage
+from broker.damage import HealedDamageLog, damage_text, group_damage
 from broker.metadata import Cluster
 from storage.repairing import ScrubEnded
 
@@ -74,6 +74,7 @@ class Scrubbing:
         self._last: Place | None = None
         """Whose turn it was."""
         self._rotten: dict[Place, Again] = {}
+        self._healing = HealedDamageLog(cluster)
         self._met: dict[int, Again] = {}
         """By log group: when its files are read again, should rot be met there once more."""
 
@@ -101,7 +102,9 @@ class Scrubbing:
             while self._owed >= 1:
                 self._owed -= 1
                 soon.append(self._next(places))
-        return sum([await self._scrub(place) for place in dict.fromkeys(soon)])
+        scrubbed = sum([await self._scrub(place) for place in dict.fromkeys(soon)])
+        self._healing.update()
+        return scrubbed
 
     def _is_suspect(self, number: int, now: float) -> bool:
         """Whether rot was met in this group, and it is time to look for it."""
@@ -143,8 +146,12 @@ class Scrubbing:
         if rotten is None:
             self._rotten.pop(place, None)
         else:
-            for each in group_damage(self._cluster, number, group)[:MAX_LOGGED_RANGES]:
-                if each["segment"] == sequence:
-                    log.error("%s", damage_text(each))
+            damage = group_damage(self._cluster, number, group)
+            here = [each for each in damage if each["segment"] == sequence]
+            for each in here[:MAX_LOGGED_RANGES]:
+                log.error("%s", damage_text(each))
+            if len(here) > MAX_LOGGED_RANGES:
+                more = len(here) - MAX_LOGGED_RANGES
+                log.error("log group %d, log file %d: %d more ranges are damaged", number, sequence, more)
             self._rotten[place] = _after(self._seconds(), self._rotten.get(place))
         return True

@@ -4,8 +4,9 @@ Owns: which offset ranges of each partition are damaged in each segment, and whi
 up, so that readers pass over them. Both are kept in the file `damage` of the log's directory across restarts;
 if that file cannot be read or written, the next read or scrub finds the damage again.
 Invariants: an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned.
-A range that begins in or right behind a known one extends it. Beyond `MAX_RANGES` for a partition in a
-segment the last range is extended, even over sound batches; these are still read.
+Ranges that touch are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a
+segment that are not given up, a new one is merged with the nearest of them, even over sound batches; these
+are still read. Only an operator gives a range up, and no later damage takes that back.
 Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/repairing.py`). Thread-safe.
 """
 
@@ -24,7 +25,8 @@ from storage.types import NO_PARTITION, DamagedBatch
 
 DAMAGE_NAME: Final = "damage"
 MAX_RANGES: Final = 100
-"""LIMIT. Ranges of one partition in one segment, so that the status and the file stay readable."""
+"""LIMIT. Ranges of one partition in one segment that are not given up, so that the status and the file stay
+readable."""
 
 
 class DamagedRange:
@@ -136,12 +138,15 @@ class DamageTable:
             same = [e for e in entries if (e.sequence, e.partition) == (segment.sequence, partition)]
             if any(e.first_offset <= first and end <= e.end_offset for e in same):
                 return
-            near = next((e for e in same if not e.given_up and e.first_offset <= first <= e.end_offset), None)
-            if near is None and len(same) >= MAX_RANGES:
-                near = same[-1]
-            if near is not None:
-                entries.remove(near)
-                first, end, problem = min(first, near.first_offset), max(end, near.end_offset), near.problem
+            pending = [e for e in same if not e.given_up]
+            merged = [e for e in pending if e.first_offset <= end and first <= e.end_offset]
+            if not merged and len(pending) >= MAX_RANGES:
+                merged = [min(pending, key=lambda e: max(first - e.end_offset, e.first_offset - end))]
+            if merged:
+                entries = [e for e in entries if e not in merged]
+                first = min(first, *(e.first_offset for e in merged))
+                end = max(end, *(e.end_offset for e in merged))
+                problem = merged[0].problem
             entries.append(
                 DamagedRange(segment.serial, segment.sequence, partition, first, end, problem, False)
             )
@@ -164,20 +169,25 @@ class DamageTable:
         with self._lock:
             before, entries = self._entries, self._current(self._entries)
             given = [each for each in entries if each.partition == partition and not each.given_up]
-            kept = [each for each in entries if each not in given]
-            for e in given:
-                kept.append(
-                    DamagedRange(
-                        e.serial, e.sequence, partition, e.first_offset, e.end_offset, e.problem, True
-                    )
-                )  # fmt: skip
-            self._entries = kept
+            self._entries = self._given_up(entries, given)
             try:
                 self._write()
             except OSError:
                 self._entries = before
                 raise
             return given
+
+    def _given_up(self, entries: list[DamagedRange], given: list[DamagedRange]) -> list[DamagedRange]:
+        """The entries with `given` as given up; those given up that touch are merged."""
+        kept = [each for each in entries if each not in given]
+        for e in given:
+            first, end, touching = e.first_offset, e.end_offset, _touching(kept, e)
+            if touching:
+                kept = [each for each in kept if each not in touching]
+                first = min(first, *(each.first_offset for each in touching))
+                end = max(end, *(each.end_offset for each in touching))
+            kept.append(DamagedRange(e.serial, e.sequence, e.partition, first, end, e.problem, True))
+        return kept
 
     def _save(self, entries: list[DamagedRange]) -> None:
         self._entries = entries
@@ -210,3 +220,15 @@ class DamageTable:
             self._fs.close(fd)
         self._fs.rename(temporary, path)
         self._fs.fsync_dir(self._directory)
+
+
+def _touching(entries: list[DamagedRange], wanted: DamagedRange) -> list[DamagedRange]:
+    """The entries given up that overlap a range or lie right beside it."""
+    return [
+        each
+        for each in entries
+        if each.given_up
+        and (each.sequence, each.partition) == (wanted.sequence, wanted.partition)
+        and each.first_offset <= wanted.end_offset
+        and wanted.first_offset <= each.end_offset
+    ]

@@ -41,6 +41,20 @@ def change(directory: Path, content: bytes) -> None:
     raise AssertionError("not there")
 
 
+def restore(directory: Path, content: bytes) -> None:
+    """Undo `change`."""
+    changed = bytearray(content)
+    changed[len(content) // 2] = ord("!")
+    for path in sorted(directory.rglob("groups/1/*.segment")):
+        place = path.read_bytes().find(changed)
+        if place >= 0:
+            with path.open("r+b") as file:
+                file.seek(place)
+                file.write(content)
+            return
+    raise AssertionError("not there")
+
+
 def _bytes(data: PartitionData) -> bytes:
     return b"" if data.records is None else bytes(data.records)  # type: ignore[arg-type]
 
@@ -252,6 +266,32 @@ async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartB
     assert error == "INVALID_MSG" and came <= 5, "librdkafka's name of CORRUPT_MESSAGE"
     assert "t-0: offset" in _trouble(broker)
     await client.close()
+
+
+async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, client = await damaged(start_broker)
+    assert not any("known to be damaged" in each for each in caplog.messages), "nobody knows yet"
+    assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    await client.close()
+    directory = broker.settings.directory
+    await broker.stop()
+    broker = await start_broker()
+    (line,) = [each for each in caplog.messages if "known to be damaged" in each]
+    assert line.startswith(
+        "log group 1: 1 ranges of offsets are known to be damaged since an earlier start, in "
+    )
+    assert broker._parts is not None
+    scrubbing = broker._parts.scrubbing
+    await scrubbing.look()
+    restore(directory, value(10))
+    broker.groups[1].log.rot_met = True
+    scrubbing._met.clear()
+    await scrubbing.look()
+    (line,) = [each for each in caplog.messages if "no longer damaged" in each]
+    assert line.startswith("t-0: offset 5 is no longer damaged (log group 1, log file ")
+    assert line.endswith(": the log file verifies")
 
 
 async def test_giving_up_names_the_node_that_did_not_answer(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker import scrubbing
+from broker import damage, scrubbing
 from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, MOST_SECONDS, Scrubbing
 from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
@@ -122,6 +122,59 @@ async def test_a_file_that_cannot_be_read_now_holds_up_no_other(
     world.groups[1].log.rot_met = world.groups[2].log.rot_met = True
     assert len(await world.until(LOOK_SECONDS)) == 6
     assert "group 1: " in caplog.text and str(error) in caplog.text
+
+
+def damage_document(segment: int, offset: int, topic: str = "t") -> dict[str, Any]:
+    return {
+        "group": 1,
+        "segment": segment,
+        "topic": topic,
+        "partition": 0,
+        "first_offset": offset,
+        "last_offset": offset,
+        "given_up": False,
+        "problem": "!",
+    }
+
+
+async def test_the_ranges_of_the_file_that_was_read_are_logged_whatever_others_have(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(interval_ms=1000 * HOUR_MS)
+    damaged = [damage_document(1, each) for each in range(40)]
+    damaged += [damage_document(4, each) for each in range(100, 125)]
+    monkeypatch.setattr(
+        scrubbing, "group_damage", lambda cluster, number, group: damaged if number == 1 else []
+    )
+    world.groups[1].rotten.add(4)
+    world.groups[1].log.rot_met = True
+    await world.until(LOOK_SECONDS)
+    lines = [each for each in caplog.messages if "log file 4" in each]
+    assert len(lines) == scrubbing.MAX_LOGGED_RANGES + 1 and len(caplog.messages) == len(lines)
+    assert lines[0] == "t-0: offset 100 is damaged (log group 1, log file 4)"
+    assert lines[-1] == "log group 1, log file 4: 5 more ranges are damaged"
+
+
+async def test_a_line_says_that_damage_has_healed_and_why(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(interval_ms=1000 * HOUR_MS)
+    damaged = [damage_document(2, 7), damage_document(3, 9), damage_document(9, 11, "u")]
+    monkeypatch.setattr(damage, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
+    still: set[int] = {3}
+    monkeypatch.setattr(NoDamage, "is_damaged", lambda self, sequence: sequence in still, raising=False)
+    await world.until(LOOK_SECONDS)
+    assert caplog.messages == []
+    damaged = [damage_document(2, 7) | {"last_offset": 8}, *damaged[1:]]
+    await world.until(2 * LOOK_SECONDS)
+    assert caplog.messages == [], "a range that has grown"
+    damaged = []
+    await world.until(4 * LOOK_SECONDS)
+    assert caplog.messages == [
+        "t-0: offsets 7 to 8 are no longer damaged (log group 1, log file 2): the log file verifies",
+        "t-0: offset 9 is no longer damaged (log group 1, log file 3): the records are deleted",
+        "u-0: offset 11 is no longer damaged (log group 1, log file 9): the log file is gone",
+    ]
 
 
 async def test_a_cluster_finds_and_mends_rot_by_itself(

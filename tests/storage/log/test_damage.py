@@ -222,6 +222,58 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     assert len(log.damage.known()) == len(known)
 
 
+def test_damage_beyond_the_limit_takes_back_no_decision_and_is_given_up_by_none() -> None:
+    log, _, _ = two_logs()
+    sequence = first_sequence(log)
+
+    def note(*offsets: int) -> None:
+        for offset in offsets:
+            log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+
+    note(*range(1000, 1000 + 2 * MAX_RANGES, 2))
+    assert len(log.damage.give_up(PARTITION)) == MAX_RANGES
+    last = 1000 + 2 * (MAX_RANGES - 1)
+    note(last + 10, 500)
+    assert log.damage.is_given_up(PARTITION, last, last + 1)
+    pending = [(e.first_offset, e.end_offset) for e in log.damage.known() if not e.given_up]
+    assert pending == [(500, 501), (last + 10, last + 11)]
+    assert not log.damage.is_given_up(PARTITION, 500, 501)
+
+
+def test_a_range_beyond_the_limit_is_merged_with_the_nearest() -> None:
+    log, _, _ = two_logs()
+    sequence = first_sequence(log)
+    for offset in (*range(1000, 1000 + 10 * MAX_RANGES, 10), 997, 1013, 5000):
+        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+    last = 1000 + 10 * (MAX_RANGES - 1)
+    known = [(e.first_offset, e.end_offset) for e in log.damage.known()]
+    assert known == [
+        (997, 1001),
+        (1010, 1014),
+        *((offset, offset + 1) for offset in range(1020, last, 10)),
+        (last, 5001),
+    ]
+
+
+def test_ranges_that_touch_are_merged_before_and_after_they_are_given_up() -> None:
+    log, _, _ = two_logs()
+    sequence = first_sequence(log)
+    for offset in (7, 9, 8, 20):
+        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+    assert [(e.first_offset, e.end_offset) for e in log.damage.known()] == [(7, 10), (20, 21)]
+    log.damage.give_up(PARTITION)
+    for offset in (10, 6):
+        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+    assert [(e.first_offset, e.end_offset, e.given_up) for e in log.damage.known()] == [
+        (6, 7, False),
+        (7, 10, True),
+        (10, 11, False),
+        (20, 21, True),
+    ]
+    log.damage.give_up(PARTITION)
+    assert [(e.first_offset, e.end_offset) for e in log.damage.known()] == [(6, 11), (20, 21)]
+
+
 def test_a_file_of_damage_that_cannot_be_read_costs_no_start() -> None:
     log, _, disk = two_logs()
     change(disk, log, 1)
