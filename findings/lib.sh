@@ -23,23 +23,30 @@ free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# kafka_jars VERSION [GROUP:ARTIFACT:VERSION...]: Maven copies the broker's and the tools' jars, and others; sets $JARS.
-kafka_jars() {
-    local version=$1 each
+# maven_jars DIRECTORY GROUP:ARTIFACT:VERSION...: Maven copies these jars and what they need; the first named wins.
+maven_jars() {
+    local directory=$1 each
     shift
-    JARS="$WORK/jars-$version"
-    mkdir -p "$JARS"
+    mkdir -p "$directory"
     {
         printf '<project><modelVersion>4.0.0</modelVersion><groupId>f</groupId><artifactId>f</artifactId>'
         printf '<version>1</version><packaging>pom</packaging><dependencies>'
-        for each in "org.apache.kafka:kafka_2.13:$version" "org.apache.kafka:kafka-tools:$version" "$@"; do
+        for each in "$@"; do
             printf '<dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>' \
                 "$(cut -d: -f1 <<<"$each")" "$(cut -d: -f2 <<<"$each")" "$(cut -d: -f3 <<<"$each")"
         done
         printf '</dependencies></project>'
-    } >"$JARS/pom.xml"
-    mvn -q -B -f "$JARS/pom.xml" dependency:copy-dependencies -DoutputDirectory="$JARS" >"$WORK/maven.log" 2>&1 ||
+    } >"$directory/pom.xml"
+    mvn -q -B -f "$directory/pom.xml" dependency:copy-dependencies -DoutputDirectory="$directory" >"$WORK/maven.log" 2>&1 ||
         { tail -5 "$WORK/maven.log"; exit 2; }
+}
+
+# kafka_jars VERSION [GROUP:ARTIFACT:VERSION...]: the broker's and the tools' jars, and others; sets $JARS.
+kafka_jars() {
+    local version=$1
+    shift
+    JARS="$WORK/jars-$version"
+    maven_jars "$JARS" "org.apache.kafka:kafka_2.13:$version" "org.apache.kafka:kafka-tools:$version" "$@"
 }
 
 # kafka_broker VERSION [SETTING=VALUE...]: formats and starts one node with the broker's defaults otherwise; sets $SERVER, $BROKER_LOG.
@@ -64,7 +71,11 @@ kafka_broker() {
     tool kafka.tools.StorageTool format -t "$(cat "$WORK/id")" -c "$properties" >"$WORK/format.log" 2>&1
     java -Xmx512m -cp "$JARS/*" kafka.Kafka "$properties" >"$BROKER_LOG" 2>&1 &
     PIDS+=($!)
-    python3 - "$port" <<'PROGRAM'
+    wait_for_port "$port" "the broker"
+}
+
+wait_for_port() {
+    python3 - "$1" "$2" <<'PROGRAM'
 import socket, sys, time
 end = time.time() + 90
 while time.time() < end:
@@ -72,7 +83,46 @@ while time.time() < end:
         if s.connect_ex(("127.0.0.1", int(sys.argv[1]))) == 0:
             sys.exit(0)
     time.sleep(0.2)
-sys.exit("the broker did not start")
+sys.exit(f"{sys.argv[2]} did not start")
+PROGRAM
+}
+
+# connect_worker: a standalone Kafka Connect worker on $SERVER, of the connect-runtime among $JARS; sets $CONNECT, the address of its REST API.
+connect_worker() {
+    local port
+    port=$(free_port)
+    CONNECT="http://127.0.0.1:$port"
+    {
+        printf 'bootstrap.servers=%s\nlisteners=%s\noffset.flush.interval.ms=1000\n' "$SERVER" "$CONNECT"
+        printf 'key.converter=org.apache.kafka.connect.storage.StringConverter\n'
+        printf 'value.converter=org.apache.kafka.connect.storage.StringConverter\n'
+        printf 'offset.storage.file.filename=%s/connect.offsets\nplugin.discovery=only_scan\n' "$WORK"
+    } >"$WORK/connect.properties"
+    java -Xmx512m -cp "$JARS/*" org.apache.kafka.connect.cli.ConnectStandalone "$WORK/connect.properties" >"$WORK/connect.log" 2>&1 &
+    PIDS+=($!)
+    wait_for_port "$port" "the Connect worker"
+}
+
+# connector NAME SETTING=VALUE...: makes or changes a connector; prints the status and the body of the worker's answer.
+connector() {
+    python3 - "$CONNECT/connectors/$1/config" "${@:2}" <<'PROGRAM'
+import json, sys, time, urllib.error, urllib.request
+
+url, *settings = sys.argv[1:]
+body = json.dumps(dict(each.split("=", 1) for each in settings)).encode()
+for _ in range(60):  # the API listens before it serves
+    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method="PUT")
+    try:
+        with urllib.request.urlopen(asked, timeout=90) as answer:
+            print(answer.status, answer.read().decode())
+        break
+    except urllib.error.HTTPError as error:
+        if error.code not in (404, 503):
+            print(error.code, error.read().decode())
+            break
+    time.sleep(0.5)
+else:
+    sys.exit("the Connect worker does not serve")
 PROGRAM
 }
 
