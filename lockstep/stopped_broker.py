@@ -7,6 +7,7 @@ Does not: read or verify a log; that is `storage.log.inspect`.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,10 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from protocol.records.batch import MalformedBatch
 from storage.control_partition import ControlPartition
-from storage.log.inspect import GroupLog, NoLog
+from storage.log.format import payload_views
+from storage.log.inspect import NoLog, verify
+from storage.log.scan import ScannedFrame
 from storage.log.state_file import STATE_NAME
-from storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, Checkpoint
+from storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, Checkpoint, StorageError
 
 GROUPS = "groups"
 LOCK = ".lock"
@@ -62,17 +66,21 @@ def _refuse_if_in_use(directory: Path) -> None:
 
 
 class PartitionNames:
-    """What the numbers of a group's partitions stand for, as far as its log still says."""
+    """The names of a group's partitions by their numbers, as far as its log still has them."""
 
     def __init__(self, group_id: int, checkpoint: Checkpoint | None, topics: dict[bytes, str]) -> None:
         self._group_id = group_id
         self._topics = topics
         self._known: dict[int, tuple[bytes, int]] = {}
+        self.restore(checkpoint)
+
+    def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Add the partitions of a checkpoint; those known from the log stay as they are."""
         if checkpoint is not None:
             control = ControlPartition()
             control.restore(checkpoint.sections.get("partitions", b""))
             for number, partition in control.partitions.items():
-                self._known[number] = (partition.topic_id, partition.index)
+                self._known.setdefault(number, (partition.topic_id, partition.index))
 
     def learn(self, number: int, payload: Buffer) -> None:
         """Note the partitions that a batch of the control partition opens."""
@@ -94,25 +102,55 @@ class PartitionNames:
             return f"(partition {number})"
         return f"{self._topics.get(topic_id, topic_id.hex())}-{index}"
 
+    def topic_and_index(self, number: int) -> tuple[str | None, int]:
+        """A partition's topic and index; (None, -1) where they are not known."""
+        topic_id, index = self._known.get(number, (b"", -1))
+        return (self._topics.get(topic_id, topic_id.hex()), index) if topic_id else (None, -1)
 
-def topic_names(metadata_group: GroupLog) -> dict[bytes, str]:
-    """Topic id to name, as far as group 0 still tells; topics that are gone included."""
-    from broker.cluster_image import METADATA_SECTION, ClusterImage
-    from broker.metadata import METADATA_TOPIC_ID
 
-    names = {METADATA_TOPIC_ID: "__cluster_metadata"}
-    if metadata_group.checkpoint is not None:
-        image = ClusterImage()
-        image.restore(metadata_group.checkpoint.sections.get(METADATA_SECTION, b""))
-        names.update({topic_id: topic.name for topic_id, topic in image.topics.items()})
-    for _, scanned in metadata_group.frames():
-        frame = scanned.frame()
-        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            if entry.partition != CONTROL_PARTITION:
-                for command in _commands(payload):
-                    if command.get("do") == "create":
-                        names[bytes.fromhex(str(command["id"]))] = str(command["topic"])
-    return names
+class TopicNames:
+    """Topic id to name, as far as group 0's log still has them; topics that were deleted included."""
+
+    def __init__(self) -> None:
+        from broker.metadata import METADATA_TOPIC_ID
+
+        self.names = {METADATA_TOPIC_ID: "__cluster_metadata"}
+
+    def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Add the topics of a checkpoint of group 0."""
+        from broker.cluster_image import METADATA_SECTION, ClusterImage
+
+        if checkpoint is not None:
+            image = ClusterImage()
+            image.restore(checkpoint.sections.get(METADATA_SECTION, b""))
+            self.names.update({topic_id: topic.name for topic_id, topic in image.topics.items()})
+
+    def learn(self, number: int, payload: Buffer) -> None:
+        """Note the topics that a batch of group 0 creates."""
+        if number in (CONTROL_PARTITION, NOTES_PARTITION):
+            return
+        for command in _commands(payload):
+            if command.get("do") == "create":
+                self.names[bytes.fromhex(str(command["id"]))] = str(command["topic"])
+
+
+def topic_names(metadata_directory: Path) -> dict[bytes, str]:
+    """Topic id to name, by group 0's log, whatever of it is damaged."""
+    topics = TopicNames()
+    try:
+        found = verify(metadata_directory, 0, on_frame=lambda frame: learn_from(topics, frame))
+    except (StorageError, OSError):
+        return topics.names
+    topics.restore(found.checkpoint)
+    return topics.names
+
+
+def learn_from(names: PartitionNames | TopicNames, frame: ScannedFrame) -> None:
+    """Have names learn from each batch of a frame; one that cannot be read has none."""
+    payloads = payload_views(frame.view, frame.payload_at, frame.entries)
+    for entry, payload in zip(frame.entries, payloads, strict=True):
+        with contextlib.suppress(MalformedBatch, ValueError, LookupError):
+            names.learn(entry[0], payload)
 
 
 def _commands(payload: Buffer) -> Iterator[dict[str, Any]]:

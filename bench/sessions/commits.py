@@ -19,7 +19,7 @@ from storage.log.inspect import GroupLog
 def commits_by_topic(data_dir: Path) -> Counter[str]:
     """Frames with at least one batch of each topic; one with several topics counts for each."""
     logs = [GroupLog(directory, group_id) for group_id, directory in groups_of(data_dir)]
-    topics = topic_names(next(log for log in logs if log.group_id == METADATA_GROUP))
+    topics = topic_names(next(log for log in logs if log.group_id == METADATA_GROUP).directory)
     found: Counter[str] = Counter()
     for log in logs:
         names = PartitionNames(log.group_id, log.checkpoint, topics)

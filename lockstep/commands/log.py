@@ -4,8 +4,9 @@ have a running one pass over records that are damaged (`skip-damage`)."""
 from __future__ import annotations
 
 import argparse
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from lockstep.failures import CommandFailed, refused, told_to_user
 
 if TYPE_CHECKING:
     from lockstep.stopped_broker import PartitionNames
+    from storage.log.damage_search import Damage
     from storage.types import Buffer, DirectoryEntry, Frame
 
 ROT = 1
@@ -42,8 +44,8 @@ def add_to(families: Families) -> None:
     verify = commands.add_parser(
         "verify",
         help="check every byte of the log",
-        description="Check every frame, batch and checkpoint. Exit status 1 where something has rotted; a "
-        "torn end, which a crash may leave, is no rot. A log group is read up to its first rot.",
+        description="Check every frame, batch and checkpoint, and name all damage by topic, partition and "
+        "offsets. Exit status 1 where something has rotted; a torn end, which a crash may leave, is no rot.",
     )
     add_json(verify, "one document")
     verify.set_defaults(run=_verify)
@@ -116,11 +118,13 @@ def _skip_damage(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from lockstep.stopped_broker import groups_of
+    from lockstep.stopped_broker import groups_of, topic_names
     from storage.types import StorageError
 
     try:
-        results = [_verified(number, path) for number, path in groups_of(options.directory)]
+        groups = groups_of(options.directory)
+        topics = topic_names(groups[0][1].parent / "0")
+        results = [_verified(number, path, topics) for number, path in groups]
     except StorageError as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:
@@ -145,10 +149,14 @@ def _verify(options: argparse.Namespace) -> int:
     return ROT if rotten else 0
 
 
-def _verified(group_id: int, directory: Path) -> Document:
+def _verified(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:
+    from lockstep.stopped_broker import PartitionNames, learn_from
     from storage.log.inspect import verify
 
-    found = verify(directory, group_id, _Progress(group_id))
+    names = PartitionNames(group_id, None, topics)
+    found = verify(directory, group_id, _Progress(group_id), lambda frame: learn_from(names, frame))
+    names.restore(found.checkpoint)
+    damage = [_damage_document(each, names) for each in found.damage]
     return {
         "group": group_id,
         "directory": str(directory),
@@ -158,9 +166,41 @@ def _verified(group_id: int, directory: Path) -> Document:
         "records": found.records,
         "bytes": found.bytes,
         "ends_at": found.ends_at,
-        "rot": found.rot,
+        "rot": [_with_names(each, names) for each in found.rot] + list(map(_damage_text, damage)),
+        "damage": damage,
         "notes": found.notes,
     }
+
+
+def _with_names(text: str, names: PartitionNames) -> str:
+    """An error text of the log, which has numbers of partitions."""
+    return re.sub(r"partition (\d+) offset", lambda found: f"{names.name(int(found[1]))} offset", text)
+
+
+def _damage_document(damage: Damage, names: PartitionNames) -> Document:
+    topic, index = names.topic_and_index(damage.partition)
+    return {
+        "segment": damage.segment,
+        "topic": topic,
+        "partition": index,
+        "partition_number": damage.partition,
+        "first_offset": damage.first_offset,
+        "last_offset": damage.last_offset,
+        "problem": damage.problem,
+    }
+
+
+def _damage_text(damage: Document) -> str:
+    from storage.types import NO_PARTITION
+
+    first, last, number = damage["first_offset"], damage["last_offset"], damage["partition_number"]
+    what = ("log entry", "log entries") if number == NO_PARTITION else ("offset", "offsets")
+    where = f"{what[0]} {first}" if first == last else f"{what[1]} {first} to {last}"
+    if number == NO_PARTITION:
+        return damage["problem"] if first < 0 else f"{where}: {damage['problem']}"
+    topic = damage["topic"]
+    name = f"(partition {number})" if topic is None else f"{topic}-{damage['partition']}"
+    return f"{name} {where}: {damage['problem']}"
 
 
 class _Progress:
@@ -193,7 +233,7 @@ def _dump(options: argparse.Namespace) -> int:
 
     try:
         groups = groups_of(options.directory)
-        topics = _or_nothing(lambda: topic_names(GroupLog(groups[0][1].parent / "0", 0)))
+        topics = topic_names(groups[0][1].parent / "0")
         chosen = [pair for pair in groups if options.group in (None, pair[0])]
         if not chosen:
             raise NoLog(f"{options.directory} has no log group {options.group}")
@@ -225,16 +265,6 @@ def _dump(options: argparse.Namespace) -> int:
     except OSError as error:
         raise refused(error) from error
     return 0
-
-
-def _or_nothing(names: Callable[[], dict[bytes, str]]) -> dict[bytes, str]:
-    """Without group 0, or with a damaged one, topics are shown by their id."""
-    from storage.types import StorageError
-
-    try:
-        return names()
-    except (StorageError, OSError):
-        return {}
 
 
 def _frame_document(group_id: int, frame: Frame, names: PartitionNames, with_records: bool) -> Document:

@@ -10,7 +10,7 @@
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
 | reading by offset and time | `tail_cache`, `shared_reads`, `reading`, `verified` (needs no second look) |
-| what is known to be damaged | `damage` |
+| what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`; `tombstones` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |

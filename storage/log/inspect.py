@@ -1,6 +1,7 @@
 """Looking at a stopped broker's log without changing a byte: one group's frames, and a verdict on all of it.
 
 Owns: reading every frame of a group in order, each verified, and what `lockstep log verify` says of a group.
+The places of damage are `damage_search`'s.
 
 Invariants: nothing is written. Recovery itself runs, on a file system that drops its writes, so that this
 and the broker agree about what is a torn tail and what is rot; then every segment is scanned from its first
@@ -16,13 +17,16 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
+from storage.log.checkpoint_file import load_checkpoints
+from storage.log.damage_search import Damage, DamageSearch
 from storage.log.file_system import RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, group_seed
 from storage.log.recovery import Recovery, RecoveryReport
+from storage.log.salvage import salvaged_state
 from storage.log.scan import LogTail, ScannedFrame, SegmentScan
-from storage.log.segments import Segment
-from storage.log.state_file import STATE_NAME, StateFile
-from storage.types import Buffer, Checkpoint, CorruptLog, StorageError
+from storage.log.segments import SEGMENT_SUFFIX, Segment
+from storage.log.state_file import STATE_NAME, LogState, LostState, StateFile
+from storage.types import Buffer, Checkpoint, CorruptLog, HardState, StorageError
 
 
 class NoLog(StorageError):
@@ -70,7 +74,8 @@ class GroupLog:
         if not (directory / STATE_NAME).exists() and not any(directory.glob("*.segment")):
             raise NoLog(f"{directory} holds no log")
         state_file = StateFile.open(self._fs, directory, group_id)
-        self._state = None if state_file is None else state_file.state
+        self.state = LogState(HardState()) if state_file is None else state_file.state
+        """As it was before this opening."""
         if state_file is not None:
             state_file.close()
         found = Recovery(self._fs, directory, group_id, 0).run()
@@ -100,7 +105,6 @@ class GroupLog:
     def _frames_of(
         self, segment: Segment, fd: int, before: LogTail | None
     ) -> Generator[tuple[Segment, ScannedFrame], None, LogTail]:
-        assert self._state is not None
         found = decode_segment_header(self._fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
         if found is None:
             raise CorruptLog(f"{segment.path} byte 0: the segment header does not verify")
@@ -115,8 +119,8 @@ class GroupLog:
             group_seed(self.group_id),
             tail,
             SEGMENT_HEADER_BYTES,
-            self._state.generation,
-            self._state.generation_start,
+            self.state.generation,
+            self.state.generation_start,
             header.rewritten,
         )
         scan.last_generation = header.generation
@@ -132,47 +136,101 @@ class GroupLog:
 class Verdict:
     """What `verify` found in one group's log: how much of it verifies, and what does not."""
 
-    __slots__ = ("batches", "bytes", "ends_at", "frames", "notes", "records", "rot", "segments")
+    __slots__ = (
+        "batches",
+        "bytes",
+        "checkpoint",
+        "damage",
+        "ends_at",
+        "frames",
+        "notes",
+        "records",
+        "rot",
+        "segments",
+    )
 
     def __init__(self) -> None:
         self.segments = self.frames = self.batches = self.records = self.bytes = 0
         self.ends_at: str | None = None
         """Where the log ends, in words; None where rot hides it. A torn end is cut there, which is no rot."""
         self.rot: list[str] = []
+        """Why the log cannot be opened, and damaged checkpoints."""
+        self.damage: list[Damage] = []
+        """All that does not verify in the segments, in the order of the log."""
         self.notes: list[str] = []
         """Damage that costs nothing: another copy serves, or the next start makes it again."""
+        self.checkpoint: Checkpoint | None = None
+        """The newest whole one."""
+
+    @property
+    def is_rotten(self) -> bool:
+        return bool(self.rot or self.damage)
 
 
 def verify(
-    directory: Path, group_id: int, reading: Callable[[int, int], None] = lambda read, total: None
+    directory: Path,
+    group_id: int,
+    reading: Callable[[int, int], None] = lambda read, total: None,
+    on_frame: Callable[[ScannedFrame], None] = lambda frame: None,
 ) -> Verdict:
-    """Read the whole log, up to the first rot in a segment. NewerFormat; NoLog where there is none.
+    """Read the whole log, behind what is damaged as well. NewerFormat; NoLog where there is none.
 
     Args:
-        reading: told after each frame how many bytes of frames were read, and how many bytes there are.
+        reading: called after each frame with the bytes of frames that were read, and the bytes there are.
+        on_frame: called with each frame, also where some of its batches do not verify.
     """
     found = Verdict()
+    fs, ends = ReadOnlyFileSystem(), {}
+    names = fs.list_dir(directory) if directory.is_dir() else []
     try:
         log = GroupLog(directory, group_id)
-        found.segments = len(log.segments)
-        found.rot += [f"checkpoint {name} is damaged" for name in log.report.ignored_checkpoints]
-        if log.report.damaged_slot:
-            found.notes.append(
-                "one of the two copies of the state is damaged: a crash, or rot that did no harm yet"
-            )
-        if log.report.rebuilt_indexes:
-            found.notes.append(
-                f"{log.report.rebuilt_indexes} index files are missing or damaged; they can be made again"
-            )
-        found.ends_at = log.report.cut_at
-        total = sum(segment.end for segment in log.segments)
-        for _, frame in log.frames():
-            found.frames += 1
-            found.batches += frame.batch_count
-            found.records += frame.record_count
-            found.bytes += frame.end - frame.offset
-            reading(found.bytes, total)
+        _note_report(found, log.report)
+        found.checkpoint, ends = log.checkpoint, {each.sequence: each.end for each in log.segments}
+        state = log.state
     except CorruptLog as error:
         found.rot.append(str(error))
-        found.notes.append("what follows the rot was not read: there may be more")
+        try:
+            state = _state(fs, directory, group_id, names)
+        except CorruptLog:
+            return found
+        whole, _ = load_checkpoints(fs, directory, names, group_id, state.oldest_sequence)
+        found.checkpoint = whole[-1].checkpoint if whole else None
+    total = sum(ends.values()) or sum(each.stat().st_size for each in directory.glob(f"*{SEGMENT_SUFFIX}"))
+
+    def count(frame: ScannedFrame) -> None:
+        found.frames += 1
+        found.batches += frame.batch_count
+        found.records += frame.record_count
+        found.bytes += frame.end - frame.offset
+        reading(found.bytes, total)
+        on_frame(frame)
+
+    search = DamageSearch(fs, directory, group_id, state, ends)
+    search.run(count)
+    found.segments, found.damage = search.segments, search.damage
     return found
+
+
+def _note_report(found: Verdict, report: RecoveryReport) -> None:
+    found.rot += [f"checkpoint {name} is damaged" for name in report.ignored_checkpoints]
+    if report.damaged_slot:
+        found.notes.append(
+            "one of the two copies of the state is damaged: a crash, or rot that did no harm yet"
+        )
+    if report.rebuilt_indexes:
+        found.notes.append(
+            f"{report.rebuilt_indexes} index files are missing or damaged; they can be made again"
+        )
+    found.ends_at = report.cut_at
+
+
+def _state(fs: ReadOnlyFileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
+    """The log's state, from its segments where its file is lost. CorruptLog where they do not have it."""
+    try:
+        state_file = StateFile.open(fs, directory, group_id)
+    except LostState:
+        state_file = None
+    if state_file is None:
+        return salvaged_state(fs, directory, group_id, names)
+    state_file.close()
+    return state_file.state

@@ -262,14 +262,14 @@ class SegmentScan:
         (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
             FRAME.unpack_from(view, at)
         )
-        if crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
+        if not self._continues(tail.chain, view[at + 4 : at + head + directory], crc):
             self.reason = "a frame header that does not continue the chain"
             return None
         if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN or kind > LAST_KIND:
             raise NewerFormat(
                 f"segment {self.sequence} byte {offset}: frame format {fmt}, kind {kind}, flags {flags:#x}"
             )
-        if index != tail.index + 1 or lsn != tail.next_lsn or term < tail.term:
+        if not self._follows(tail, index, lsn, term):
             self.reason = f"index {index}, term {term}, LSN {lsn} after {tail.index}, {tail.term}"
             return None
         found = ScannedFrame()
@@ -284,6 +284,12 @@ class SegmentScan:
         tail.index, tail.term, tail.next_lsn = index, term, lsn + records
         tail.chain, tail.time_ms = crc, time_ms
         return found
+
+    def _continues(self, chain: int, head: memoryview, crc: int) -> bool:
+        return crc32c(head, chain) == crc
+
+    def _follows(self, tail: LogTail, index: int, lsn: int, term: int) -> bool:
+        return index == tail.index + 1 and lsn == tail.next_lsn and term >= tail.term
 
     def _take_payloads(self, found: ScannedFrame, at: int, payload: int, chain: int) -> bool:
         """Where the payloads after a directory lie, marks considered; do they verify?"""

@@ -156,12 +156,20 @@ class World:
         self._copy(self.old)
         self.start()
         self._write(RECORDS // 2, RECORDS)
+        changed, came, errors = read(self.brokers.bootstrap)
+        if changed or errors or any(len(numbers) < RECORDS for numbers in came.values()):
+            raise TargetFailed(f"not what was written: {changed} changed, {errors}, before any damage")
         self._stop()
         self._copy(self.full)
 
     def _write(self, first: int, end: int) -> None:
         producer = Producer(
-            {"bootstrap.servers": self.brokers.bootstrap, "acks": "all", "linger.ms": 0, "batch.size": 40_000}
+            {
+                "bootstrap.servers": self.brokers.bootstrap,
+                "enable.idempotence": True,  # a batch that is sent again is there once
+                "linger.ms": 0,
+                "batch.size": 40_000,
+            }
         )
         failed: list[object] = []
         for number in range(first, end):

@@ -1,0 +1,360 @@
+"""All damage of a stopped log: a pass over its segments that continues behind each damaged place.
+
+Owns: which batches do not verify, by partition and offsets, and which entries of the log. Behind a batch that
+does not verify the pass goes on in the same frame. Behind a frame header it goes on at the next write whose
+frames verify by their batches; what lies between is named by what the directories before and after leave out.
+Where nothing more of a segment can be read, its index file says what was there.
+Invariant: nothing is written. Does not: decide where a log ends (`recovery`), or know names of partitions
+(`lockstep.stopped_broker`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from storage.log.batch_index import (
+    IndexHeader,
+    SegmentSummary,
+    batches_at,
+    decode_batches,
+    decode_index_head,
+    index_head_bytes,
+)
+from storage.log.file_system import FileSystem, read_whole, unless_lost
+from storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    group_seed,
+    payload_problem,
+    position,
+)
+from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
+from storage.log.marks import ENTRY_REMOVED
+from storage.log.scan import WINDOW_BYTES, LogTail, ScannedFrame, SegmentScan, highest_promise
+from storage.log.segments import SEGMENT_SUFFIX, index_name, segment_name, sequences_of
+from storage.log.state_file import LogState
+from storage.log.tombstones import Freed
+from storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
+
+NAMELESS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
+"""Partitions that no client reads; damage of theirs is damage of the log's entries."""
+
+OnFrame = Callable[[ScannedFrame], None]
+
+
+class Damage(NamedTuple):
+    """Damaged offsets of a partition in a segment; for NO_PARTITION Raft indexes, -1 where none is known."""
+
+    segment: int
+    partition: int
+    first_offset: int
+    last_offset: int
+    problem: str
+
+
+class _TolerantScan(SegmentScan):
+    """A scan that takes frames with damaged batches, and can begin again where the chain is not known."""
+
+    __slots__ = ("bad_entries", "end", "path", "resuming")
+
+    path: Path
+    end: int
+    """Behind this byte a frame that does not verify is a torn write."""
+    resuming: bool
+    """The next frame need not follow the last one; it counts only if all its batches verify."""
+    bad_entries: list[tuple[int, ...]]
+    """Of the last frame, the directory entries whose batches do not verify."""
+
+    def _continues(self, chain: int, head: memoryview, crc: int) -> bool:
+        return self.resuming or super()._continues(chain, head, crc)
+
+    def _follows(self, tail: LogTail, index: int, lsn: int, term: int) -> bool:
+        if self.resuming:
+            return index > tail.index and lsn >= tail.next_lsn and term >= tail.term
+        return super()._follows(tail, index, lsn, term)
+
+    def _payloads_verify(self, frame: ScannedFrame, payload: int) -> bool:
+        self.bad_entries = []
+        if super()._payloads_verify(frame, payload):
+            self.resuming = False
+            return True
+        sizes = sum(0 if each[7] & ENTRY_REMOVED else each[3] for each in frame.entries)
+        if self.resuming or sizes != payload or frame.end > self.end:
+            return False
+        at = frame.payload_at
+        for entry in frame.entries:
+            end = at if entry[7] & ENTRY_REMOVED else at + entry[3]
+            if payload_problem(frame.view, at, end, [entry], self.rewritten):
+                self.bad_entries.append(entry)
+            at = end
+        self.reason = ""
+        return True
+
+
+class _Resumed(NamedTuple):
+    """The frames of a segment behind what is damaged."""
+
+    first: ScannedFrame
+    later: Iterator[ScannedFrame]
+
+
+class DamageSearch:
+    """One pass over one log. After `run`: `damage` in the order of the log."""
+
+    def __init__(
+        self, fs: FileSystem, directory: Path, group_id: int, state: LogState, ends: dict[int, int]
+    ) -> None:
+        """`ends`: where each segment ends, by sequence, where recovery has found that out; else empty."""
+        self._fs = fs
+        self._directory = directory
+        self._seed = group_seed(group_id)
+        self._group_id = group_id
+        self._state = state
+        self._ends = ends
+        self.damage: list[Damage] = []
+        self.segments = 0
+        """Segments whose header verifies."""
+        self._nexts: dict[int, tuple[int, int]] = {}
+        """By partition: its next offset, and how many gaps there had been when it was last seen."""
+        self._last_index = -1
+        """The Raft index up to which all is found or named; -1 where that is not known."""
+        self._gaps = 0
+        self._gap_problem = ""
+        self._gap_segment = 0
+
+    def run(self, on_frame: OnFrame) -> None:
+        """Look through all segments; `on_frame` is called for each frame, with damaged batches or without."""
+        names = self._fs.list_dir(self._directory)
+        freed = Freed(names)
+        headers = {
+            s: self._header(s) for s in sequences_of(names, SEGMENT_SUFFIX) if self._may_count(s, freed)
+        }
+        known = [s for s, header in headers.items() if header is not None]
+        self.segments = len(known)
+        tail: LogTail | None = None
+        for sequence in range(self._state.oldest_sequence, max(known, default=0) + 1):
+            if sequence in freed:
+                tail, self._last_index = None, -1
+                self._nexts.clear()
+                continue
+            tail = self._segment(sequence, headers, tail, on_frame)
+
+    def _may_count(self, sequence: int, freed: Freed) -> bool:
+        return sequence >= self._state.oldest_sequence and sequence not in freed
+
+    def _header(self, sequence: int) -> SegmentHeader | None:
+        """The header of a segment in use; None where it is damaged, or the file is no segment yet."""
+        data = unless_lost(partial(self._pread, sequence, SEGMENT_HEADER_BYTES, 0))
+        found = decode_segment_header(data) if data is not None else None
+        if found is None:
+            return None
+        header = found[1]
+        if position(sequence, 0) >= self._state.generation_start:
+            counts = header.generation == self._state.generation
+        else:
+            counts = header.generation <= self._state.generation
+        return header if counts and (header.group_id, header.sequence) == (self._group_id, sequence) else None
+
+    def _pread(self, sequence: int, length: int, at: int) -> bytes:
+        fd = self._fs.open(self._directory / segment_name(sequence))
+        try:
+            return self._fs.pread(fd, length, at)
+        finally:
+            self._fs.close(fd)
+
+    def _segment(
+        self,
+        sequence: int,
+        headers: dict[int, SegmentHeader | None],
+        before: LogTail | None,
+        on_frame: OnFrame,
+    ) -> LogTail | None:
+        """Look through one segment; what the next one follows, None where that is not known."""
+        path = self._directory / segment_name(sequence)
+        header, following = headers.get(sequence), headers.get(sequence + 1)
+        if header is None:
+            what = "the segment header does not verify" if sequence in headers else "the segment is missing"
+            self._lose(sequence, following, SEGMENT_HEADER_BYTES, f"{path} byte 0: {what}")
+            return None
+        if before is not None and (before.chain, before.index + 1) != (header.chain, header.first_index):
+            problem = f"{path} byte 0: does not continue the segment before it"
+            self._gap(sequence, problem)
+            self._add(sequence, NO_PARTITION, header.first_index, header.first_index, problem)
+        tail = LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms)
+        fd = self._fs.open(path)
+        try:
+            scan = self._scan(path, fd, header, tail)
+            end = self._end(sequence, header, following)
+            if end is None:
+                end = self._promised_end(fd, scan)
+            scan.end = end
+            frames = scan.frames()
+            while True:
+                for frame in frames:
+                    self._take(scan, frame)
+                    on_frame(frame)
+                if scan.offset >= end:
+                    self._last_index = scan.tail.index
+                    return scan.tail
+                problem, self._last_index = f"{path} byte {scan.offset}: {scan.reason}", scan.tail.index
+                self._gap(sequence, problem)
+                place = scan.offset
+                resumed = self._resume(fd, scan, end)
+                if resumed is None:
+                    self._lose(sequence, following, place, problem)
+                    return None
+                frames = itertools.chain((resumed.first,), resumed.later)
+                first = self._last_index + 1
+                self._add(sequence, NO_PARTITION, first, max(first, resumed.first.index - 1), problem)
+        finally:
+            self._fs.close(fd)
+
+    def _scan(self, path: Path, fd: int, header: SegmentHeader, tail: LogTail) -> _TolerantScan:
+        scan = _TolerantScan(
+            lambda length, offset: self._fs.pread(fd, length, offset),
+            min(header.segment_bytes, self._fs.size(fd)),
+            header.sequence,
+            self._seed,
+            tail,
+            SEGMENT_HEADER_BYTES,
+            self._state.generation,
+            self._state.generation_start,
+            header.rewritten,
+        )
+        scan.last_generation, scan.path = header.generation, path
+        scan.end, scan.resuming, scan.bad_entries = 0, False, []
+        return scan
+
+    def _end(self, sequence: int, header: SegmentHeader, following: SegmentHeader | None) -> int | None:
+        if sequence in self._ends:
+            return self._ends[sequence]
+        if header.rewritten:
+            return header.segment_bytes
+        return following.previous_end if following is not None else None
+
+    def _promised_end(self, fd: int, scan: _TolerantScan) -> int:
+        """The byte up to which markers and the state say that the last segment was flushed."""
+        promise, _ = highest_promise(
+            lambda length, offset: self._fs.pread(fd, length, offset),
+            self._fs.size(fd),
+            scan.sequence,
+            self._seed,
+            self._state.generation,
+            scan.offset,
+        )
+        begun = self._state.generation_start
+        if begun >> 32 <= scan.sequence:
+            promise = max(promise, begun)
+        return promise - position(scan.sequence, 0)
+
+    def _resume(self, fd: int, scan: _TolerantScan, end: int) -> _Resumed | None:
+        """The next write whose first frame verifies by its batches; None where there is none."""
+        at, generation = scan.offset, scan.last_generation
+        for place in self._markers(fd, at, min(end, self._fs.size(fd))):
+            scan.offset, scan.last_generation, scan.resuming = place, generation, True
+            frames = scan.frames()
+            frame = next(frames, None)
+            if frame is not None:
+                return _Resumed(frame, frames)
+        scan.offset, scan.resuming = at, False
+        return None
+
+    def _markers(self, fd: int, at: int, end: int) -> Iterator[int]:
+        """Places that look like a marker, from a byte on."""
+        while at + MARKER_BYTES <= end:
+            data = self._fs.pread(fd, min(WINDOW_BYTES, end - at), at)
+            hit = data.find(MARKER_MAGIC)
+            while hit >= 0:
+                yield at + hit
+                hit = data.find(MARKER_MAGIC, hit + 1)
+            if len(data) < len(MARKER_MAGIC):
+                return
+            at += len(data) - len(MARKER_MAGIC) + 1
+
+    # -- what is damaged ---------------------------------------------------------------------------------
+
+    def _take(self, scan: _TolerantScan, frame: ScannedFrame) -> None:
+        """Note a frame's batches that do not verify, and the offsets that a gap before it has cost."""
+        for number, base, count, *_ in frame.entries:
+            if number not in NAMELESS:
+                next_offset, gaps = self._nexts.get(number, (base, self._gaps))
+                if base > next_offset and gaps < self._gaps:
+                    self._add(self._gap_segment, number, next_offset, base - 1, self._gap_problem)
+                self._nexts[number] = base + count, self._gaps
+        for number, base, count, *_ in scan.bad_entries:
+            problem = f"{scan.path} byte {frame.offset}: a batch does not match its directory entry"
+            if number in NAMELESS:
+                self._add(scan.sequence, NO_PARTITION, frame.index, frame.index, problem)
+            else:
+                self._add(scan.sequence, number, base, base + count - 1, problem)
+
+    def _gap(self, sequence: int, problem: str) -> None:
+        self._gaps += 1
+        self._gap_segment, self._gap_problem = sequence, problem
+
+    def _lose(
+        self,
+        sequence: int,
+        following: SegmentHeader | None,
+        place: int,
+        problem: str,
+    ) -> None:
+        """Note that a segment has nothing more that can be read, from byte `place` on."""
+        self._gap(sequence, problem)
+        loaded = unless_lost(partial(self._index, sequence))
+        last_index = -1
+        if following is not None:
+            last_index = following.first_index - 1
+        elif loaded is not None:
+            last_index = loaded[0].last_index
+        first_index = self._last_index + 1 if self._last_index >= 0 else last_index
+        self._add(sequence, NO_PARTITION, first_index, max(first_index, last_index), problem)
+        self._last_index = last_index
+        if loaded is not None:
+            for number, first, end in _rows_from(loaded[1], loaded[2], place):
+                if number not in NAMELESS:
+                    self._add(
+                        sequence, number, max(first, self._nexts.get(number, (0, 0))[0]), end - 1, problem
+                    )
+                    self._nexts[number] = end, self._gaps
+
+    def _index(self, sequence: int) -> tuple[IndexHeader, SegmentSummary, bytes] | None:
+        data = read_whole(self._fs, self._directory / index_name(sequence))
+        if data is None:
+            return None
+        head = decode_index_head(data[: index_head_bytes(data[:4096])])
+        return (*head, data) if head is not None and head[0].sequence == sequence else None
+
+    def _add(self, sequence: int, partition: int, first: int, last: int, problem: str) -> None:
+        """Add damage; what goes on from the one before it extends that."""
+        before = self.damage[-1] if self.damage else None
+        extends = (
+            before is not None
+            and (before.segment, before.partition) == (sequence, partition)
+            and before.first_offset <= first <= before.last_offset + 1
+        )
+        if before is not None and extends:
+            self.damage[-1] = before._replace(last_offset=max(last, before.last_offset))
+            return
+        if first <= last:
+            self.damage.append(Damage(sequence, partition, first, last, problem))
+
+
+def _rows_from(summary: SegmentSummary, data: bytes, place: int) -> Iterator[tuple[int, int, int]]:
+    """(partition, first, next offset) of what lies at or behind a byte of a segment, by its index file."""
+    for row, share in enumerate(summary.partitions()):
+        at, size = batches_at(summary, row)
+        index = decode_batches(data[at : at + size], summary, row)
+        first = share.first_offset
+        if index is not None:
+            behind = [base for base, at in zip(index.bases, index.positions, strict=True) if at >= place]
+            if not behind:
+                continue
+            first = behind[0]
+        if share.first_offset <= share.last_offset and share.total_bytes:
+            yield share.partition, first, share.last_offset + 1
