@@ -275,6 +275,10 @@ def test_a_forgotten_partition_leaves_its_bytes_in_one_row_that_any_file_can_hav
     assert list(summary.numbers) == [5, DEAD_PARTITION] and summary.totals[-1] == 150 + 50
     assert summary.dead_bytes(lambda number: 1 << 62) == 200
     assert summary.live_row(lambda number: 0, 0) == -1
+    data = file_of(batches)
+    at, size = batches_at(summary, 1)
+    dead = decode_batches(data[at : at + size], summary, 1)
+    assert dead is not None and (rows(dead), dead.total_bytes) == ([], 200)
     frames = indexed()  # what a look through the frames finds has the partitions, not the row
     decoded = decode_index_head(b"".join(encode_index(HEADER, summary, frames)))
     assert decoded is not None and [list(each) for each in decoded[1].arrays()] == [
