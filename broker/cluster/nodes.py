@@ -44,6 +44,8 @@ class Nodes:
         """Those that this node has a part in."""
         self.statuses: dict[int, Status] = {}
         """What each other node said last."""
+        self.on_told: dict[Callable[[], None], None] = {}
+        """Called after each status that another node has told."""
         self._heard: dict[int, float] = {}
         self._last_told: dict[int, float] = {}
         self._began = seconds()
@@ -69,6 +71,8 @@ class Nodes:
         for group, (term, leader) in list(self._leaders.items()):
             if leader == node_id and status.leads.get(group) != term:
                 self._leaders[group] = term, NOBODY
+        for listener in tuple(self.on_told):
+            listener()
 
     def cut_off(self, node_id: int) -> None:
         """The connection to a node is lost."""

@@ -11,9 +11,10 @@ Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from broker.cluster.nodes import Nodes
 from broker.context import Answer, ClientContext, ConnectionRefused, Encoded, answered
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.handlers.replicas import ReplicasOfAll
@@ -44,7 +45,6 @@ INFORMED_WAIT_SECONDS: Final = 1.0
 INFORMED_LOOKS: Final = 50
 SERVED_WAIT_SECONDS: Final = 0.25
 """The leader of a new partition hears of it from the controller at about the same time as this node."""
-SERVED_LOOKS: Final = 50
 
 
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
@@ -133,13 +133,11 @@ class _Answer:
         return self.response(found) if self._replicas.is_settled else self._later(topics)
 
     async def _later(self, topics: Callable[[], list[MetadataResponseTopic]]) -> MetadataResponse:
-        for _ in range(SERVED_LOOKS):
-            await asyncio.sleep(SERVED_WAIT_SECONDS / SERVED_LOOKS)
-            self._replicas = ReplicasOfAll(self._context)
-            found = topics()
-            if self._replicas.is_settled:
-                break
-        return self.response(found)
+        """Build the response again, once: as soon as the leaders that lag have told of their progress, or at
+        the end of the wait."""
+        await _until_followed(self._context.services.nodes, self._replicas.awaited)
+        self._replicas = ReplicasOfAll(self._context)
+        return self.response(topics())
 
     def all_topics(self) -> Encoded:
         """Made once per version and address until a topic appears or goes: many clients ask."""
@@ -236,6 +234,25 @@ class _Answer:
         except TimeoutError:
             return ErrorCode.LEADER_NOT_AVAILABLE
         return ErrorCode.NONE
+
+
+async def _until_followed(nodes: Nodes, awaited: Mapping[int, int]) -> None:
+    """Wait until each of these nodes has followed group 0 to its index, at most `SERVED_WAIT_SECONDS`."""
+    followed = asyncio.Event()
+
+    def look() -> None:
+        if all([nodes.has_followed(node_id, index) for node_id, index in awaited.items()]):
+            followed.set()
+
+    nodes.on_told[look] = None
+    look()  # a status may have come since these were looked up
+    try:
+        async with asyncio.timeout(SERVED_WAIT_SECONDS):
+            await followed.wait()
+    except TimeoutError:
+        pass
+    finally:
+        del nodes.on_told[look]
 
 
 def _failed(name: str, error: ErrorCode) -> MetadataResponseTopic:

@@ -61,14 +61,20 @@ def _voting(services: Services, number: int, way: Way) -> set[int]:
 class ReplicasOfAll:
     """The replicas of each log group as it is asked for, for one answer."""
 
-    __slots__ = ("_context", "_found", "_unserved", "is_settled")
+    __slots__ = ("_context", "_found", "_unserved", "awaited")
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._found: dict[int, Replicas] = {}
         self._unserved: dict[int, Replicas] = {}
-        self.is_settled = True
-        """False once a partition was looked up whose leader is not known to serve it yet."""
+        self.awaited: dict[int, int] = {}
+        """Leaders that are not known to serve a partition that was looked up -> the index in group 0's log up
+        to which they have to follow."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the leader of each partition that was looked up is known to serve it."""
+        return not self.awaited
 
     def of(self, partition: TopicPartition) -> Replicas:
         """Where a partition is."""
@@ -79,7 +85,7 @@ class ReplicasOfAll:
         nodes = self._context.services.nodes
         if found.leader_id < 0 or nodes.has_followed(found.leader_id, partition.shown_at):
             return found
-        self.is_settled = False
+        self.awaited[found.leader_id] = max(self.awaited.get(found.leader_id, 0), partition.shown_at)
         unserved = self._unserved.get(number)
         if unserved is None:
             unserved = self._unserved[number] = found.without_leader()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from broker.context import ClientContext
+from broker.handlers import metadata
+from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import METADATA_GROUP
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -72,3 +76,37 @@ async def test_a_leader_that_hears_of_a_topic_late(
     for sequence in range(3):
         told = await leading.produce("t", idempotent(sequence))
         assert (told.error_code, told.base_offset) == (0, sequence)
+
+
+async def test_an_answer_that_waits_for_a_leader_is_built_twice_and_leaves_at_once(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building it at each look cost a request for many topics fifty times its price, all on the loop."""
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    await cluster.led_by(METADATA_GROUP, 1)
+    await cluster.led_by(1, 2)
+    asked = await cluster.client(1)
+    nodes = cluster.brokers[1].services.nodes
+    await cluster.until(lambda: nodes.live_leader_of(1) == 2, "a leader that others know of")
+    built: list[int] = []
+
+    class Counted(ReplicasOfAll):
+        def __init__(self, context: ClientContext) -> None:
+            super().__init__(context)
+            built.append(1)
+
+    late, held = cluster.brokers[2].groups[METADATA_GROUP], list[Any]()
+    with monkeypatch.context() as stalled:
+        stalled.setattr(metadata, "ReplicasOfAll", Counted)
+        stalled.setattr(metadata, "SERVED_WAIT_SECONDS", 30.0)
+        stalled.setattr(late, "receive", held.append)
+        answer = asyncio.ensure_future(leader(asked, "t"))
+        await cluster.until(lambda: bool(nodes.on_told), "a request that waits")
+        stalled.undo()
+        stalled.setattr(metadata, "ReplicasOfAll", Counted)
+        for message in held:
+            late.receive(message)
+        assert await asyncio.wait_for(answer, 10) == (0, 2)
+    assert len(built) == 2
+    assert not nodes.on_told
