@@ -5,7 +5,7 @@ this node before those for the whole cluster. Invariants: a setting with an effe
 lets it be changed too and it takes effect here at once; none of them names an address, a path, a class or a
 module, and none can shut out whoever would change it back. What only warns in a properties file is no error
 here: Kafka's settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names
-that are not misspelt (`foreign_names.py`).
+that are not misspelt (`near_names.py`).
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
-from broker.settings.foreign_names import hint, is_misspelt
+from broker.settings.foreign_names import OWN_PREFIX
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from broker.settings.near_names import NearNames
 from broker.settings.properties import ConfigError, Kind, Property
@@ -78,8 +78,7 @@ _NEAR: Final = NearNames(
 _FIXED: Final = frozenset({*HAVE_EFFECT, *UNUSED_KAFKA_NAMES})
 """Settings that are read at a start only, unless they are in CHANGEABLE or STORED."""
 MAX_FOREIGN: Final = 50
-"""LIMIT. Unknown names that one resource may store: each is kept in memory and in every checkpoint, and is
-compared with all names that have an effect."""
+"""LIMIT. Unknown names that one resource may store: each is kept in memory and in every checkpoint."""
 MAX_FOREIGN_CHARACTERS: Final = 4_096
 """LIMIT. Characters of such a name and its value together."""
 
@@ -165,7 +164,7 @@ def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
     foreign = _foreign(named)
     if len(foreign) > MAX_FOREIGN:
         raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
-    near = {name for name in foreign if _NEAR.meant(name) or is_misspelt(name, HAVE_EFFECT)}
+    near = {name for name in foreign if name.lower().startswith(OWN_PREFIX) or _meant(name)}
     fixed = sorted(
         name for name in named if name in near or (declaration(name) is None and name not in PER_LISTENER)
     )
@@ -217,16 +216,21 @@ def _foreign(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in STORED and name not in _FIXED]
 
 
+def _meant(name: str) -> str | None:
+    """The setting that was meant by an unknown name, one slip away. A start looks further, at a price that a
+    request must not have on the event loop (`foreign_names.py`)."""
+    return _NEAR.meant(name.replace("_", ".").replace("-", "."))
+
+
 def _not_changeable(names: Sequence[str]) -> str:
     """Kafka's words, and what may have been meant by the first of them that there is not."""
     text = f"Cannot update these configs dynamically: [{', '.join(names)}]"
-    for name in _foreign(names):
-        meant = _NEAR.meant(name)
-        if meant is not None:
-            at_start = "" if meant in CHANGEABLE else f" {meant} is set only at a start"
-            return f"{text}; did you mean {meant}?{at_start}"
-        return text + hint(name, HAVE_EFFECT)
-    return text
+    foreign = _foreign(names)
+    meant = _meant(foreign[0]) if foreign else None
+    if meant is None:
+        return text
+    at_start = "" if meant in CHANGEABLE else f" {meant} is set only at a start"
+    return f"{text}; did you mean {meant}?{at_start}"
 
 
 def _in_words(error: ConfigError) -> str:
