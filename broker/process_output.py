@@ -3,8 +3,9 @@
 Owns: for each stream a queue of lines and a thread that writes them. Invariants: a write to `sys.stdout` or
 `sys.stderr` only appends to the queue, even if the reader stands still (a blocked log driver, a full pipe, a
 terminal after Ctrl-S); beyond `MAX_QUEUED_BYTES` the oldest lines are dropped and counted; lines keep their
-order, and one line says how many were dropped there; at its end the process waits `DRAIN_SECONDS` for each
-stream. If both streams are one file, one thread writes both, so that the order between them is kept, too.
+order, and one line says how many were dropped there; at its end the process waits `DRAIN_SECONDS` for both
+streams together. If both streams are one file, one thread writes both, so that the order between them is
+kept, too.
 
 The streams themselves are replaced, not only the handler of the log: warnings, the interpreter's own
 complaints and the loggers of libraries write to `sys.stderr`, and they do so on the event loop.
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TextIO, cast
 
 from protocol.utc_time import utc_time
@@ -30,7 +31,8 @@ from protocol.utc_time import utc_time
 MAX_QUEUED_BYTES: Final = 1 << 20
 """LIMIT. Some ten thousand lines of one stream."""
 MAX_WRITE_BYTES: Final = 1 << 16
-"""LIMIT. Bytes of one write(2): the default capacity of a pipe."""
+"""LIMIT. Bytes of one write(2): the default capacity of a pipe. Longer lines are queued in pieces, and so is
+text of which no newline comes."""
 OWN_LOGGERS: Final = ("lockstep", "storage", "player")
 DRAIN_SECONDS: Final = 1.0
 """How long the process waits at its end; a reader that reads takes `MAX_QUEUED_BYTES` in less."""
@@ -72,7 +74,7 @@ class LineWriter:
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        """Queue a line, which ends with a newline."""
+        """Queue a line, or a piece of a long one."""
         dropped = 0
         with self._changed:
             self._lines.append(line)
@@ -173,11 +175,32 @@ class QueuedStream(io.TextIOBase):
         with self._lock:
             whole, newline, rest = text.rpartition("\n")
             if newline:
-                self._writer.put((self._part + whole + newline).encode(self.encoding, self.errors))
+                self._put(self._part + whole + newline)
                 self._part = rest
             else:
                 self._part += text
+            if len(self._part) > MAX_WRITE_BYTES:
+                self.flush()
         return len(text)
+
+    def flush(self) -> None:
+        """Queue what has no newline yet."""
+        with self._lock:
+            part, self._part = self._part, ""
+            self._put(part)
+
+    def drain(self, seconds: float) -> bool:
+        """As `LineWriter.drain`, of what was flushed."""
+        return self._writer.drain(seconds)
+
+    def end(self) -> None:
+        """As `LineWriter.close`: the stream is not written to any more."""
+        self._writer.close()
+
+    def _put(self, text: str) -> None:
+        line = text.encode(self.encoding, self.errors)
+        for start in range(0, len(line), MAX_WRITE_BYTES):
+            self._writer.put(line[start : start + MAX_WRITE_BYTES])
 
 
 @contextlib.contextmanager
@@ -190,36 +213,40 @@ def queued_output() -> Iterator[None]:
     before = sys.stdout, sys.stderr
     sys.stdout.flush()
     sys.stderr.flush()
-    writers = _replace()
+    streams = _replace()
     try:
         yield
     finally:
-        deadline = time.monotonic() + DRAIN_SECONDS
-        if all([writer.drain(max(deadline - time.monotonic(), 0)) for writer in writers]):
+        if _drain(streams):
             sys.stdout, sys.stderr = before
-            for writer in writers:
-                writer.close()
+            for stream in streams:
+                stream.end()
 
 
 def drain_output() -> None:
-    """Wait up to `DRAIN_SECONDS` for each stream, before an `os._exit`."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, QueuedStream):
-            stream._writer.drain(DRAIN_SECONDS)
+    """Wait up to `DRAIN_SECONDS` for both streams together, before an `os._exit`."""
+    _drain([stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, QueuedStream)])
 
 
-def _replace() -> list[LineWriter]:
+def _drain(streams: Sequence[QueuedStream]) -> bool:
+    """Write out what was written, all within `DRAIN_SECONDS`; False if that takes longer."""
+    deadline = time.monotonic() + DRAIN_SECONDS
+    for stream in streams:
+        stream.flush()
+    return all([stream.drain(max(deadline - time.monotonic(), 0)) for stream in streams])
+
+
+def _replace() -> list[QueuedStream]:
     try:
         output, errors = sys.stdout.fileno(), sys.stderr.fileno()
         are_same = os.path.sameopenfile(output, errors)
     except (OSError, ValueError):  # a stream without a file, as under pytest: it never blocks
         return []
-    writers = [LineWriter(errors)]
-    if not are_same:
-        writers.append(LineWriter(output))
-    sys.stdout = cast(TextIO, QueuedStream(writers[-1], output))
-    sys.stderr = cast(TextIO, QueuedStream(writers[0], errors))
-    return writers
+    writer = LineWriter(errors)
+    for_errors = QueuedStream(writer, errors)
+    for_output = QueuedStream(writer if are_same else LineWriter(output), output)
+    sys.stdout, sys.stderr = cast(TextIO, for_output), cast(TextIO, for_errors)
+    return [for_errors, for_output]
 
 
 class UtcFormatter(logging.Formatter):

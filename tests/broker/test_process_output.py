@@ -10,15 +10,19 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from broker.process_output import (
+    DRAIN_SECONDS,
+    MAX_QUEUED_BYTES,
     LineWriter,
     QueuedStream,
     UtcFormatter,
+    drain_output,
     dropped_lines,
 )
 
@@ -149,6 +153,52 @@ def test_a_stream_queues_whole_lines(pipe: Pipe) -> None:
     assert (stream.fileno(), stream.isatty(), stream.writable()) == (pipe.writer, False, True)
     assert collected(pipe, writer) == "one two\nthree\nfour\nfive ä \\udc80\n".encode()
     writer.close()
+
+
+def test_text_without_a_newline_is_bounded_too(pipe: Pipe) -> None:
+    """Nothing was written, nor dropped, before its newline came: a progress bar, for one, has none."""
+    writer = LineWriter(pipe.writer)
+    stream = QueuedStream(writer, pipe.writer)
+    tracemalloc.start()
+    try:
+        for _ in range(200):
+            stream.write("x" * 50_000)
+        assert tracemalloc.get_traced_memory()[0] < 3 * MAX_QUEUED_BYTES
+    finally:
+        tracemalloc.stop()
+    stream.write("the end")
+    stream.flush()
+    out = collected(pipe, writer)
+    assert out.endswith(b"xthe end") and b" lines were dropped here" in out
+    writer.close()
+
+
+def test_a_line_longer_than_the_queue_is_cut(pipe: Pipe) -> None:
+    writer = LineWriter(pipe.writer)
+    QueuedStream(writer, pipe.writer).write("x" * (3 * MAX_QUEUED_BYTES) + "\n")
+    assert writer._queued_bytes <= MAX_QUEUED_BYTES
+    collected(pipe, writer)
+    writer.close()
+
+
+def test_both_streams_share_one_deadline(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a process whose readers stand still took twice as long as one stream may."""
+    streams = [QueuedStream(LineWriter(pipe.writer), pipe.writer) for _ in range(2)]
+    for stream in streams:
+        stream.write("x" * 10_000 + "\n")
+    with monkeypatch.context() as patch:
+        for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+            patch.setattr(sys, name, stream)
+        began = time.monotonic()
+        drain_output()
+        taken = time.monotonic() - began
+    reading = threading.Thread(target=pipe.read)
+    reading.start()
+    assert all([stream.drain(20) for stream in streams])
+    os.close(pipe.writer)
+    pipe.writer = -1
+    reading.join(20)
+    assert DRAIN_SECONDS <= taken < 1.8 * DRAIN_SECONDS
 
 
 def test_a_log_line_has_the_time_in_utc_and_a_traceback() -> None:
