@@ -17,10 +17,12 @@
 | what is checked and told of what is read | `partition_checks`, `committed_reads` |
 | the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
 | log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |
-| topics | `topic_rules` (says no), `topics` (does), `refused_creations`; `replica_assignment` (by hand) |
+| topics | `topic_names`, `topic_rules` (say no), `topics` (does), `refused_creations` |
+| replicas by hand | `replica_assignment` |
 | settings | `settings/`; `config_changes` while the broker runs |
 | what goes on beside requests | `retention`, `compaction` (with `rolling`), `scrubbing` (for rot) |
 | what stops retention and compaction | `future_records` |
+| what is said and freed while a disk is full | `full_disks` |
 | what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |

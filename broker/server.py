@@ -39,15 +39,13 @@ from broker.connections.listening import (
 from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
+from broker.full_disks import FullDisks
 from broker.heap import give_memory_back, keep_large_blocks_apart, share_arenas
 from broker.metadata import METADATA_GROUP
 from broker.process_output import drain_output, log_to_stderr, queued_output
-from broker.retention import Retention
 from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from broker.settings.config import Settings
 from broker.settings.properties import ConfigError
-from protocol.counted import counted
-from storage.freeing import free_on_full_disk
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
 from storage.types import CorruptLog, NewerFormat, StorageError
@@ -66,9 +64,6 @@ FEW_CONNECTIONS: Final = 1000
 """Where the limit on open files leaves fewer, the start says so."""
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
-FULL_DISK_RETRY_SECONDS: Final = 1.0
-FULL_DISK_RETENTION_SECONDS: Final = 10.0
-"""Between looks for what has expired, while a disk is full."""
 HAND_OVER_SECONDS: Final = 0.5
 """How long a stop waits for others to take over what this node leads."""
 HAND_OVER_LOOKS: Final = 50
@@ -239,7 +234,7 @@ class Broker:
         self._background(parts.transaction_expiration.run())
         self._background(parts.staged_expiration.run())
         self._background(self._sweep(parts.connections))
-        self._background(self._watch_full_disks(parts.retention))
+        self._background(FullDisks(lambda: self.groups, self.enforce_retention).run())
         if parts.peering is not None and parts.node is not None:
             self._background(parts.peering.run())
             self._background(parts.node.run())
@@ -419,35 +414,6 @@ class Broker:
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
                 await asyncio.to_thread(give_memory_back)
-
-    async def _watch_full_disks(self, retention: Retention) -> None:
-        was_full: set[int] = set()
-        next_enforced = 0.0
-        while True:
-            await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
-            installation_lacks_room = any(group.installing.lacks_room for group in self.groups.values())
-            for number, group in list(self.groups.items()):
-                group.log.yield_room(installation_lacks_room)
-                if group.log.disk_full:
-                    if number not in was_full:
-                        was_full.add(number)
-                        log.error("log group %d: the disk is full; produce is refused, reads go on", number)
-                        next_enforced = 0.0
-                    if time.monotonic() >= next_enforced:  # it may have been shortened to make room
-                        next_enforced = time.monotonic() + FULL_DISK_RETENTION_SECONDS
-                        with contextlib.suppress(StorageError, OSError):
-                            await retention.enforce(self.clock_ms())
-                    await self._free_on_full_disk(group)
-                    group.log.retry_space()
-                elif number in was_full:
-                    was_full.discard(number)
-                    log.info("log group %d: there is room again", number)
-
-    async def _free_on_full_disk(self, group: LogGroup) -> None:
-        with contextlib.suppress(StorageError, OSError):
-            freed = await free_on_full_disk(group)
-            if freed:
-                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
 
     def _fatal(self, failure: BaseException) -> None:
         if self.failed is not None:

@@ -14,8 +14,7 @@ clock. Everything belongs to one thread but what may run in another one: reads (
 for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`), what there is
 to clean or to delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`), `scrub`,
 `write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with an installation's `add` and `prepare`,
-and `flush`. Opening and closing may be another thread's as well, as nobody uses the log then. Rules:
-`docs/disk_format.md`.
+and `flush`; opening and closing, too, as nobody uses the log then. Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
@@ -188,6 +187,11 @@ class DataLog(ReplacingLog):
     def disk_error(self) -> str:
         """Why, in words; empty when nothing failed."""
         return self._house.disk_error
+
+    @property
+    def disk_failures(self) -> int:
+        """How often that has failed since open: also what was full between two looks is seen."""
+        return self._house.disk_failures
 
     def retry_space(self) -> None:
         """There may be room again: try what failed for want of it."""

@@ -60,6 +60,7 @@ class Housekeeping:
         self._unindexed: list[Segment] = []
         self._dead: list[Segment] = []
         self._error = ""
+        self._failures = 0
         self.checkpoint_bytes = 0
         """Written to checkpoint files since open."""
         self._wake = threading.Event()
@@ -104,6 +105,11 @@ class Housekeeping:
     def disk_error(self) -> str:
         """Why the last try to write something beside the log failed; empty when none did."""
         return self.pool.full or self._error
+
+    @property
+    def disk_failures(self) -> int:
+        """Such tries that failed since open."""
+        return self.pool.failures + self._failures
 
     def start(self) -> None:
         """From now on work is done in a daemon thread, as it comes up."""
@@ -175,6 +181,7 @@ class Housekeeping:
                 step()
             except OSError as error:
                 errors.append(str(error))
+                self._failures += 1
         self._error = errors[0] if errors else ""
 
     def _drop_surplus(self) -> None:
@@ -301,6 +308,7 @@ class Housekeeping:
                 write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
             except OSError as error:
                 self._error = str(error)
+                self._failures += 1
                 raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             kept = [c for c in self._checkpoints if c.name != name]

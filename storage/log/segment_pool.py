@@ -71,6 +71,8 @@ class SegmentPool:
         self._next_sequence = 1
         self.full = ""
         """Why the last try to prepare failed; empty when it did not."""
+        self.failures = 0
+        """Tries that failed since the start."""
         self.yielding = False
         """An installation, in this log or another, finds no room: one file ahead is enough, and none that is
         dead is kept."""
@@ -149,12 +151,16 @@ class SegmentPool:
             except _GivenUp:
                 return False
             except OSError as error:
-                self.full = f"{path.name}: {error}"
+                self._note_failure(path, error)
                 return False
             self.full = ""
             self._ready.append(ReadyFile(self._next_sequence, path, self._segment_bytes))
             self._next_sequence += 1
             return True
+
+    def _note_failure(self, path: Path, error: OSError) -> None:
+        self.full = f"{path.name}: {error}"
+        self.failures += 1
 
     def enlarge(self, place: int, least_bytes: int) -> bool:
         """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
@@ -171,7 +177,7 @@ class SegmentPool:
                 finally:
                     self._fs.close(fd)
             except OSError as error:
-                self.full = f"{file.path.name}: {error}"
+                self._note_failure(file.path, error)
                 return False
             file.size = least_bytes
             return True

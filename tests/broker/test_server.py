@@ -336,7 +336,7 @@ async def test_retention_shortened_on_a_full_disk_acts_and_leaves_what_is_kept_f
     await client.produce("t", batch(b"a"))
     *_, partition = broker.groups[1].partitions.values()
     log = type(broker.groups[0].log)
-    monkeypatch.setattr("broker.server.FULL_DISK_RETENTION_SECONDS", 0.1)
+    monkeypatch.setattr("broker.full_disks.RETENTION_SECONDS", 0.1)
 
     with monkeypatch.context() as full:
         full.setattr(log, "disk_full", property(lambda self: True))

@@ -1,0 +1,89 @@
+"""Full disks: each is said in the log, and what can be given back is.
+
+Owns: a look at every log group of this node once a second. Invariants: each time that a group finds no room
+is said, and so is that there is room again, also where both fall between two looks or where the group was
+closed and opened meanwhile; whatever fails, the looks go on.
+Does not: refuse what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from protocol.counted import counted
+from storage.freeing import free_on_full_disk
+from storage.group import LogGroup
+from storage.types import StorageError
+
+log = logging.getLogger("lockstep")
+
+LOOK_SECONDS: Final = 1.0
+RETENTION_SECONDS: Final = 10.0
+"""Between two looks for what has expired, while a disk is full."""
+
+
+class FullDisks:
+    """See the module.
+
+    Args:
+        groups: the log groups of this node, by number.
+        enforce_retention: applies retention to all of them, once.
+    """
+
+    def __init__(
+        self, groups: Callable[[], Mapping[int, LogGroup]], enforce_retention: Callable[[], Awaitable[object]]
+    ) -> None:
+        self._groups = groups
+        self._enforce_retention = enforce_retention
+        self._failures: dict[LogGroup, int] = {}
+        """Failed writes of each group at the last look."""
+        self._full: dict[LogGroup, None] = {}
+        """Groups of whose full disk the log has told."""
+        self._next_enforced = 0.0
+
+    async def run(self) -> None:
+        """Look every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except Exception:  # a group may be closed in the midst of it; the disk fills where this ends
+                log.exception("looking after full disks failed")
+
+    async def look(self) -> None:
+        """Tell of each change, and free what there is to free on the disks that are full."""
+        groups = self._groups()
+        here = set(groups.values())
+        self._failures = {each: count for each, count in self._failures.items() if each in here}
+        self._full = {each: None for each in self._full if each in here}
+        installation_lacks_room = any(group.installing.lacks_room for group in groups.values())
+        for number, group in list(groups.items()):
+            group.log.yield_room(installation_lacks_room)
+            failures = group.log.disk_failures
+            failed_since = failures != self._failures.get(group, 0)
+            self._failures[group] = failures
+            if group.log.disk_full or failed_since:
+                if group not in self._full:
+                    self._full[group] = None
+                    log.error("log group %d: the disk is full; produce is refused, reads go on", number)
+                    self._next_enforced = 0.0
+                await self._free(group)
+            elif group in self._full:
+                del self._full[group]
+                log.info("log group %d: there is room again", number)
+
+    async def _free(self, group: LogGroup) -> None:
+        if time.monotonic() >= self._next_enforced:  # retention may have been shortened to make room
+            self._next_enforced = time.monotonic() + RETENTION_SECONDS
+            with contextlib.suppress(StorageError, OSError):
+                await self._enforce_retention()
+        with contextlib.suppress(StorageError, OSError):
+            freed = await free_on_full_disk(group)
+            if freed:
+                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
+        group.log.retry_space()
