@@ -59,7 +59,8 @@ from broker.settings.topic_config import (
     topic_value,
     without_effect,
 )
-from broker.topic_rules import check_name
+from broker.shown import shown
+from broker.topic_names import check_name
 from broker.topics import Topics
 from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
@@ -422,7 +423,7 @@ def _second(pair: tuple[str, Property] | None) -> Property | None:
 
 
 def _shown(texts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={text}" for name, text in texts.items()) or "defaults"
+    return ", ".join(f"{shown(name)}={shown(text)}" for name, text in texts.items()) or "defaults"
 
 
 def _invalid(message: str) -> Refused:

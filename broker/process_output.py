@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO, cast
 
+from protocol.printed import printed
 from protocol.utc_time import utc_time
 
 MAX_QUEUED_BYTES: Final = 1 << 20
@@ -250,13 +251,21 @@ def _replace() -> list[QueuedStream]:
 
 
 class UtcFormatter(logging.Formatter):
-    """`2026-11-28T09:52:26.288Z INFO     text`, with a traceback below it."""
+    """`2026-11-28T09:52:26.288Z INFO     text`, with a traceback below it.
+
+    Text of `OWN_LOGGERS` may quote clients, files and other nodes: whatever it quotes, it stays one line.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-8s %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return utc_time(int(record.created * 1000))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if record.name.partition(".")[0] in OWN_LOGGERS:
+            record.message = printed(record.message)
+        return super().formatMessage(record)
 
 
 def log_to_stderr() -> None:

@@ -36,7 +36,8 @@ def parse_listener(text: str, key: str = "listeners") -> Listener:
     """`NAME://HOST:PORT` or `HOST:PORT`. Raises ConfigError."""
     found = _LISTENER.fullmatch(text.strip())
     if found is None:
-        raise ConfigError(key, text, "not of the form HOST:PORT or PLAINTEXT://HOST:PORT")
+        form = "not of the form HOST:PORT or PLAINTEXT://HOST:PORT"
+        raise ConfigError(key, text, form + _without_host(text, "PLAINTEXT://"))
     if int(found["port"]) > 65535:
         raise ConfigError(key, text, f"there is no port {found['port']}")
     return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
@@ -44,9 +45,15 @@ def parse_listener(text: str, key: str = "listeners") -> Listener:
 
 def parse_host_port(text: str, key: str) -> Listener:
     """`HOST:PORT` of a listener that speaks nothing of Kafka's. Raises ConfigError."""
-    if "://" in text:
-        raise ConfigError(key, text, "not of the form HOST:PORT")
+    if _LISTENER.fullmatch(text.strip()) is None or "://" in text:
+        raise ConfigError(key, text, "not of the form HOST:PORT" + _without_host(text, ""))
     return parse_listener(text, key)
+
+
+def _without_host(text: str, scheme: str) -> str:
+    """The end of a refusal of a bare port: the form that it was most likely meant to have."""
+    port = text.strip()
+    return f"; {scheme}:{port} is port {port} of all addresses of this machine" if port.isdecimal() else ""
 
 
 _PEER = re.compile(r"(?P<node>[0-9]{1,9})@(?P<address>.+)")

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from protocol.printed import printed
+
 if TYPE_CHECKING:
     from lockstep.client import Client, Topic
     from lockstep.followed_topic import FollowedTopic
@@ -144,12 +146,11 @@ def print_json(document: object) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """For people."""
+    """For people: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
 
-    print(
-        tabulate([list(row) for row in rows], headers=list(headers), tablefmt="plain", disable_numparse=True)
-    )
+    cells = [[printed(str(cell)) for cell in row] for row in rows]
+    print(tabulate(cells, headers=list(headers), tablefmt="plain", disable_numparse=True))
 
 
 def printable(data: bytes | None) -> tuple[str, str | None]:

@@ -72,6 +72,11 @@ def test_refuses_what_is_not_ours(tmp_path: Path) -> None:
     (kafka / "meta.properties").write_bytes(b"format=1\nnode.id=1\n\xff\xff")
     with pytest.raises(WrongDirectory, match="cannot be read"):
         DataDirectory(kafka, 1)
+    for damaged in ("format=1\nnode.id=\x02\x1b[2J\n", "format=\x7f\nnode.id=1\n", "format=1\n\\u00\x07=\n"):
+        (kafka / "meta.properties").write_text(damaged)
+        with pytest.raises((WrongDirectory, NewerFormat)) as refused:
+            DataDirectory(kafka, 1)
+        assert str(refused.value).isprintable()
     headless = tmp_path / "headless"
     (headless / "groups" / "0").mkdir(parents=True)
     with pytest.raises(WrongDirectory):

@@ -213,6 +213,13 @@ def test_a_log_line_has_the_time_in_utc_and_a_traceback() -> None:
     assert lines[-1] == "KeyError: 'planted'"
 
 
+def test_a_log_line_of_ours_stays_one_line_whatever_it_quotes() -> None:
+    quoted = "x\n2026-11-28T09:52:26.288Z ERROR    forged\x1b[2J"
+    ours = logging.LogRecord("lockstep.topics", logging.INFO, "f", 1, "configured: %s", (quoted,), None)
+    (line,) = UtcFormatter().format(ours).splitlines()
+    assert line.endswith("configured: x\\n2026-11-28T09:52:26.288Z ERROR    forged\\x1b[2J")
+
+
 SCRIPT = """
 import logging, sys, time, warnings
 from broker.process_output import drain_output, log_to_stderr, queued_output

@@ -567,3 +567,18 @@ async def test_a_full_disk_keeps_its_reserve_for_deletions(
     ]
     assert await value(client, T, "retention.ms") == ("604800000", 5)
     assert await alter(client, T, ("retention.ms", SET, "5")) == OK
+
+
+async def test_names_of_clients_write_no_lines_of_their_own(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names that have no effect here are stored as Kafka stores them, whatever they are made of."""
+    caplog.set_level(logging.INFO)
+    name = "my.plugin\nERROR forged"
+    assert await alter(client, NODE, (name, SET, "x\x1b[2J"), ("num.io.threads", SET, "4")) == OK
+    error, message = await alter(client, NODE, ("lockstep.\nforged", SET, "1"))
+    assert error == ErrorCode.INVALID_REQUEST and message is not None and "\n" not in message
+    assert name in await described(client, NODE)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("my.plugin?ERROR forged" in line for line in lines)
+    assert all(line.isprintable() for line in lines)

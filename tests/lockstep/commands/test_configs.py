@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from lockstep.commands.options import print_table
 from tests.lockstep.conftest import Run
 
 
@@ -106,3 +109,10 @@ def test_wrong_usage(command: Run) -> None:
     ):
         outcome = command("configs", *arguments)
         assert outcome.status == 2 and said in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_a_table_has_one_line_for_each_row() -> None:
+    """A broker setting may have any name and value that a client gives it."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        print_table(("NAME", "VALUE"), [("a\nb", "\x1b[2J"), ("c", 1)])
+    assert out.getvalue().splitlines()[1:] == ["a\\nb    \\x1b[2J", "c       1"]

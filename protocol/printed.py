@@ -1,0 +1,12 @@
+"""Text of others made fit for one line of a log, a terminal or an error text."""
+
+from __future__ import annotations
+
+
+def printed(text: str) -> str:
+    """Control characters become their escapes (newline: `\\n`); everything printable stays as it is."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
