@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.topic_rules import MAX_NAME_CHARACTERS
+from broker.topic_names import MAX_NAME_CHARACTERS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from broker.topic_names import MAX_NAME_CHARACTERS
+
 TTL_SECONDS: Final = 60.0
 """LIMIT. The longest default request timeout among clients (librdkafka's socket.timeout.ms). After it no
 batch that was in flight with the refused one is outstanding, and retries come in order. A client that dropped
@@ -27,8 +29,6 @@ MAX_ENTRIES: Final = 10_000
 its batch is appended, which for nearly all is the next retry."""
 MAX_FORMER_NAMES: Final = 1_000
 """LIMIT. Deleted topics whose producers may still send the old topic id."""
-MAX_NAME_CHARACTERS: Final = 249
-"""Kafka's limit for a topic's name: a longer one can never be created."""
 _SEQUENCE_SPACE: Final = 1 << 31
 
 TopicKey = str | bytes
@@ -72,7 +72,7 @@ class FirstSequences:
     def note(self, topic: TopicKey, index: int, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """Remember that a batch with this base sequence was refused, or is not appended yet."""
         if isinstance(topic, str) and len(topic) > MAX_NAME_CHARACTERS:
-            return
+            return  # it can never be created
         entry = _Entry(producer_epoch, sequence, self._seconds())
         known = self._topics.get(topic, {}).get((index, producer_id))
         if known is None:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.refused import Refused
-from broker.topic_rules import FIXED_IDS, check_name
+from broker.topic_names import check_name
+from broker.topic_rules import FIXED_IDS
 from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.topics")

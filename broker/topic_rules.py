@@ -1,13 +1,13 @@
-"""What a topic may be called, what a new one may be like, and which ones clients may change: rules alone.
+"""What a new topic may be like, and which ones clients may change: rules alone.
 
-Owns: the checks of a new topic from its name to its configuration, and `TopicPlan`, what has passed them.
-Does not: know which names are taken, count the broker's partitions or make anything (`topics.py` does).
-Source: Kafka's Topic.validate and ReplicationControlManager.createTopic.
+Owns: the checks of a new topic and its configuration, and `TopicPlan`, what has passed them.
+Does not: say what a name may be (`topic_names.py` does), know which names are taken, count the broker's
+partitions or make anything (`topics.py` does).
+Source: Kafka's ReplicationControlManager.createTopic.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,8 +25,6 @@ from broker.settings.config import COMPRESSED_AS_SENT, Settings
 from broker.settings.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from protocol.errors import ErrorCode
 
-MAX_NAME_CHARACTERS: Final = 249
-"""Kafka's limit: a name, a dash and a partition number make a directory name there."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 RESERVED: Final = {
     METADATA_TOPIC: "the cluster's metadata are kept elsewhere",
@@ -39,7 +37,6 @@ FIXED_IDS: Final = {
 }
 """Topics that the cluster keeps for itself, and makes when they are first needed."""
 OWN_OVERRIDES: Final = {"cleanup.policy": "compact", "compression.type": COMPRESSED_AS_SENT}
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -52,23 +49,6 @@ class TopicPlan:
     config: TopicConfig
     topic_id: bytes | None = None
     """Of a topic whose id is fixed; otherwise a random one is made."""
-
-
-def check_name(name: str) -> None:
-    """Kafka's rules for topic names. Raises Refused with INVALID_TOPIC_EXCEPTION."""
-    problem = None
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_CHARACTERS:
-        problem = (
-            f"the length of '{name[:32]}...' is longer than the max allowed length {MAX_NAME_CHARACTERS}"
-        )
-    elif not _NAME.fullmatch(name):
-        problem = f"{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if problem is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 def check_not_reserved(name: str) -> None:

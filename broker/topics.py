@@ -38,10 +38,10 @@ from broker.refused import Refused
 from broker.refused_creations import RefusedCreations
 from broker.settings.config import Settings
 from broker.settings.topic_config import TopicConfig, without_effect
+from broker.topic_names import check_name
 from broker.topic_rules import (
     TopicPlan,
     check_may_change,
-    check_name,
     check_not_reserved,
     check_replication_factor,
     configured_plan,

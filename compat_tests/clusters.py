@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
+from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, free_port
 from compat_tests.raw import RawConnection, raw_connection
 from compat_tests.targets import (
@@ -92,7 +92,7 @@ class LockstepNode(LockstepTarget):
         return [*super()._command(), "--node-id", str(self.node_id), "--peers", self._peers]
 
 
-class Cluster:
+class Cluster(Lifecycle):
     """What both kinds have in common: `nodes` by id, from 1."""
 
     name = "cluster"
@@ -136,19 +136,6 @@ class Cluster:
             node.close()
         if self._owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- facts ------------------------------------------------------------------------------------------
 

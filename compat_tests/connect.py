@@ -25,10 +25,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from compat_tests.kafka_jars import CONNECT, DEBEZIUM, cache_dir, java_command
+from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, free_port
 
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
@@ -53,7 +53,7 @@ class ConnectFailed(RuntimeError):
     """The worker did not become ready, or a connector or task failed; the text carries the reason."""
 
 
-class ConnectWorker:
+class ConnectWorker(Lifecycle):
     """One worker of a group of its own; close it at the end. Raises ToolchainMissing."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -138,19 +138,6 @@ class ConnectWorker:
         """The last few kilobytes the worker printed."""
         data = self.log_path.read_bytes() if self.log_path.exists() else b""
         return data[-_LOG_TAIL_BYTES:].decode(errors="replace")
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- connectors -------------------------------------------------------------------------------------
 

@@ -28,11 +28,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self, TypedDict, Unpack
+from typing import IO, TypedDict, Unpack
 
 import psutil
 
 from compat_tests.kafka_jars import cache_dir, classpath, java_command
+from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, answers, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +63,7 @@ class TargetOptions(TypedDict, total=False):
     """Leave the directory after `close()` in any case."""
 
 
-class Target:
+class Target(Lifecycle):
     """What both brokers have in common. Use `LockstepTarget` or `KafkaTarget`; `name` says which it is.
 
     `settings` are server properties (Kafka's names); for the rest see `TargetOptions`.
@@ -180,20 +181,12 @@ class Target:
         shutil.copyfile(self.log_path, copy)
         return copy
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and self.log_path.exists():
             print(f"{self.name}: log kept at {self.keep_log()}", file=sys.stderr)
-        self.close()
+        super().__exit__(kind, error, trace)
 
     # -- facts ------------------------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ PURE = (
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
     "broker/settings/near_names.py",
+    "broker/topic_names.py",
     "broker/topic_rules.py",
     "broker/transaction_ends.py",
     "broker/transactions/id_pattern.py",

@@ -24,7 +24,7 @@ from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.replica_assignment import check_replicas
-from broker.topic_rules import MAX_NAME_CHARACTERS
+from broker.topic_names import MAX_NAME_CHARACTERS
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from storage.types import StorageError

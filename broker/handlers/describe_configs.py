@@ -23,7 +23,7 @@ from broker.settings.described_config import (
     describe_loggers,
     describe_topic,
 )
-from broker.topic_rules import check_name
+from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode

@@ -11,7 +11,7 @@ from typing import Final
 from broker.context import Answer, ClientContext
 from broker.handlers.repeated import Repeated
 from broker.refused import Refused
-from broker.topic_rules import check_name
+from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (

@@ -13,7 +13,7 @@ from broker.handlers.authorized import TOPIC_OPERATIONS
 from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import Topic
 from broker.refused import Refused
-from broker.topic_rules import check_name
+from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (

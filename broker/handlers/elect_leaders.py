@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.context import ClientContext
 from broker.metadata import TopicPartition
-from broker.topic_rules import MAX_NAME_CHARACTERS
+from broker.topic_names import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (

@@ -24,7 +24,7 @@ from broker.metadata import TopicPartition
 from broker.partition_checks import complain, end_of_epoch, epoch_error, known_leader, read_error
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
-from broker.topic_rules import MAX_NAME_CHARACTERS
+from broker.topic_names import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (

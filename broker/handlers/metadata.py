@@ -20,7 +20,7 @@ from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPER
 from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
 from broker.refused import Refused
-from broker.topic_rules import check_name
+from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.compiler import encode
 from protocol.errors import ErrorCode

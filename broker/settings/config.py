@@ -41,9 +41,9 @@ from broker.settings.properties import (
     setting,
 )
 from broker.settings.topic_default_settings import (
+    BROKERS_WITHOUT_EFFECT,
     DEFAULT_ONLY,
     SAID_AT_START,
-    WITHOUT_EFFECT,
     TopicDefaultSettings,
 )
 from broker.settings.transaction_settings import TransactionSettings
@@ -417,8 +417,8 @@ def is_known_without_effect(name: str) -> bool:
 
 def _value_warnings(name: str, value: object) -> list[str]:
     """The warnings of a start for a setting with this value."""
-    if name in WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
-        return [f"{name} has no effect here: {WITHOUT_EFFECT[name]}"]
+    if name in BROKERS_WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
+        return [f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}"]
     return [f"{name} {SAID_AT_START[name]}"] if name in SAID_AT_START else []
 
 

@@ -23,7 +23,8 @@ from broker.settings.near_names import NearNames
 from broker.settings.properties import ConfigError, Kind, Property
 from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
-from broker.settings.topic_default_settings import WITHOUT_EFFECT
+from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT
+from broker.shown import shown
 
 CHANGEABLE: Final = frozenset(
     {
@@ -161,9 +162,7 @@ def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
     Source: Kafka's DynamicBrokerConfig.validateConfigs.
     """
     named = set(names)
-    foreign = _foreign(named)
-    if len(foreign) > MAX_FOREIGN:
-        raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
+    foreign = _checked_foreign(named)
     near = {name for name in foreign if name.lower().startswith(OWN_PREFIX) or _meant(name)}
     fixed = sorted(
         name for name in named if name in near or (declaration(name) is None and name not in PER_LISTENER)
@@ -184,13 +183,11 @@ def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
 
 def check_size(texts: Mapping[str, str]) -> None:
     """Raises InvalidBrokerConfig for more or longer settings without effect than one resource may store."""
-    foreign = _foreign(texts)
-    if len(foreign) > MAX_FOREIGN:
-        raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
+    foreign = _checked_foreign(texts)
     for name in {*foreign, *(STORED.keys() & texts.keys())}:
         if len(name) + len(texts[name]) > MAX_FOREIGN_CHARACTERS:
             raise InvalidBrokerConfig(
-                f"{name[:100]}: longer than {MAX_FOREIGN_CHARACTERS} characters, without effect here"
+                f"{shown(name)}: longer than {MAX_FOREIGN_CHARACTERS} characters, without effect here"
             )
 
 
@@ -201,9 +198,9 @@ def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[
         name
         for name, text in sorted(new.items())
         if name not in PROPERTIES
-        or (name in WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
+        or (name in BROKERS_WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
     ]
-    return [f"kept, and without effect here: {', '.join(idle)}"] if idle else []
+    return [f"kept, and without effect here: {', '.join(map(shown, idle))}"] if idle else []
 
 
 def value_for_log(name: str, text: str) -> str:
@@ -216,6 +213,14 @@ def _foreign(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in STORED and name not in _FIXED]
 
 
+def _checked_foreign(names: Iterable[str]) -> list[str]:
+    """The unknown names among these. Raises InvalidBrokerConfig for more than one resource may store."""
+    foreign = _foreign(names)
+    if len(foreign) > MAX_FOREIGN:
+        raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
+    return foreign
+
+
 def _meant(name: str) -> str | None:
     """The setting that was meant by an unknown name, one slip away. A start looks further, at a price that a
     request must not have on the event loop (`foreign_names.py`)."""
@@ -224,7 +229,7 @@ def _meant(name: str) -> str | None:
 
 def _not_changeable(names: Sequence[str]) -> str:
     """Kafka's words, and what may have been meant by the first of them that there is not."""
-    text = f"Cannot update these configs dynamically: [{', '.join(names)}]"
+    text = f"Cannot update these configs dynamically: [{', '.join(map(shown, names))}]"
     foreign = _foreign(names)
     meant = _meant(foreign[0]) if foreign else None
     if meant is None:

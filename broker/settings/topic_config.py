@@ -18,7 +18,11 @@ from typing import Any, Final
 from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
 from broker.settings.near_names import NearNames
 from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
-from broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
+from broker.settings.topic_default_settings import (
+    BROKERS_WITHOUT_EFFECT,
+    MAX_DECOMPRESSED_BYTES,
+    NOT_TIERED,
+)
 
 LOCKS_IGNORED: Final = "ignore"
 LOCKS_KEPT: Final = "true"
@@ -310,28 +314,6 @@ NOT_YET: Final = {
 write back the default that they read; another value would change which records are accepted, or where they
 are stored."""
 
-_NO_LEVELS: Final = "levels of compression cannot be chosen"
-_NOT_TIERED: Final = "there is no tiered storage"
-_NO_QUOTAS: Final = "there are no replication quotas"
-WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "compression.gzip.level": _NO_LEVELS,
-    "compression.lz4.level": _NO_LEVELS,
-    "compression.zstd.level": _NO_LEVELS,
-    "errors.deadletterqueue.group.enable": "there are no share groups",
-    "follower.replication.throttled.replicas": _NO_QUOTAS,
-    "internal.segment.bytes": "partitions share log files of lockstep.segment.bytes",
-    "leader.replication.throttled.replicas": _NO_QUOTAS,
-    "local.retention.bytes": _NOT_TIERED,
-    "local.retention.ms": _NOT_TIERED,
-    "remote.copy.lag.bytes": _NOT_TIERED,
-    "remote.copy.lag.ms": _NOT_TIERED,
-    "remote.log.copy.disable": _NOT_TIERED,
-    "remote.log.delete.on.disable": _NOT_TIERED,
-    "unclean.leader.election.enable": "a leader always has every acknowledged batch",
-}
-"""Kafka's names that are stored and described without effect -> why. No value of theirs would change which
-records are accepted or kept, so a topic that is copied keeps them all; one that is not Kafka's default is
-logged as a warning."""
 _THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
 QUOTED = 250
@@ -374,6 +356,24 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "remote.copy.lag.ms": ("log.remote.copy.lag.ms",),
 }
 """The broker settings behind a configuration's default, the strongest first; Kafka's, all of them."""
+
+_NO_QUOTAS: Final = "there are no replication quotas"
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "errors.deadletterqueue.group.enable": "there are no share groups",
+    "follower.replication.throttled.replicas": _NO_QUOTAS,
+    "internal.segment.bytes": "partitions share log files of lockstep.segment.bytes",
+    "leader.replication.throttled.replicas": _NO_QUOTAS,
+    "remote.log.copy.disable": NOT_TIERED,
+    "remote.log.delete.on.disable": NOT_TIERED,
+    **{
+        name: BROKERS_WITHOUT_EFFECT[theirs[0]]
+        for name, theirs in BROKER_SYNONYMS.items()
+        if theirs[0] in BROKERS_WITHOUT_EFFECT
+    },
+}
+"""Kafka's names that are stored and described without effect -> why. No value of theirs would change which
+records are accepted or kept, so a topic that is copied keeps them all; one that is not Kafka's default is
+logged as a warning."""
 
 _NEAR: Final = NearNames(
     {name: name for name in TOPIC_PROPERTIES}
@@ -490,7 +490,7 @@ def _check_throttled(name: str, replicas: tuple[str, ...]) -> None:
 def without_effect(overrides: Mapping[str, str], former: Mapping[str, str] | None = None) -> list[str]:
     """A warning for each valid override without effect here that differs from `former`."""
     lines = []
-    for name, reason in WITHOUT_EFFECT.items():
+    for name, reason in sorted(WITHOUT_EFFECT.items()):
         text = overrides.get(name)
         if text is None or text == (former or {}).get(name):
             continue

@@ -15,7 +15,7 @@ from typing import Final
 from broker.settings.properties import HOUR_MS, INT64_MAX, MIB, Kind, setting
 
 _NO_LEVELS: Final = "levels of compression cannot be chosen"
-_NOT_TIERED: Final = "there is no tiered storage"
+NOT_TIERED: Final = "there is no tiered storage"
 
 DEFAULT_ONLY: Final[Mapping[str, str]] = {
     "max.decompressed.message.bytes": "batches are not decompressed: no limit on what is in them holds",
@@ -23,17 +23,18 @@ DEFAULT_ONLY: Final[Mapping[str, str]] = {
 """Names of which only Kafka's default is accepted -> why another value has no effect. Such a value would
 change which records are accepted: it warns at a start, and is refused while the broker runs."""
 
-WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+BROKERS_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
     "compression.zstd.level": _NO_LEVELS,
-    "log.local.retention.bytes": _NOT_TIERED,
-    "log.local.retention.ms": _NOT_TIERED,
-    "log.remote.copy.lag.bytes": _NOT_TIERED,
-    "log.remote.copy.lag.ms": _NOT_TIERED,
+    "log.local.retention.bytes": NOT_TIERED,
+    "log.local.retention.ms": NOT_TIERED,
+    "log.remote.copy.lag.bytes": NOT_TIERED,
+    "log.remote.copy.lag.ms": NOT_TIERED,
     "unclean.leader.election.enable": "a leader always has every acknowledged batch",
 }
-"""Names that are stored and described without effect -> why. A value that is not Kafka's default warns."""
+"""Names that are stored and described without effect -> why; so are the topics' names that follow them. A
+value that is not Kafka's default warns."""
 
 MAX_DECOMPRESSED_BYTES: Final = 2**31 - 9
 """Kafka's default: the largest array of Java."""

@@ -13,7 +13,7 @@ from broker.cluster_image import TopicEntry, TopicState, create_command, delete_
 from broker.refused import Refused
 from broker.replica_assignment import check_assignments
 from broker.server import Broker
-from broker.topic_rules import check_name
+from broker.topic_names import check_name
 from broker.topics import random_id
 from protocol.errors import ErrorCode
 from protocol.ids import written_id

@@ -12,7 +12,7 @@ from broker.settings.config import PROPERTIES, Settings, from_texts
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from broker.settings.loading import load
 from broker.settings.properties import INT64_MAX, ConfigError
-from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START, WITHOUT_EFFECT
+from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT, DEFAULT_ONLY, SAID_AT_START
 
 
 def test_sources_in_order(tmp_path: Path) -> None:
@@ -67,13 +67,13 @@ def test_what_is_known_with_kafkas_default_alone_warns_of_any_other_value(name: 
         assert (getattr(passed_over, attribute), passed_over.explicit) == (declared.default, {})
 
 
-@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+@pytest.mark.parametrize("name", BROKERS_WITHOUT_EFFECT)
 def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name: str) -> None:
     attribute, declared = PROPERTIES[name]
     assert from_texts({name: declared.show(declared.default) or ""}).warnings == ()
     text = "true" if name == "unclean.leader.election.enable" else "5"
     kept = from_texts({name: text})
-    assert kept.warnings == (f"{name} has no effect here: {WITHOUT_EFFECT[name]}",)
+    assert kept.warnings == (f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}",)
     assert (declared.show(getattr(kept, attribute)), kept.explicit) == (text, {name: text})
     with pytest.raises(ConfigError, match=name):
         from_texts({name: "x"})
@@ -329,3 +329,19 @@ def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
             assert declared.parse(shown) == declared.default, name
     assert not UNUSED_KAFKA_NAMES & PROPERTIES.keys()
     assert len(UNUSED_KAFKA_NAMES) > 250
+
+
+@pytest.mark.parametrize(
+    ("setting", "form"),
+    [
+        ("lockstep.metrics.listener", ":9644"),
+        ("lockstep.peers.listener", ":9644"),
+        ("listeners", "PLAINTEXT://:9644"),
+    ],
+)
+def test_a_bare_port_is_told_its_form(setting: str, form: str) -> None:
+    peers = {"lockstep.peers": "1@a:1,2@b:2"}
+    with pytest.raises(ConfigError) as refused:
+        from_texts({**peers, setting: "9644"})
+    assert f"{form} is port 9644 of all addresses of this machine" in str(refused.value)
+    assert from_texts({**peers, setting: form}).node_id == 1

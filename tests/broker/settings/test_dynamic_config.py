@@ -139,9 +139,9 @@ def test_unknown_names_are_not_compared_with_every_setting(monkeypatch: pytest.M
 
     monkeypatch.setattr(difflib, "get_close_matches", compare)
     refuse_fixed([f"my.plugin.retention.ms.{number}" for number in range(MAX_FOREIGN)])
-    with pytest.raises(InvalidBrokerConfig, match="did you mean log.retention.ms"):
+    with pytest.raises(InvalidBrokerConfig, match=r"did you mean log\.retention\.ms"):
         refuse_fixed(["log_retention_ms"])
-    with pytest.raises(InvalidBrokerConfig, match="lockstep.no.such.setting"):
+    with pytest.raises(InvalidBrokerConfig, match=r"lockstep\.no\.such\.setting"):
         refuse_fixed(["lockstep.no.such.setting"])
 
 
