@@ -9,12 +9,12 @@ Invariants:
 - A failed write or flush is final: the process must stop (`FlushFailed`).
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
-clock. Everything belongs to one thread but what may run in another one: reads (`read_cold`, `first_offset`,
-`timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames and checkpoints
-for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`), what there is
-to clean or to delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`), `scrub`,
-`write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with an installation's `add` and `prepare`,
-and `flush`; opening and closing, too, as nobody uses the log then. Rules: `docs/disk_format.md`.
+clock. Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
+`first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
+and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
+what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`),
+`scrub`, `write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with `add` and `prepare`, `flush`.
+Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class DataLog(ReplacingLog):
 
     @property
     def disk_full(self) -> bool:
-        """The last try to prepare a segment, or to write something beside the log, failed."""
+        """The last try to prepare a segment, or to write beside the log, failed."""
         return bool(self._house.disk_error)
 
     @property
@@ -466,8 +466,7 @@ class DataLog(ReplacingLog):
         return total
 
     def first_offset(self, partition: int) -> int | None:
-        """The lowest offset of a partition that any segment holds; None where none holds a batch of it. For
-        any thread."""
+        """The lowest offset of a partition that any segment holds, None for none. For any thread."""
         spans = self._table.spans.get(partition)
         return spans.first_offset if spans is not None else None
 
