@@ -1,7 +1,9 @@
 """Frames by index from segment files: for followers that are behind, for shipping, for chain values.
 
 Every frame is verified again: chain, directory, payloads. A segment's frames are found through
-`Segment.frame_ends`; where those are not kept in memory they are made by a scan and kept for a few segments.
+`Segment.frame_ends`; where those are not kept in memory they are made by a scan of the heads and kept for a
+few segments. So a damaged batch costs its own frame: what comes before it and behind it can be read, and
+members whose copies are damaged in different places repair one another.
 A read that meets a truncation, an installation or a rewriting begins again with what is there now; what is
 gone then is `FramesGone`, never rot.
 """
@@ -46,7 +48,7 @@ class FrameReader:
 
     def read(self, first_index: int, max_bytes: int, upto_index: int) -> list[Frame]:
         """Frames from `first_index` to at most `upto_index`, at most `max_bytes` of them but at least one,
-        as far as they follow one another. FramesGone; CorruptLog."""
+        as far as they follow one another and verify. FramesGone; CorruptLog where the first does not."""
         frames: list[Frame] = []
         total = 0
         before: Segment | None = None
@@ -60,6 +62,10 @@ class FrameReader:
                 if frames:
                     break
                 continue
+            except CorruptLog:
+                if frames:
+                    break  # a read that begins at the damaged frame raises
+                raise
             if size == 0:
                 break
             before = segment
@@ -122,8 +128,8 @@ class FrameReader:
         """Append what one read of this segment gives; its bytes, 0 where the next frame is over budget."""
         held = self._hold(segment)
         try:
-            ends = self._ends(held)
             row = first - segment.first_index
+            ends = self._ends(held, row)
             start = ends[row - 1] if row else SEGMENT_HEADER_BYTES
             last = row + 1
             count = min(len(ends), upto + 1 - segment.first_index)
@@ -177,8 +183,8 @@ class FrameReader:
         row = index - held.first_index
         if row < 0:
             return held.chain
-        ends = self._ends(held)
-        at = ends[row - 1] if row else SEGMENT_HEADER_BYTES
+        ends = self._ends(held, row - 1)
+        at = ends[row - 1] if row > 0 else SEGMENT_HEADER_BYTES
         while (found := self._pread(held, len(MARKER_MAGIC), at)) == MARKER_MAGIC:
             at += MARKER_BYTES
         return chain_of(found)
@@ -189,8 +195,16 @@ class FrameReader:
             raise CorruptLog(f"{held.path} byte {at + len(data)}: the file ends here")
         return data
 
-    def _ends(self, held: Segment) -> array[int]:
-        """Where each of a held segment's frames ends."""
+    def _ends(self, held: Segment, row: int = 0) -> array[int]:
+        """Where each of a held segment's frames ends, up to at least a row; fewer than there are frames only
+        where a head is damaged. CorruptLog where that comes before the row."""
+        ends = self._known_ends(held)
+        if row >= len(ends):
+            last = ends[-1] if ends else SEGMENT_HEADER_BYTES
+            raise CorruptLog(f"{held.path} byte {last}: no frame can be found from here on")
+        return ends
+
+    def _known_ends(self, held: Segment) -> array[int]:
         ends = held.frame_ends
         if ends is not None:
             return ends
@@ -200,9 +214,8 @@ class FrameReader:
                 self._scanned.move_to_end(held.sequence)
                 return kept[1]
         scan = self._scan(held)
+        scan.heads_only = True
         ends = array("I", [frame.end for frame in scan.frames()])
-        if scan.offset != held.end:
-            raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         with self._lock:
             self._scanned[held.sequence] = held, ends
             while len(self._scanned) > SCANNED_KEPT:

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from storage.log.rewriting import cleaned
+from storage.types import CorruptLog
 from tests.storage.log.frames import whole, whole_batches
 from tests.storage.log.test_rewriting import agree, reopened, two_logs
 
@@ -51,4 +52,33 @@ def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_n
     with pytest.raises(ValueError, match="may be replayed from"):
         log.rewrite_segment(segment.sequence, fewer)
     log.rewrite_segment(segment.sequence, frames)
+    agree(log, model)
+
+
+@pytest.mark.parametrize("part", ["batch", "head"])
+def test_a_damaged_frame_costs_no_other_frame_of_its_segment(part: str) -> None:
+    """Members whose copies of a segment are damaged in different places repair one another."""
+    log, model, disk = two_logs()
+    segment = log.segments()[0]
+    first, last = segment.first_index, segment.last_index
+    damaged = first + 3
+    place = log._frame_reader.read(damaged, 0, damaged)[0]
+    assert place.head is not None
+    data = disk._inodes[disk._names[f"{segment.sequence:016d}.segment"]].data
+    at = data.index(place.head)
+    data[at + 12 if part == "head" else at + len(place.head) + 100] ^= 1
+    log._frame_reader._scanned.clear()
+    before = log.ship_frames(first, last, 1 << 30)
+    assert [frame.index for frame in before] == list(range(first, damaged))
+    with pytest.raises(CorruptLog):
+        log.ship_frames(damaged, last, 1 << 30)
+    if part == "head":  # nothing verifies behind it: the chain is lost
+        with pytest.raises(CorruptLog):
+            log.ship_frames(damaged + 1, last, 1 << 30)
+        return
+    behind = log.ship_frames(damaged + 1, last, 1 << 30)
+    assert [frame.index for frame in behind] == list(range(damaged + 1, last + 1))
+    other, _, _ = two_logs()
+    assert log.chain_at_cold(damaged) == other.chain_at_cold(damaged)
+    log.rewrite_segment(segment.sequence, [*before, *other.ship_frames(damaged, damaged, 1), *behind])
     agree(log, model)
