@@ -16,6 +16,7 @@ from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult
 from compat_tests.raw import RawConnection, batch, raw_connection, values_in
 from compat_tests.targets import Target
+from compat_tests.until import until
 
 AREA = "Kafka's tools, four nodes"
 SECONDS = 30.0
@@ -43,6 +44,13 @@ def target(request: pytest.FixtureRequest) -> Iterator[LockstepThree]:
     """Not the shared one."""
     with LockstepFour() as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _nothing_moves(target: LockstepFour) -> None:
+    """An earlier try may have left reassignments, which end once every node is up."""
+    with raw_connection(target.bootstrap) as raw:
+        until([], lambda: raw.call("list_partition_reassignments", 0, topics=None)["topics"], SECONDS)
 
 
 @pytest.fixture
@@ -106,54 +114,58 @@ def _until(ask: Callable[[], ToolResult], words: str) -> str:
 
 
 @pytest.mark.case(AREA, "kafka-reassign-partitions --execute of all topics, --list, --verify; records stay")
-def test_all(target: LockstepFour, reassign: Reassign) -> None:
+def test_all(target: LockstepFour, reassign: Reassign, unused_name: Callable[[], str]) -> None:
+    topic = unused_name()
     with raw_connection(target.bootstrap) as raw:
-        raw.create_topic("t", PARTITIONS)
-        _known_to_all(target, "t")
+        raw.create_topic(topic, PARTITIONS)
+        _known_to_all(target, topic)
         for index in range(PARTITIONS):
-            assert raw.produce("t", batch([b"%d" % index]), partition=index)["error_code"] == 0
+            assert raw.produce(topic, batch([b"%d" % index]), partition=index)["error_code"] == 0
         plan = _moved(_where(raw))
     assert "No partition reassignments found." in reassign("--list").stdout
     done = reassign("--execute", plan)
     assert done.status == 0, done.stdout + done.stderr
-    assert "Successfully started partition reassignments for t-0,t-1,t-2" in done.stdout
+    assert "Successfully started partition reassignments for " in done.stdout
+    assert f"{topic}-0,{topic}-1,{topic}-2" in done.stdout
     _until(lambda: reassign("--list"), "No partition reassignments found.")
     verified = reassign("--verify", plan)
     assert verified.status == 0, verified.stdout + verified.stderr
     for index in range(PARTITIONS):
-        assert f"Reassignment of partition t-{index} is completed." in verified.stdout
+        assert f"Reassignment of partition {topic}-{index} is completed." in verified.stdout
     assert "Clearing broker-level throttles" in verified.stdout, "by default the tool does that, too"
     with raw_connection(target.bootstrap) as raw:
         assert _where(raw) == plan
         for index in range(PARTITIONS):
-            (part,) = [values_in(raw.fetch("t", 0, partition=index)["records"])]
+            (part,) = [values_in(raw.fetch(topic, 0, partition=index)["records"])]
             assert part == [(0, b"%d" % index)]
 
 
 @pytest.mark.case(
     AREA, "kafka-reassign-partitions: one partition of a log group is refused, and what is missing told"
 )
-def test_part_of_a_group(target: LockstepFour, reassign: Reassign) -> None:
+def test_part_of_a_group(target: LockstepFour, reassign: Reassign, unused_name: Callable[[], str]) -> None:
+    topic = unused_name()
     with raw_connection(target.bootstrap) as raw:
-        raw.create_topic("u", 8)
+        raw.create_topic(topic, 8)
         where = _where(raw)
-    _known_to_all(target, "u")
-    plan = {("u", 0): _moved(where)["u", 0]}
+    _known_to_all(target, topic)
+    plan = {(topic, 0): _moved(where)[topic, 0]}
     done = reassign("--execute", plan)
     assert done.status == 1
     assert "Name the other partitions of log group" in done.stdout + done.stderr
-    assert "u-4" in done.stdout + done.stderr
+    assert f"{topic}-4" in done.stdout + done.stderr
     assert "No partition reassignments found." in reassign("--list").stdout
     with raw_connection(target.bootstrap) as raw:
         assert _where(raw) == where
 
 
 @pytest.mark.case(AREA, "kafka-reassign-partitions to a node that is down: --list, --verify, --cancel")
-def test_cancel(target: LockstepFour, reassign: Reassign) -> None:
+def test_cancel(target: LockstepFour, reassign: Reassign, unused_name: Callable[[], str]) -> None:
+    topic = unused_name()
     with raw_connection(target.bootstrap) as raw:
-        raw.create_topic("v")
+        raw.create_topic(topic, 8)  # two in each log group; one group has no copy on node 4
         where = _where(raw)
-    _known_to_all(target, "v")
+    _known_to_all(target, topic)
     down = 4
     plan = {place: to for place, to in _moved(where).items() if to[-1] == down}
     assert plan
@@ -186,27 +198,28 @@ def test_cancel(target: LockstepFour, reassign: Reassign) -> None:
     AREA,
     "kafka-reassign-partitions --throttle: the partitions move unthrottled; --verify removes the settings",
 )
-def test_throttle(target: LockstepFour, reassign: Reassign) -> None:
+def test_throttle(target: LockstepFour, reassign: Reassign, unused_name: Callable[[], str]) -> None:
+    topic = unused_name()
     with raw_connection(target.bootstrap) as raw:
-        raw.create_topic("w")
+        raw.create_topic(topic)
         plan = _moved(_where(raw))
-    _known_to_all(target, "w")
+    _known_to_all(target, topic)
     done = reassign("--execute", plan, "--throttle", "1000000")
     assert done.status == 0, done.stdout + done.stderr
     assert "The inter-broker throttle limit was set to 1000000 B/s" in done.stdout
     _until(lambda: reassign("--list"), "No partition reassignments found.")
     with raw_connection(target.bootstrap) as raw:
-        assert _throttles(raw), "the tool stores them before it moves anything"
+        assert _throttles(raw, topic), "the tool stores them before it moves anything"
         verified = reassign("--verify", plan)
         assert verified.status == 0, verified.stdout + verified.stderr
-        assert "Reassignment of partition w-0 is completed." in verified.stdout
-        assert not _throttles(raw)
+        assert f"Reassignment of partition {topic}-0 is completed." in verified.stdout
+        assert not _throttles(raw, topic)
         assert _where(raw) == plan
 
 
-def _throttles(raw: RawConnection) -> dict[str, str]:
-    """The throttled replicas that are set for topic w, by the setting's name."""
-    asked = [{"resource_type": 2, "resource_name": "w", "configuration_keys": None}]
+def _throttles(raw: RawConnection, topic: str) -> dict[str, str]:
+    """The throttled replicas that are set for a topic, by the setting's name."""
+    asked = [{"resource_type": 2, "resource_name": topic, "configuration_keys": None}]
     (found,) = raw.call("describe_configs", 4, resources=asked)["results"]
     assert found["error_code"] == 0
     return {

@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import confluent_kafka
 import psycopg
@@ -96,25 +97,27 @@ def spark(broker: LockstepTarget) -> Iterator[Spark]:
 
 @pytest.fixture(scope="module")
 def topics(broker: LockstepTarget, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The data set; its topics."""
+    """The data set; its topics, which another try of this fixture does not share."""
+    prefix = f"compat-{uuid4().hex[:8]}-"
     settings = events.EventSettings(
-        broker.bootstrap, tmp_path_factory.mktemp("events"), SHAPE, PARTITIONS, prefix="compat-"
+        broker.bootstrap, tmp_path_factory.mktemp("events"), SHAPE, PARTITIONS, prefix=prefix
     )
     events.run(settings, Progress("events", quiet=True))
-    return ["compat-" + name for name in TOPICS]
+    return [prefix + name for name in TOPICS]
 
 
 def test_an_archive_in_delta_by_our_source_gives_the_topics_back(
     spark: Spark, cluster: Cluster, topics: list[str], tmp_path: Path
 ) -> None:
+    copies = f"{{topic}}-delta-{uuid4().hex[:8]}"
     into = ["--to", tmp_path / "archive", "--source", "lockstep", "--records-per-batch", 1000]
     for rows in (SHAPE.events, 0):
         assert spark.run("archive", "--topics", ",".join(topics), *into)["rows"] == rows
     again = ["--archive", tmp_path / "archive", "--checkpoint", tmp_path / "replay"]
     for appended in (SHAPE.events, 0):
-        done = spark.run("replay", "--topics", ",".join(topics), *again, "--into", "{topic}-delta")
+        done = spark.run("replay", "--topics", ",".join(topics), *again, "--into", copies)
         assert (done["rows"], done["appended"]) == (SHAPE.events, appended)
-    pairs = [(name, f"{name}-delta") for name in topics]
+    pairs = [(name, copies.format(topic=name)) for name in topics]
     assert spark_pipelines.compared_topics(cluster, pairs) == (SHAPE.events, [])
 
 
@@ -358,14 +361,14 @@ def test_by_spark_submit_on_two_executors(
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    name = topics[0]
+    name, copies = topics[0], f"{{topic}}-submitted-{uuid4().hex[:8]}"
     try:
         form = ["--format", "parquet"]
         done = run("archive", "--topics", name, "--to", tmp_path / "archive", "--source", "kafka", *form)
         words = ["--archive", tmp_path / "archive", "--checkpoint", tmp_path / "replay"]
-        again = run("replay", "--topics", name, *words, "--into", "{topic}-submitted", *form)
+        again = run("replay", "--topics", name, *words, "--into", copies, *form)
     finally:
         shutil.rmtree(home / "work", ignore_errors=True)
     assert again["appended"] == done["rows"] > 1000
-    pair = name, f"{name}-submitted"
+    pair = name, copies.format(topic=name)
     assert spark_pipelines.compared_topics(cluster, [pair]) == (done["rows"], [])
