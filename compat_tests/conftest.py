@@ -202,9 +202,15 @@ def pytest_testnodedown(node: Any) -> None:
         _outcomes.append((place, Outcome(**outcome)))
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     worker_output = getattr(session.config, "workeroutput", None)
     if worker_output is not None:
         worker_output[_FROM_WORKER] = [(place, asdict(outcome)) for place, outcome in _outcomes]
     elif _outcomes:
-        harness.save([outcome for _, outcome in sorted(_outcomes, key=lambda each: each[0])])
+        found = [outcome for _, outcome in sorted(_outcomes, key=lambda each: each[0])]
+        harness.save(found)
+        option = session.config.option
+        narrowed = (option.keyword, option.markexpr, option.deselect, option.ignore, option.ignore_glob)
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if ended and harness.is_whole(session.config.args, *narrowed):
+            harness.save(found, harness.WHOLE_RESULTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,9 @@ _WANTED = "LOCKSTEP_COMPAT_TARGETS"
 _WHOLE = "LOCKSTEP_SPARK_CASES"
 _SPARK_VERSIONS = "LOCKSTEP_SPARK_VERSIONS"
 RESULTS = ROOT / ".cache" / "compat" / "results.json"
+"""Of the newest run, whatever it ran."""
+WHOLE_RESULTS = RESULTS.with_name("whole.json")
+"""Of the newest run of every case to its end, for `compat_tests.report --from`."""
 
 PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
 """`limited`: the client cannot do it. `missing`: a tool is not installed on this machine."""
@@ -255,6 +258,13 @@ def save(outcomes: list[Outcome], path: Path = RESULTS) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {"versions": versions(), "outcomes": [asdict(each) for each in outcomes]}
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def is_whole(arguments: Sequence[str], *narrowed: object) -> bool:
+    """Whether pytest's arguments and the environment have every case run; `narrowed`: -k, -m and the like."""
+    directories = {Path(each).resolve() for each in arguments}
+    by_environment = {_WANTED, _SPARK_VERSIONS} & set(os.environ)
+    return bool(directories & {ROOT, ROOT / "compat_tests"}) and not any(narrowed) and not by_environment
 
 
 def load(path: Path = RESULTS) -> tuple[dict[str, str], list[Outcome]]:

@@ -5,8 +5,9 @@ has them run all.
 
     python -m compat_tests.report                       # run everything, write docs/compatibility.md
     python -m compat_tests.report --from results.json   # only write
-    python -m compat_tests.report --from results.json .cache/compat/spark_cases/outcomes.json
-                                                        # with every case of `compat_tests.spark_cases`
+    python -m compat_tests.report --from .cache/compat/whole.json .cache/compat/spark_cases/outcomes.json
+                                                        # of the newest whole run (`make test` is one), with
+                                                        # every case of `compat_tests.spark_cases`
 
 Owns: how outcomes become rows, cells and footnotes. The same outcomes give the same bytes: no dates.
 """

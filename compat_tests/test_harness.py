@@ -22,7 +22,7 @@ from compat_tests.line_driver import ANSWER_TIMEOUT_S, DriverFailed, LineDriver
 from compat_tests.probe import HOST, answers, free_port, ports_of
 from compat_tests.raw import Answer
 from compat_tests.routed import RoutedConnection, joined
-from compat_tests.targets import LockstepTarget, TargetFailed
+from compat_tests.targets import ROOT, LockstepTarget, TargetFailed
 from conftest import share_of
 
 _FAKE = """
@@ -182,6 +182,17 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     again = page.partition("## Passed at the second try")[2].strip().splitlines()
     assert len(again) == 1 and again[0].startswith("- kafka, kcat") and again[0].endswith("acks")
     assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
+
+
+def test_only_a_run_of_every_case_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCKSTEP_COMPAT_TARGETS", "LOCKSTEP_SPARK_VERSIONS"):
+        monkeypatch.delenv(name, raising=False)
+    whole = [str(ROOT / "tests"), str(ROOT / "compat_tests")]
+    assert harness.is_whole(whole, "", None)
+    assert not harness.is_whole(whole, "headers", None)
+    assert not harness.is_whole([str(ROOT / "compat_tests" / "test_rskafka.py")], "", None)
+    monkeypatch.setenv("LOCKSTEP_COMPAT_TARGETS", "kafka")
+    assert not harness.is_whole(whole, "", None)
 
 
 def test_a_later_run_says_what_counts_of_a_case() -> None:
