@@ -18,7 +18,10 @@ from compat_tests.targets import LockstepTarget, Target
 
 _AREA = "Spark connector: sessions"
 _SCRIPT = Path(__file__).resolve().parent / "spark" / "sessions.py"
-_TIMEOUT_S = 300
+_TIMEOUT_S = 600
+"""For one script, which starts up to three JVMs: half a minute, or minutes on busy processors."""
+
+pytestmark = pytest.mark.timeout(_TIMEOUT_S + 60)
 
 
 def _run(what: str, *arguments: str) -> dict[str, Any]:
