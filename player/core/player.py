@@ -34,6 +34,7 @@ class Player:
     """
 
     __slots__ = (
+        "_former_term",
         "current_position",
         "deposed",
         "draw",
@@ -68,7 +69,9 @@ class Player:
         self.draw = draw
         self.targets: dict[str, Target] = {}
         self.terms: dict[str, int] = {}
-        """The newest term of each target; kept when it is removed."""
+        """The newest term of each target."""
+        self._former_term = 0
+        """The highest that a removed target had."""
         self.started = False
         self.start_due_ms = now_ms + settings.start_timeout_ms
         self.current_position = NOTHING
@@ -214,12 +217,13 @@ class Player:
             raise ValueError(f"there is a target {name!r} already")
         self.targets[name] = Target(name, first_position, self.now_ms)
         # it may be where another one was, under another name, whose terms are stored there
-        self.terms[name] = max(self.terms.values(), default=0)
+        self.terms[name] = max(self._former_term, *self.terms.values(), 0)
 
     def remove(self, name: str, now_ms: int) -> None:
         """Its mark stays with it. Raises KeyError: there is none."""
         self._at(now_ms)
         connecting.leave(self, self.targets.pop(name))
+        self._former_term = max(self._former_term, self.terms.pop(name))
         connecting.begin(self)
 
     def stop(self, name: str, reason: str, now_ms: int) -> None:

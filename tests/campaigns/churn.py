@@ -1,8 +1,10 @@
 """`python -m tests.campaigns.churn --count 10000`: what comes and goes leaves nothing behind.
 
-A broker in this process serves connections, fetch sessions, classic groups with a member each, producers,
-transactional ids, and topics under new names and under the same name; each kind comes and goes `--count`
-times. Before and after, the campaign takes a census: how many objects of each class of the product there
+A broker in this process serves connections, fetch sessions, classic groups with a member each, members of one
+group, producers, transactional ids, transactions, and topics under new names and under the same name; beside
+it a player plays a log in memory to targets that are added and removed. Each kind comes and goes `--count`
+times. What expires does so before each census: producers with a checkpoint, transactional ids by their loop.
+Before and after, the campaign takes a census: how many objects of each class of the product there
 are, and how many elements their collections hold. One that grows with the count is a leak. Memory
 (`tracemalloc`), open descriptors and files are recorded beside it. Then the broker is stopped, another one is
 started on the same directory, and the census is taken again. Each kind is a run of its own in
@@ -28,33 +30,48 @@ from typing import Any
 from broker.first_sequences import MAX_FORMER_NAMES
 from broker.server import Broker
 from broker.settings.config import from_texts
+from player.playing.playing import Playing
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.broker.wire import Client, batch, fetch_request
+from storage.log.batch_index import INDEX_COST_BYTES
+from storage.log.verified import MAX_OWNERS
+from tests.broker.wire import Client, batch, fetch_request, produce_request
 from tests.campaigns import evidence
+from tests.player.playing.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until
 
-PRODUCT = ("broker.", "storage.", "protocol.")
+PRODUCT = ("broker.", "storage.", "protocol.", "player.")
 COLLECTIONS = (dict, list, set, deque, bytearray)
 WARM_UP = 60
 """So often each kind comes and goes before the first census: caches of a few dozen entries are full then."""
 ALLOWANCE = 25
 """Growth of a class or a collection that depends on the moment: tasks that end, a batch on its way."""
+INDEX_CACHE_BYTES = 65_536
 SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "lockstep.segment.bytes": "4194304",
     "lockstep.spare.segments": "1",
     "lockstep.tail.cache.bytes": "0",
+    "lockstep.index.cache.bytes": str(INDEX_CACHE_BYTES),
     "log.flush": "os",
     "producer.id.expiration.ms": "1000",
     "transactional.id.expiration.ms": "1000",
     "max.incremental.fetch.session.cache.slots": "20",
     "group.initial.rebalance.delay.ms": "0",
 }
-BOUNDS = {"FirstSequences._former_names": MAX_FORMER_NAMES}
+CACHED_INDEXES = INDEX_CACHE_BYTES // INDEX_COST_BYTES
+BOUNDS = {
+    "FirstSequences._former_names": MAX_FORMER_NAMES,
+    "SegmentTable._cache": CACHED_INDEXES,
+    "BatchIndex": CACHED_INDEXES + 60,  # and one for each partition in the segments that are written to
+    "VerifiedRowsCache._ranges": MAX_OWNERS,
+}
 """Collections that keep the newest of what went, up to a limit: by their limit."""
 Kind = Callable[[Broker, Client, str], Awaitable[None]]
 
@@ -74,8 +91,14 @@ async def fetch_session(broker: Broker, client: Client, name: str) -> None:
 
 async def group(broker: Broker, client: Client, name: str) -> None:
     """A member joins a new group and leaves it; the group is deleted."""
+    await _joins_and_leaves(client, name)
+    deleted = await client.call(DeleteGroupsRequest(groups_names=[name]), 2)
+    assert deleted.results[0].error_code == 0, deleted
+
+
+async def _joins_and_leaves(client: Client, group_id: str) -> None:
     request = JoinGroupRequest(
-        group_id=name,
+        group_id=group_id,
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
@@ -84,11 +107,9 @@ async def group(broker: Broker, client: Client, name: str) -> None:
     joined = await client.call(request, 3)
     assert joined.error_code == 0, joined
     left = await client.call(
-        LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=joined.member_id)]), 4
+        LeaveGroupRequest(group_id=group_id, members=[MemberIdentity(member_id=joined.member_id)]), 4
     )
     assert left.error_code == 0, left
-    deleted = await client.call(DeleteGroupsRequest(groups_names=[name]), 2)
-    assert deleted.results[0].error_code == 0, deleted
 
 
 async def producer(broker: Broker, client: Client, name: str) -> None:
@@ -102,7 +123,81 @@ async def producer(broker: Broker, client: Client, name: str) -> None:
 async def transactional_id(broker: Broker, client: Client, name: str) -> None:
     """A new transactional id gets a producer id; it expires."""
     wanted = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10_000)
-    assert (await client.call(wanted, 4)).error_code == 0
+    made = await client.call(wanted, 4)
+    assert made.error_code == 0, made
+
+
+async def member(broker: Broker, client: Client, name: str) -> None:
+    """A member joins the one group there is and leaves it."""
+    await _joins_and_leaves(client, "steady")
+
+
+async def transaction(broker: Broker, client: Client, name: str) -> None:
+    """A new transactional id commits a transaction of one batch; it expires."""
+    asked = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=10_000)
+    made = await client.call(asked, 4)
+    assert made.error_code == 0
+    added = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=made.producer_id,
+        v3_and_below_producer_epoch=made.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="steady", partitions=[0])],
+    )
+    (told,) = (await client.call(added, 3)).results_by_topic_v3_and_below
+    assert {each.partition_error_code for each in told.results_by_partition} == {0}
+    data = batch(
+        b"x",
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    request = produce_request("steady", data)
+    request.transactional_id = name
+    (answer,) = (await client.call(request, 9)).responses
+    assert answer.partition_responses[0].error_code == 0
+    ended = EndTxnRequest(
+        transactional_id=name,
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        committed=True,
+    )
+    assert (await client.call(ended, 3)).error_code == 0
+
+
+class Player:
+    """A playing of a log in memory, beside the broker."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.streams = MemoryStreams()
+        self.playing = Playing(self.log, self.streams, route, settings(), 1, [], poll_s=0.05)
+        self.run = asyncio.ensure_future(self.playing.run())
+
+    async def target(self, name: str) -> None:
+        """One target is added, gets an entry and is removed."""
+        self.streams.targets[name] = target = MemoryTarget(name)
+        self.playing.add(name, name, self.log.next_position)
+        self.log.append(name)
+        await until(lambda: target.applied != [])
+        self.playing.remove(name)
+        del self.streams.targets[name]
+        self.streams.opened.clear()
+        del self.log.entries[:-10]
+
+    async def end(self) -> None:
+        self.run.cancel()
+        await asyncio.gather(self.run, return_exceptions=True)
+
+
+_players: dict[Broker, Player] = {}
+
+
+async def player_target(broker: Broker, client: Client, name: str) -> None:
+    """A target of a player comes, is delivered to, and goes."""
+    if broker not in _players:
+        _players[broker] = Player()
+    await _players[broker].target(name)
 
 
 async def topic(broker: Broker, client: Client, name: str) -> None:
@@ -123,8 +218,11 @@ KINDS: dict[str, Kind] = {
     "connections": connection,
     "fetch sessions": fetch_session,
     "groups": group,
+    "group members": member,
     "producers": producer,
     "transactional ids": transactional_id,
+    "transactions": transaction,
+    "player's targets": player_target,
     "topics": topic,
     "topics of one name": same_topic,
 }
@@ -178,22 +276,39 @@ async def _started(directory: Path) -> tuple[Broker, Client]:
     return broker, await Client.connect(broker.port)
 
 
+async def _coordinators_serve(client: Client) -> None:
+    """Transactional ids have a topic, and their coordinators are there."""
+    await client.call(FindCoordinatorRequest(key="steady", key_type=1), 1)
+    asked = InitProducerIdRequest(transactional_id="steady", transaction_timeout_ms=10_000)
+    for _ in range(1000):
+        if (await client.call(asked, 4)).error_code == 0:
+            return
+        await asyncio.sleep(0.03)
+    raise AssertionError("no coordinator of transactions serves")
+
+
 async def _ended(broker: Broker, client: Client) -> None:
+    player = _players.pop(broker, None)
+    if player is not None:
+        await player.end()
     await client.close()
     await broker.stop()
 
 
-async def _settled(broker: Broker, expires: Callable[[Broker], None]) -> None:
-    """What expires has had its time, and each log a checkpoint."""
+async def _settled(broker: Broker, client: Client) -> None:
+    """The turns that a broker takes every few minutes, now: what expires does, each log gets checkpoints, and
+    the cleaner has been."""
     await asyncio.sleep(1.2)
-    expires(broker)
+    await broker.parts.transaction_expiration.forget_expired()
+    assert (await client.produce("steady", batch(b"x"))).error_code == 0  # the log's time goes on
     await asyncio.sleep(0.3)
-
-
-def _expire(broker: Broker) -> None:
-    """The turns that a broker takes every few minutes, now."""
+    for each in broker.services.cluster.groups.values():
+        await each.committed()
+        assert await each.sealing.run(60)
+    await broker.compact()
     for each in broker.services.cluster.groups.values():
         each.log.prepare_now()
+    await asyncio.sleep(0.1)
 
 
 async def churn(kind: str, count: int, directory: Path) -> dict[str, Any]:
@@ -202,20 +317,21 @@ async def churn(kind: str, count: int, directory: Path) -> dict[str, Any]:
     broker, client = await _started(directory)
     try:
         await client.create("steady")
+        await _coordinators_serve(client)
         for at in range(WARM_UP):
             await work(broker, client, f"warm-{at}")
-        await _settled(broker, _expire)
+        await _settled(broker, client)
         before, resources = census(), _resources(directory)
         for at in range(count):
             await work(broker, client, f"name-{at}")
-        await _settled(broker, _expire)
+        await _settled(broker, client)
         after, resources_after = census(), _resources(directory)
     finally:
         await _ended(broker, client)
     del broker, client
     broker, client = await _started(directory)
     try:
-        await _settled(broker, _expire)
+        await _settled(broker, client)
         restarted, resources_restarted = census(), _resources(directory)
     finally:
         await _ended(broker, client)
@@ -237,9 +353,10 @@ def problems(figures: dict[str, Any]) -> list[str]:
         for when, key in (("running", "grown"), ("restarted", "grown_after_restart"))
         for name, counts in figures[key].items()
     ]
-    for name in ("descriptors", "files"):
-        if figures["after"][name] - figures["before"][name] > ALLOWANCE:
-            found.append(f"{name} were {figures['before'][name]}, are {figures['after'][name]}")
+    for when in ("after", "restarted"):
+        for name in ("descriptors", "files"):
+            if figures[when][name] - figures["before"][name] > ALLOWANCE:
+                found.append(f"{when}: {name} were {figures['before'][name]}, are {figures[when][name]}")
     return found
 
 

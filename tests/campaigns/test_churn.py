@@ -13,7 +13,7 @@ from tests.campaigns import churn
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("kind", ["connections", "fetch sessions", "groups", "topics", "topics of one name"])
+@pytest.mark.parametrize("kind", list(churn.KINDS))
 async def test_a_hundred_that_came_and_went_leave_nothing(tmp_path: Path, kind: str) -> None:
     figures = await churn.churn(kind, 100, tmp_path)
     assert churn.problems(figures) == []
