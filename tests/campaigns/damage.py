@@ -287,7 +287,7 @@ def judge(world: World, file: str, kind: str, seed: int) -> dict[str, Any]:
     case: dict[str, Any] = {"file": file, "kind": kind, "made": KINDS[kind](node.data_dir / file, old, draw)}
     if not case["made"]:
         return case
-    said = world.start()
+    said = [each.replace(f"{world.full.parent}/", "") for each in world.start()]
     refused = bool(said)
     names_it = any(NAMED.search(each) or Path(file).name in each for each in said)
     if refused and len(world.brokers.nodes) == 1:
