@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
-from storage.log.format import frame_bytes
-from storage.log.recent_frames import RecentFrames
+import pytest
+
+from storage.log.format import encode_frame_head, frame_bytes
+from storage.log.recent_frames import RecentFrames, cost_bytes
 from storage.types import Frame
 from tests.storage.log.frames import FrameMaker
+
+
+def cost(frame: Frame) -> int:
+    return cost_bytes(frame, frame_bytes(frame))
+
+
+@pytest.mark.parametrize("batches", [1, 2, 10, 50])
+def test_the_limit_counts_what_frames_really_take(batches: int) -> None:
+    bodies = [[bytes([at % 256]) * 100 for _ in range(batches)] for at in range(2000 // batches)]
+    make, chain, frames, counted = FrameMaker(), 0, RecentFrames(1 << 40), 0
+    make.index, make.next_lsn, make.time_ms = 1 << 20, 1 << 30, 1 << 40
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for each in bodies:
+        frame = make.data(*[(1, 1, body) for body in each])
+        frame.head, chain = encode_frame_head(frame, chain)
+        frames.add(frame, frame_bytes(frame))
+        counted += cost(frame)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert 0.9 < taken / counted < 1.15
 
 
 def test_against_a_plain_list() -> None:
@@ -19,8 +43,8 @@ def test_against_a_plain_list() -> None:
         frame = make.data((1, 1, bytes(rng.randrange(1, 400))))
         frames.add(frame, frame_bytes(frame))
         kept.append(frame)
-        if sum(map(frame_bytes, kept)) > 30_000:
-            while sum(map(frame_bytes, kept)) > 30_000 - 30_000 // 16:
+        if sum(map(cost, kept)) > 30_000:
+            while sum(map(cost, kept)) > 30_000 - 30_000 // 16:
                 kept.pop(0)
         if turn % 500 == 77:
             last = kept[-1].index - rng.choice((0, 1, 5, 40, 1000))
@@ -61,7 +85,7 @@ def test_what_is_needed_is_kept_beyond_the_limit_up_to_a_higher_one() -> None:
     make = FrameMaker()
     made = [make.data((1, 1, bytes(900))) for _ in range(20)]
     size = frame_bytes(made[0])
-    frames = RecentFrames(4 * size, 10 * size)
+    frames = RecentFrames(4 * cost(made[0]), 10 * cost(made[0]))
     for frame in made[:4]:
         frames.add(frame, size)
     frames.need(3)
