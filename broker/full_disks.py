@@ -1,9 +1,10 @@
-"""Full disks: each is said in the log, and what can be given back is.
+"""Logs full disks and frees dead segments on them.
 
-Owns: a look at every log group of this node once a second. Invariants: each time that a group finds no room
-is said, and so is that there is room again, also where both fall between two looks or where the group was
-closed and opened meanwhile; whatever fails, the looks go on.
-Does not: refuse what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
+Owns: a check of every log group of this node once a second. Invariants: each time that a group's writes fail
+is logged as an error once and as information when writes succeed again, also where both fall between two
+checks. A group that is closed leaves without the second line; opened again, it starts anew. An error in one
+check does not end the checks.
+Does not: reject what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ class FullDisks:
         self._failures: dict[LogGroup, int] = {}
         """Failed writes of each group at the last look."""
         self._full: dict[LogGroup, None] = {}
-        """Groups of whose full disk the log has told."""
+        """Groups whose failed writes were logged and whose recovery was not."""
         self._next_enforced = 0.0
 
     async def run(self) -> None:
-        """Look every so often, until cancelled."""
+        """Check every `LOOK_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
                 await self.look()
-            except Exception:  # a group may be closed in the midst of it; the disk fills where this ends
-                log.exception("looking after full disks failed")
+            except Exception:  # a group may be closed meanwhile; without this task nothing would free space
+                log.exception("the check for full disks failed")
 
     async def look(self) -> None:
-        """Tell of each change, and free what there is to free on the disks that are full."""
+        """Log each change, and free dead segments on the disks that are full."""
         groups = self._groups()
         here = set(groups.values())
         self._failures = {each: count for each, count in self._failures.items() if each in here}

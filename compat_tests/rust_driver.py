@@ -2,8 +2,8 @@
 
 Owns: the program in `.cache/rskafka-driver-DIGEST/`, named by the digest of its sources and of pinned.lock
 (every dependency with its version and hash), its lock, and which Cargo is new enough. Invariant: the
-directory appears whole or not at all. pinned.lock is a Cargo.lock without its `source` lines, which are the
-same in each machine's Cargo and are taken from there; `python -m compat_tests.rust_driver` writes it anew.
+directory appears whole or not at all. pinned.lock is a Cargo.lock without its `source` lines: these name the
+machine's registry or mirror and are filled in at build time. `python -m compat_tests.rust_driver` renews it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # librdkafka 2.16 (confluent-kafka 2.16.1; Apache Kafka 4.4.0): a byte that changed on the broker's disk reaches the application as data.
 #
-# Expected: somebody between the disk and the application compares the batch with its CRC. Seen: the broker sends what the file holds, and librdkafka compares only
-# with check.crcs=true, which is not its default, so the record arrives changed and without a word. With it the application gets an error, and the Java consumer,
+# Expected: the broker or the client verifies the CRC of the batch. Seen: the broker sends what the file holds, and librdkafka compares only
+# with check.crcs=true, which is not its default, so the changed record arrives silently. With it the application gets an error, and the Java consumer,
 # which compares by default, does not deliver the record.
 . "$(dirname "$0")/lib.sh"
 

@@ -26,12 +26,12 @@ mirror() {  # mirror ALIAS SETTING...: copies the topic t of the cluster to ALIA
         cut -d' ' -f1
 }
 mirror plain
-mirror told "header.converter=$bytes"
+mirror byte_array "header.converter=$bytes"
 "$PYTHON" - "$SERVER" >"$WORK/out.txt" <<'PROGRAM'
 import sys
 from confluent_kafka import Consumer, TopicPartition
 
-for topic in ("plain.t", "told.t"):
+for topic in ("plain.t", "byte_array.t"):
     consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "g", "topic.metadata.refresh.interval.ms": 1000, "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
     message = None
@@ -44,4 +44,4 @@ for topic in ("plain.t", "told.t"):
 PROGRAM
 cat "$WORK/out.txt"
 expect "the worker's default" "$(sed -n 1p "$WORK/out.txt")" "plain.t value [('h', b'AP8=')]"
-expect "ByteArrayConverter for headers" "$(sed -n 2p "$WORK/out.txt")" "told.t value [('h', b'\\x00\\xff')]"
+expect "ByteArrayConverter for headers" "$(sed -n 2p "$WORK/out.txt")" "byte_array.t value [('h', b'\\x00\\xff')]"

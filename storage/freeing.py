@@ -5,8 +5,8 @@ segment that is sealed. On a full disk no further segment is sealed, so the newe
 when they are dead: after the only topic was deleted, they fill the disk. This module therefore writes both
 checkpoints above them.
 
-Does not: decide when (`broker/server.py` does, while a disk is full), or free segments that are dead in part
-(`cleaner.py`).
+Does not: decide when (`broker/full_disks.py` does, while a disk is full), or free segments that are dead in
+part (`cleaner.py`).
 """
 
 from __future__ import annotations

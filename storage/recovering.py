@@ -1,7 +1,7 @@
-"""A member as its log left it: the state replayed, the Raft core at the log's end.
+"""Recovers a replica of a log group from its log: the state replayed, the Raft core at the log's end.
 
-`open_member` does all of it in a thread: a new log's first segment is filled with zeros, a recovery reads the
-log, and meanwhile the loop serves the other groups of the node.
+`open_member` opens and replays the log in a thread, because a new log's first segment is filled with zeros
+and a recovery reads the log. Meanwhile the loop serves the other groups of the node.
 
 With one voter whatever is on the disk is committed by the next no-op, so it is applied at once. With several
 only what a checkpoint covers is known to be committed; the rest is followed, and applied when it is known.
@@ -28,7 +28,7 @@ from storage.types import FrameKind, HardState
 
 
 class RecoveredMember(NamedTuple):
-    """What a log group starts from."""
+    """A recovered replica: its open log and its Raft state."""
 
     log: DataLog
     raft: Raft
@@ -45,8 +45,10 @@ async def open_member(
     draw: Callable[[int], int],
     fs: FileSystem | None = None,
 ) -> RecoveredMember:
-    """The member in `directory`, its log open; nothing else may use `state` meanwhile. Raises as
-    `DataLog.open` and `recover`."""
+    """Open the log in `directory` and replay it into `state`, which no other task may use until this returns.
+
+    Raises: as `DataLog.open` and `recover`.
+    """
     opened: list[DataLog] = []
 
     def run() -> RecoveredMember:

@@ -10,8 +10,8 @@ Result = TypeVar("Result")
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run this in a thread, to its end: a caller that is cancelled waits for it, too, because nobody else may
-    touch the same files before."""
+    """Run `work` as `asyncio.to_thread` does. On cancellation the caller waits for the thread to finish, and
+    only then raises CancelledError: no other task may use the same files earlier."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)

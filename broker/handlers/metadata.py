@@ -133,8 +133,8 @@ class _Answer:
         return self.response(found) if self._replicas.is_settled else self._later(topics)
 
     async def _later(self, topics: Callable[[], list[MetadataResponseTopic]]) -> MetadataResponse:
-        """Build the response again, once: as soon as the leaders that lag have told of their progress, or at
-        the end of the wait."""
+        """Build the response again, once: when each awaited leader has reported that it applied group 0 up to
+        the required index, or on timeout."""
         await _until_followed(self._context.services.nodes, self._replicas.awaited)
         self._replicas = ReplicasOfAll(self._context)
         return self.response(topics())
@@ -245,7 +245,7 @@ async def _until_followed(nodes: Nodes, awaited: Mapping[int, int]) -> None:
             followed.set()
 
     nodes.on_told[look] = None
-    look()  # a status may have come since these were looked up
+    look()  # a status may have arrived between building `awaited` and registering the listener
     try:
         async with asyncio.timeout(SERVED_WAIT_SECONDS):
             await followed.wait()

@@ -1,5 +1,5 @@
-"""Where a segment's batches lie, and their leader epochs: arrays per partition, and their file beside a
-sealed segment.
+"""The positions and leader epochs of a segment's batches: arrays per partition, and their file beside a
+sealed segment. (Leader epochs are runs in memory, and a fifth array in the file.)
 
 `BatchIndex` is the arrays of one partition in one segment, in offset order. `SegmentSummary` is what stays
 in memory of a sealed segment: one row per partition, in arrays sorted by partition number, so that memory
@@ -28,7 +28,8 @@ DEAD_PARTITION = (1 << 32) - 2
 written to, and that have no rows of their own."""
 
 UNKNOWN_EPOCH: Final = -(1 << 31)
-"""In place of the leader epoch of batches whose index file has none (format 1); no leader has it."""
+"""In place of the leader epoch of batches whose index file has none (format 1). Not Kafka's -1 for no epoch,
+which a batch may carry."""
 
 INDEX_COST_BYTES = 600
 """What an index costs in memory beside its batches: the object, four arrays and their place in a cache.
@@ -77,7 +78,9 @@ class BatchIndex:
 
     def epoch_runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """(row after its last, leader epoch) of each run of rows [first, last) with one epoch, in order."""
-        newest = self.newest_epoch  # read before the earlier ones, which the appending thread changes first
+        newest = (
+            self.newest_epoch
+        )  # `add` sets `earlier_epochs` first, so a reader without a lock reads it last
         runs: list[tuple[int, int]] = []
         for end, epoch in self.earlier_epochs:
             if end >= last:
@@ -247,8 +250,8 @@ class IndexHeader:
 
 
 INDEX_FORMAT: Final = 2
-"""The format of index files that are written. Format 1 has no leader epochs; its batches are read without a
-check of theirs until the segment is scrubbed, which writes the file anew."""
+"""The format of index files that are written. Format 1 has no leader epochs; those of its batches are not
+verified until a scrub of the segment rewrites the file."""
 _MAGIC = b"LSTKIDX1"
 _HEADER = struct.Struct(">8sIHHQQQQQIQqI")
 """magic, crc (over header and summary), format, flags, sequence, generation, end, last index, next LSN,
@@ -287,7 +290,7 @@ def _epochs(index: BatchIndex) -> array[int]:
 
 
 def _take_epochs(index: BatchIndex, column: array[int]) -> None:
-    """Set the index's leader epochs from one for each row."""
+    """Set the index's leader epochs from a column with one epoch per row."""
     if not column:
         return
     index.newest_epoch = column[-1]

@@ -1,9 +1,9 @@
 """All damage of a stopped log: a pass over its segments that continues behind each damaged place.
 
-Owns: which batches do not verify, by partition and offsets, and which entries of the log. Behind a batch that
-does not verify the pass goes on in the same frame. Behind a frame header it goes on at the next write whose
-frames verify by their batches; what lies between is named by what the directories before and after leave out.
-Where nothing more of a segment can be read, its index file says what was there.
+Owns: the batches that do not verify, by partition and offsets, and the log entries that do not. After a
+corrupt batch the pass continues in the same frame. After a corrupt frame header it resynchronizes at the next
+write marker whose frames verify by their batches; the missing offsets are inferred from the frames' batch
+directories before and after the gap. Where the rest of a segment is unreadable, its index file names it.
 Invariant: nothing is written. Does not: decide where a log ends (`recovery`), or know names of partitions
 (`lockstep.stopped_broker`).
 """

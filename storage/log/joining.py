@@ -1,10 +1,11 @@
-"""Which neighbouring sealed segments are to become one file.
+"""Chooses the neighbouring sealed segments that the cleaner writes as one file.
 
-Segments that are sealed early, or of which cleaning left little, would otherwise stay small files for good:
-each has a descriptor's worth of state in memory and a row per partition.
+Segments that were rolled before they reached `segment_bytes`, or that cleaning made small, would otherwise
+stay small files for good. Each costs an object in memory and one summary row per partition.
 
 Invariants: a run's segments follow one another without a gap and together are no larger than a segment may
-be; its largest one is at most half of it, so that a byte is copied as often as its file's size can double.
+be. The largest segment is at most half of its run, so each join at least doubles the file of a record: a
+record is copied at most log2(full segment / first size) times.
 Does not: read or write a file (`rewriting`). Decision 50.
 """
 
@@ -14,25 +15,25 @@ from collections.abc import Container, Sequence
 
 from storage.log.segments import Segment
 
-LEAST_SEGMENTS = 4
-"""Fewer are left as they are: the next ones may come soon."""
-SMALL_SHARE = 4
-"""A file of at most one in so many parts of the size of a full segment is small."""
+MIN_RUN_SEGMENTS = 4
+"""Shorter runs are left alone, as more small segments may follow them soon."""
+SMALL_SEGMENT_DIVISOR = 4
+"""A segment is small up to `segment_bytes` divided by this."""
 
 
 def follows(before: Segment, after: Segment) -> bool:
-    """Whether a segment's first frame comes right after the last one of another."""
+    """True where `after` starts at the index after `before`'s last frame and continues its checksum chain."""
     return (before.tail.index + 1, before.tail.chain) == (after.first_index, after.chain)
 
 
 def runs_to_join(
     segments: Sequence[Segment], excluded: Container[int], segment_bytes: int
 ) -> list[list[int]]:
-    """The sequences of each run that is worth it.
+    """The segment sequences of each run that is worth joining.
 
     Args:
-        segments: sealed ones that may be rewritten, oldest first.
-        excluded: sequences of those that must stay as they are.
+        segments: sealed segments that may be rewritten, oldest first.
+        excluded: sequences of segments that must stay as they are.
         segment_bytes: the size of a full segment.
     """
     runs: list[list[int]] = []
@@ -46,16 +47,16 @@ def runs_to_join(
 
 
 def _run_from(segments: Sequence[Segment], excluded: Container[int], segment_bytes: int) -> list[int]:
-    """The longest run that begins with the first of these; empty where none is worth it."""
+    """The longest run that begins with the first segment; empty where it is not worth joining."""
     total = largest = 0
     run: list[Segment] = []
     for each in segments:
-        is_small = each.size * SMALL_SHARE <= segment_bytes and each.tail.index >= each.first_index
+        is_small = each.size * SMALL_SEGMENT_DIVISOR <= segment_bytes and each.tail.index >= each.first_index
         if not is_small or each.sequence in excluded or total + each.size > segment_bytes:
             break
         if run and not follows(run[-1], each):
             break
         run.append(each)
         total, largest = total + each.size, max(largest, each.size)
-    is_worth_it = len(run) >= LEAST_SEGMENTS and 2 * largest <= total
+    is_worth_it = len(run) >= MIN_RUN_SEGMENTS and 2 * largest <= total
     return [each.sequence for each in run] if is_worth_it else []

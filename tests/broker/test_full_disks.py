@@ -125,5 +125,5 @@ async def test_a_failure_does_not_end_the_looks(world: World, monkeypatch: pytes
     world.groups[1].fill()
     with pytest.raises(KeyboardInterrupt):
         await world.disks.run()
-    assert world.told() == [f"1: {FULL}", "looking after full disks failed"]
+    assert world.told() == [f"1: {FULL}", "the check for full disks failed"]
     assert world.groups[1].retried == 1

@@ -13,7 +13,7 @@ import pytest
 from storage.log import recovery
 from storage.log.data_log import DataLog
 from storage.log.format import SegmentHeader, decode_segment_header
-from storage.log.joining import LEAST_SEGMENTS, SMALL_SHARE, runs_to_join
+from storage.log.joining import MIN_RUN_SEGMENTS, SMALL_SEGMENT_DIVISOR, runs_to_join
 from storage.log.memory_log import MemoryLog
 from storage.log.scan import LogTail
 from storage.log.segments import Segment
@@ -44,7 +44,7 @@ def segments_of(sizes: Sequence[int], gap_after: int = -1) -> list[Segment]:
         ([10, 10, 10, 10, 10], [[1, 2, 3, 4, 5]]),
         ([10, 10, 10], []),
         ([FULL, 10, 10, 10, 10, FULL, 10], [[2, 3, 4, 5]]),
-        ([10, 10, FULL // SMALL_SHARE + 1, 10, 10], []),
+        ([10, 10, FULL // SMALL_SEGMENT_DIVISOR + 1, 10, 10], []),
         ([1000, 10, 10, 10, 10], [[2, 3, 4, 5]]),
         ([1000, 300, 300, 300, 100], [[1, 2, 3, 4, 5]]),
         ([FULL // 4] * 9, [[1, 2, 3, 4], [5, 6, 7, 8]]),
@@ -74,7 +74,7 @@ def test_a_byte_is_copied_as_often_as_its_file_can_double() -> None:
             total = sum(sizes[run[0] - 1 : run[-1]])
             sizes[run[0] - 1 : run[-1]] = [total]
             copied += total
-    assert len(sizes) < LEAST_SEGMENTS * 10
+    assert len(sizes) < MIN_RUN_SEGMENTS * 10
     assert copied < 10 * 100_000
 
 
@@ -221,7 +221,7 @@ def test_a_damaged_segment_is_left_alone() -> None:
     assert len(log.runs_to_join(lambda number: 0)) == 0, (
         "none is small: a header alone is a quarter of a segment"
     )
-    with patch("storage.log.joining.SMALL_SHARE", 1):
+    with patch("storage.log.joining.SMALL_SEGMENT_DIVISOR", 1):
         (run, *_) = _any_size(log)
         log.damage.note(DamagedBatch(run[1], 1, 0, 1, "planted"))
         assert all(run[1] not in each for each in _any_size(log))
