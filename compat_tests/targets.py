@@ -81,7 +81,7 @@ class Target(Lifecycle):
     ) -> None:
         self.settings: dict[str, str] = dict(settings or {})
         self.keep = options.get("keep", False)
-        self.ready_timeout_s = options.get("ready_timeout_s", 120.0)
+        self.ready_timeout_s = options.get("ready_timeout_s", 300.0)
         self._environment = dict(options.get("environment", {}))
         directory, port = options.get("directory"), options.get("port")
         self._owns_directory = directory is None

@@ -42,7 +42,7 @@ def on_disk(image: Image, directory: Path) -> Path:
 
 def rot_is_seen(directory: Path) -> bool:
     try:
-        return inspect.verify(directory, GROUP).rot != []
+        return inspect.verify(directory, GROUP).is_rotten
     except NewerFormat:
         return True
 
@@ -131,7 +131,7 @@ def test_rot_names_file_and_place_and_a_torn_tail_is_cut(tmp_path: Path) -> None
             # No marker speaks of the last write yet, so it cannot be told from a torn one.
             log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
             assert log.last_index == 5
-            assert (verdict.rot, verdict.frames, verdict.ends_at) == ([], 5, log.report.cut_at)
+            assert (verdict.is_rotten, verdict.frames, verdict.ends_at) == (False, 5, log.report.cut_at)
     world.idle()
     bad = world.disk.now().files[name].replace(bytes([6]) * 300, bytes([9]) * 300)
     with pytest.raises(CorruptLog, match="batch does not match"):
@@ -295,4 +295,4 @@ def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok(tmp_path: Path)
     shown = [scanned.frame() for _, scanned in inspect.GroupLog(tmp_path, GROUP).frames()]
     assert len(shown) == 40 and all(map(same, shown, world.frames))
     verdict = inspect.verify(tmp_path, GROUP)
-    assert (verdict.rot, verdict.notes, verdict.frames) == ([], [], 40)
+    assert (verdict.is_rotten, verdict.notes, verdict.frames) == (False, [], 40)
