@@ -23,7 +23,7 @@ from broker.future_records import FutureRecords
 from broker.heap import give_memory_back
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
 from broker.rolling import EVER, Rolling, waiting
-from storage.cleaner import Wanted, has_work
+from storage.cleaner import Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
 from storage.log.reading import BatchPlace
@@ -222,7 +222,7 @@ class Compaction:
         to_do = [(dirt.partition.log.number, dirt.dirty_offset, dirt.end_offset) for dirt in due]
         asked = (group.clean_ends.forgotten, to_do)
         idle = not due or self._futile.get(group) == asked
-        if idle and not await asyncio.to_thread(has_work, group.log, group.control.log_start):
+        if idle and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
             return 0
         settings = self._cluster.settings
         pace = self._new_pace(settings.log_cleaner_io_max_bytes_per_second)
@@ -238,18 +238,17 @@ class Compaction:
         self._name(group, done.unreadable, {each.log.number: each for each in compacted})
         self._keep(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
-        has_changed = done.segments + done.joined + freed > 0
-        self._has_rewritten |= has_changed
-        if has_changed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
+        self._has_rewritten |= done.segments > 0
+        if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
             self._futile.pop(group, None)
         else:
             self._futile[group] = asked
         log.log(
-            logging.INFO if has_changed else logging.DEBUG,
+            logging.INFO if done.segments or freed else logging.DEBUG,
             "log group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
             group.group_id,
             len(done.ends),
-            done.segments + done.joined,
+            done.segments,
             done.saved_bytes,
             freed,
         )

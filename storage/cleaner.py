@@ -6,8 +6,7 @@ well. Members clean by themselves: below the checkpoint segments are state, not 
 
 Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
 tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
-that ends early has done no harm: the next one does it again. What is left in small neighbouring files is
-joined at the end. Runs in a thread; pauses and gives up in
+that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
 `breathe`. Source: Kafka's Cleaner; docs/storage_rules.md.
 """
 
@@ -55,11 +54,9 @@ class Cleaned(NamedTuple):
     saved_bytes: int
     """That files on the disk are smaller."""
     segments: int
-    """That were rewritten, each for itself."""
+    """That were rewritten."""
     unreadable: Sequence[tuple[int, int]]
     """(partition number, base offset) of batches that could not be opened or made again: they stay."""
-    joined: int = 0
-    """Small segments that are one with others now."""
 
 
 def clean(
@@ -114,26 +111,9 @@ def clean(
             continue  # freed meanwhile: all its records are deleted, whatever a tombstone may say of them
         saved_bytes += fewer
         segments += fewer != 0
-    joined = 0
-    for run in log.runs_to_join(log_start):
-        fewer = _joined(log, run, breathe, is_closed)
-        saved_bytes += fewer
-        joined += len(run) if fewer else 0
     ends = {number: each.end for number, each in passes.items()}
     unreadable = [(number, offset) for number, each in passes.items() for offset in each.unreadable]
-    return Cleaned(ends, saved_bytes, segments, unreadable, joined)
-
-
-def _joined(
-    log: DataLog, run: Sequence[int], breathe: Callable[[int], None], is_closed: Callable[[int], bool]
-) -> int:
-    """Join these segments; how many bytes less their files have, 0 where some were freed meanwhile."""
-    try:
-        return log.join(run, breathe, is_closed)
-    except (FramesGone, ValueError):
-        if all([log.has_segment(sequence) for sequence in run]):
-            raise
-        return 0
+    return Cleaned(ends, saved_bytes, segments, unreadable)
 
 
 def _mapped(
@@ -178,6 +158,6 @@ def _touched(
             yield segment
 
 
-def has_work(log: DataLog, log_start: Callable[[int], int]) -> bool:
+def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:
     """Whether `clean` would find something without any partition to compact. For any thread."""
-    return next(_touched(log, {}, log_start), None) is not None or bool(log.runs_to_join(log_start))
+    return next(_touched(log, {}, log_start), None) is not None

@@ -12,9 +12,8 @@
 | reading by offset and time | `tail_cache`, `shared_reads`, `reading`, `verified` (needs no second look) |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
-| which segments there are | `segments`, `sealed_segment`; `tombstones` (freed behind one that stays) |
+| which segments there are | `segments`; `tombstones` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
 | segments written as a whole | `segment_rewrite`, for `installation` (a whole log) and `rewriting` (one) |
-| which segments become one | `joining` |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log), `memory_log` (the reference model) |
 """

@@ -13,15 +13,15 @@ clock. Everything belongs to one thread but what may run in another one: opening
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
 what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`),
-`scrub`, `write_checkpoint`, `rewrite_segment`, `clean`, `runs_to_join`, `join`, `begin_install` with `add`
-and `prepare`, `flush`. Rules: `docs/disk_format.md`.
+`scrub`, `write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with `add` and `prepare`, `flush`.
+Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from storage.log.batch_index import SegmentPartition
@@ -29,7 +29,6 @@ from storage.log.damage import DamageTable
 from storage.log.file_system import FileSystem, RealFileSystem, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
-from storage.log.joining import runs_to_join
 from storage.log.lsn_lookup import LsnLookup
 from storage.log.options import LogOptions
 from storage.log.origin_file import read_origin, write_origin
@@ -37,13 +36,59 @@ from storage.log.reading import BatchPlace, LogReader
 from storage.log.recovery import Recovered, Recovery, RecoveryReport
 from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Judge
-from storage.log.sealed_segment import SealedSegment
 from storage.log.segment_pool import Pace, SegmentPool
-from storage.log.segments import PartitionSpans, Segment, SegmentTable
+from storage.log.segments import Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
+
+
+class SealedSegment:
+    """What is known of a sealed segment without reading it."""
+
+    __slots__ = (
+        "_segment",
+        "_table",
+        "file_bytes",
+        "first_index",
+        "is_mostly_unused",
+        "last_index",
+        "sequence",
+        "time_ms",
+        "total_bytes",
+    )
+
+    def __init__(self, segment: Segment, table: SegmentTable) -> None:
+        self._segment = segment
+        self._table = table
+        self.sequence = segment.sequence
+        self.first_index = segment.first_index
+        self.last_index = segment.tail.index
+        self.time_ms = segment.tail.time_ms
+        """The leader's time at its last frame."""
+        self.total_bytes = segment.end
+        self.file_bytes = segment.size
+        self.is_mostly_unused = segment.is_mostly_unused
+
+    def partitions(self) -> Iterator[SegmentPartition]:
+        """Its share per partition, in order of partition number."""
+        return self._table.partitions_of(self._segment)
+
+    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
+        """Those of some partitions, in no order."""
+        summary = self._segment.summary
+        return summary.shares(wanted) if summary is not None else iter(())
+
+    def is_dead(self, log_start: Callable[[int], int]) -> bool:
+        """Whether all of it is below the log starts of its partitions, the control partition included."""
+        summary = self._segment.summary
+        return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
+
+    def dead_bytes(self, log_start: Callable[[int], int]) -> int:
+        """Bytes of partitions that have nothing here from their log start on."""
+        summary = self._segment.summary
+        return summary.dead_bytes(log_start) if summary is not None else 0
 
 
 class DataLog(ReplacingLog):
@@ -405,13 +450,7 @@ class DataLog(ReplacingLog):
 
     def partition_bytes(self, partition: int, from_offset: int) -> int:
         """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
-        while True:
-            spans = self._table.spans
-            total = self._partition_bytes(spans.get(partition), partition, from_offset)
-            if self._table.spans is spans:
-                return total
-
-    def _partition_bytes(self, spans: PartitionSpans | None, partition: int, from_offset: int) -> int:
+        spans = self._table.spans.get(partition)
         total = 0
         for sequence in spans.sequences() if spans is not None else ():
             segment = self._table.get(sequence)
@@ -533,26 +572,6 @@ class DataLog(ReplacingLog):
     ) -> int:
         """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
         return self._rewriter.clean(sequence, judge, breathe, is_closed)
-
-    def runs_to_join(self, log_start: Callable[[int], int]) -> list[list[int]]:
-        """The sequences of each run of small neighbours that `join` takes and that is worth it; none with a
-        segment that may be freed. For any thread."""
-        below = self._house.freeable_below()
-        segments = [segment for segment in self._table.sealed() if segment.sequence < below]
-        excluded = {placed.place >> 32 for placed in self._house.checkpoints}
-        for each in segments:
-            if self.damage.is_damaged(each.sequence) or SealedSegment(each, self._table).is_dead(log_start):
-                excluded.add(each.sequence)
-        return runs_to_join(segments, excluded, self.options.segment_bytes)
-
-    def join(
-        self,
-        sequences: Sequence[int],
-        breathe: Callable[[int], None] = lambda _: None,
-        is_closed: Callable[[int], bool] = lambda _: False,
-    ) -> int:
-        """`Rewriter.join`: write neighbouring segments as one. For any thread."""
-        return self._rewriter.join(sequences, breathe, is_closed)
 
     def has_segment(self, sequence: int) -> bool:
         """Whether this segment is still one of the log's. For any thread."""

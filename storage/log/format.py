@@ -50,11 +50,10 @@ BATCH_LENGTH_OFFSET = 12
 
 SEGMENT_HEADER_BYTES = 4096
 SEGMENT_MAGIC = b"LSTKSEG1"
-SEGMENT = struct.Struct(">8sIHHIQQQQIIQqQQIQ")
+SEGMENT = struct.Struct(">8sIHHIQQQQIIQqQQI")
 """magic, crc, format, flags, group id, generation, sequence, first index, first LSN, chain before,
 end of the segment before, term before, leader time before ms, segment bytes, flushed position, where a
-rewritten segment ended before it was rewritten (0 in others), first of the sequences that were joined into
-this one (0 where none were)."""
+rewritten segment ended before it was rewritten (0 in others)."""
 SEGMENT_REWRITTEN_FORMAT = 3
 """A segment's format when it was not appended but written as a whole: marks follow each head. Format 2 is the
 same without shortened batches."""
@@ -267,7 +266,6 @@ class SegmentHeader:
         "flushed",
         "generation",
         "group_id",
-        "joined_from",
         "previous_end",
         "segment_bytes",
         "sequence",
@@ -290,7 +288,6 @@ class SegmentHeader:
         segment_bytes: int,
         flushed: int,
         written_end: int = 0,
-        joined_from: int = 0,
     ) -> None:
         self.group_id = group_id
         self.generation = generation
@@ -306,8 +303,6 @@ class SegmentHeader:
         """The position that had been flushed when this header was written."""
         self.written_end = written_end
         """Where it ended before it was rewritten, which is what the next header says; 0 if it was not."""
-        self.joined_from = joined_from
-        """It holds the frames of all segments from this sequence to its own; 0 where only its own."""
 
     @property
     def rewritten(self) -> bool:
@@ -333,7 +328,6 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         header.segment_bytes,
         header.flushed,
         header.written_end,
-        header.joined_from,
     ).ljust(SEGMENT_HEADER_BYTES, b"\0")
     crc = crc32c(body[SEGMENT_CRC_FROM:])
     return body[: SEGMENT_CRC_FROM - 4] + CRC.pack(crc) + body[SEGMENT_CRC_FROM:]

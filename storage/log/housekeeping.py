@@ -58,8 +58,6 @@ class Housekeeping:
         self._checkpoint_lock = threading.Lock()
         self._list_lock = threading.Lock()
         self._unindexed: list[Segment] = []
-        self._names_are_new = False
-        """A joined segment has just got its name: that is to be durable before what it stands for goes."""
         self._dead: list[Segment] = []
         self._error = ""
         self._failures = 0
@@ -241,11 +239,6 @@ class Housekeeping:
         with self._list_lock:
             self._dead.extend(segments)
 
-    def free_joined(self, segments: list[Segment]) -> None:
-        """`free` segments whose frames are all in another one, which has just got its name. While `quiet`."""
-        self._names_are_new = True
-        self.free(segments)
-
     def adopt_leftover(self, paths: list[Path]) -> None:
         """Files of segments that were freed before the last crash or stop."""
         for path in paths:
@@ -257,9 +250,6 @@ class Housekeeping:
             dead = list(self._dead)
         if not dead:
             return
-        if self._names_are_new:
-            self._fs.fsync_dir(self._directory)
-            self._names_are_new = False
         oldest = min(segment.sequence for segment in self._table)
         beyond = [s.sequence for s in dead if s.sequence > oldest]
         if beyond:
@@ -273,7 +263,7 @@ class Housekeeping:
                 read_still.add(segment.sequence)
             else:
                 self._remove(self._directory / index_name(segment.sequence))
-                self.pool.give_back(segment.path, segment.size)
+                self.pool.give_back(segment.path)
                 with self._list_lock:
                     self._dead.remove(segment)
         unbury(self._fs, self._directory, oldest, read_still)

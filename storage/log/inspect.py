@@ -93,7 +93,7 @@ class GroupLog:
         tail: LogTail | None = None
         sequence = -1
         for segment in self.segments:
-            if (segment.joined_from or segment.sequence) != sequence + 1:
+            if segment.sequence != sequence + 1:
                 tail = None  # those between them have been freed
             sequence = segment.sequence
             fd = self._fs.open(segment.path)

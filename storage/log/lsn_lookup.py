@@ -91,12 +91,10 @@ class LsnLookup:
     def of_offset(self, partition: int, offset: int) -> int | None:
         """The LSN of the record at an offset, also of one that was cleaned away; None where its frame is not
         on the disk any more. Raises FramesGone, CorruptLog, OSError."""
-        all_spans = self._table.spans
-        spans = all_spans.get(partition)
+        spans = self._table.spans.get(partition)
         sequences = [] if spans is None else spans.from_offset(offset)
         segment = self._table.get(sequences[0]) if sequences else None
         if segment is None:
-            self._must_be_the_same(all_spans)
             return None
         batches = self._table.index_of(segment, partition, load=True)
         if batches is None:
@@ -122,17 +120,6 @@ class LsnLookup:
         """
         if log_start_offset == 0:
             return FIRST_LSN
-        spans = self._table.spans
-        found = self._kept_from(partition, log_start_offset)
-        self._must_be_the_same(spans)
-        return found
-
-    def _must_be_the_same(self, spans: object) -> None:
-        """FramesGone where segments have been replaced by others since these were the table's spans."""
-        if self._table.spans is not spans:
-            raise FramesGone("segments were replaced")
-
-    def _kept_from(self, partition: int, log_start_offset: int) -> int:
         deleted = self.of_offset(partition, log_start_offset - 1)
         if deleted is not None:
             return deleted + 1

@@ -118,7 +118,7 @@ class LogReader:
     def _read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
     ) -> ReadResult:
-        joins, all_spans = self._table.joins, self._table.spans
+        all_spans = self._table.spans
         spans = all_spans.get(partition)
         if spans is None:
             return ReadResult([], 0)
@@ -132,8 +132,6 @@ class LogReader:
             if segment is None:
                 break
             try:
-                if buffers and self._table.joins != joins:
-                    break  # it may hold those that were read already
                 index = self._index_in(segment, partition, wait)
                 if index is None:
                     if not buffers and not self._table.is_current(segment):

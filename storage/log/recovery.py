@@ -14,7 +14,6 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -54,7 +53,7 @@ from storage.log.segments import (
     sequences_of,
 )
 from storage.log.state_file import LostState, StateFile
-from storage.log.tombstones import Freed, bury
+from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState, NewerFormat
 
 
@@ -182,8 +181,6 @@ class Recovery:
         live = [s for s in present if s >= oldest and s not in freed]
         start = self._start = placed.place >> 32 if placed is not None else oldest
         missing = freed.first_missing(oldest, set(live))
-        joined = self._joined(live, start)
-        live = [s for s in live if s not in joined]
         # Tombstones above that are of an installation that was not finished.
         if placed is None and (oldest > 1 or freed.any_below(missing)):
             raise CorruptLog(
@@ -204,8 +201,6 @@ class Recovery:
         # The save that cuts rot away is the one that ends this member: what it promised may have been there.
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
-        if joined:
-            bury(fs, directory, sorted(joined))
         next_sequence = (end >> 32) + 1 if scanned else start
         remove_leftovers(fs, directory, names, live, next_sequence, oldest)
         ready = ready_again(fs, directory, live, next_sequence, self._segment_bytes)
@@ -221,8 +216,7 @@ class Recovery:
             self._salvaged_from,
             self._salvaged_state,
         )
-        gone = [s for s in present if s < oldest or s in freed or s in joined]
-        leftover = [directory / segment_name(s) for s in gone]
+        leftover = [directory / segment_name(s) for s in present if s < oldest or s in freed]
         return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report)
 
     def _hard_state(self) -> HardState:
@@ -232,24 +226,6 @@ class Recovery:
         return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
 
     # -- segments below the checkpoint ------------------------------------------------------------------
-
-    def _joined(self, live: list[int], start: int) -> set[int]:
-        """Sequences below the checkpoint's whose frames are all in a later segment, which got its name just
-        before a crash: it is whole, and what it was made of goes."""
-        joined: set[int] = set()
-        for sequence in live[: bisect_left(live, start)]:
-            header = self._header(sequence)
-            if header is not None and header.joined_from:
-                joined.update(live[bisect_left(live, header.joined_from) : bisect_left(live, sequence)])
-        return joined
-
-    def _following(self, sequence: int, live: list[int]) -> SegmentHeader | None:
-        """The header of the segment that begins where this one ends; None where what comes then was freed."""
-        at = bisect_left(live, sequence + 1)
-        header = self._header(live[at]) if at < len(live) else None
-        if header is None or (header.joined_from or header.sequence) != sequence + 1:
-            return None
-        return header
 
     def _header(self, sequence: int) -> SegmentHeader | None:
         """The header that counts for this sequence, or None; read once. Raises as `_read_header`."""
@@ -296,7 +272,6 @@ class Recovery:
             header.chain,
         )
         segment.previous_end, segment.written_end = header.previous_end, header.written_end
-        segment.joined_from = header.joined_from
         segment.tail = LogTail(
             header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms
         )
@@ -308,7 +283,7 @@ class Recovery:
         if header is None:
             raise CorruptLog(f"{path} byte 0: the segment header does not verify")
         segment = self._new_segment(header)
-        following = self._following(sequence, live)
+        following = self._header(sequence + 1) if sequence + 1 in live else None
         loaded = self._load_index_head(sequence)
         if loaded is not None and _fits(loaded[0], header, following):
             index, segment.summary = loaded

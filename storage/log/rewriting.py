@@ -1,12 +1,10 @@
-"""Sealed segments written afresh: looked through for rot, repaired from others' frames, cleaned, joined.
+"""Sealed segments written afresh: looked through for rot, repaired from another node's frames, cleaned.
 
 A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; what the next
 segment's header says of the old one's end stays true through `written_end`. Only the log's first segment may
 come to begin later, without frames of which every record is deleted. The order that crashes rely on:
 the new file is whole and flushed under a temporary name, the old index file's removal is durable, then one
-rename. A checkpoint's place is a byte position, so the segments that hold one are left alone. Neighbours
-that are joined become one file under the last one's sequence; the others go once its name is durable
-(decision 50).
+rename. A checkpoint's place is a byte position, so the segments that hold one are left alone.
 
 All of it may run in another thread than the log's own, one call at a time. Readers go on in the old file.
 """
@@ -34,7 +32,6 @@ from storage.log.format import (
 )
 from storage.log.frame_reading import FrameReader
 from storage.log.housekeeping import Housekeeping
-from storage.log.joining import follows
 from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
 from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_rewrite import SegmentRewrite
@@ -190,7 +187,7 @@ class Rewriter:
         if sequence >= self._house.freeable_below() and any(is_changed(frame) for frame in frames):
             raise ValueError(f"segment {sequence} may be replayed from, and comes with batches cleaned away")
         self._rewrite(
-            [segment], self._as_cleaned(segment, frames), chain if first > segment.first_index else None
+            segment, self._as_cleaned(segment, frames), chain if first > segment.first_index else None
         )
 
     def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
@@ -257,31 +254,7 @@ class Rewriter:
                 return 0
             with contextlib.closing(self._frames_of(segment, breathe)) as frames:
                 left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
-                return segment.size - self._rewrite([segment], left, None, breathe, is_closed).size
-
-    def join(
-        self,
-        sequences: Sequence[int],
-        breathe: Callable[[int], None] = _go_on,
-        is_closed: Callable[[int], bool] = _is_open,
-    ) -> int:
-        """Write neighbouring sealed segments as one, under the last one's sequence; how many bytes less their
-        files have. `breathe`, `is_closed` and what is raised as `clean`; ValueError also where the segments
-        do not follow one another."""
-        with self._lock:
-            segments = [self._rewritable(each, self._house.freeable_below()) for each in sequences]
-            for before, after in itertools.pairwise(segments):
-                if not follows(before, after):
-                    raise ValueError(f"segment {after.sequence} does not follow segment {before.sequence}")
-            with contextlib.closing(self._frames_of_all(segments, breathe)) as frames:
-                new = self._rewrite(segments, frames, None, breathe, is_closed)
-            return sum([each.size for each in segments]) - new.size
-
-    def _frames_of_all(
-        self, segments: Sequence[Segment], breathe: Callable[[int], None]
-    ) -> Generator[Frame, None, None]:
-        for each in segments:
-            yield from self._frames_of(each, breathe)
+                return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
     def _frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesGone."""
@@ -328,27 +301,26 @@ class Rewriter:
 
     def _rewrite(
         self,
-        olds: Sequence[Segment],
+        old: Segment,
         frames: Iterable[Frame],
         chain: int | None = None,
         breathe: Callable[[int], None] = _go_on,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> Segment:
-        """One segment instead of these neighbours. `chain`: what the first frame follows, where that is not
-        the first one's first."""
+        """`chain`: what the first frame follows, where that is not the segment's first."""
         frames = iter(frames)
-        first, begin, old = next(frames), olds[0], olds[-1]
+        first = next(frames)
         if chain is None:
-            before = LogTail(begin.first_index - 1, first.term, begin.first_lsn, begin.chain, first.time_ms)
+            before = LogTail(old.first_index - 1, first.term, old.first_lsn, old.chain, first.time_ms)
         else:
             before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
-            new = self._write(olds, temporary, itertools.chain((first,), frames), before, breathe, is_closed)
+            new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe, is_closed)
             new.path = old.path
             if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
                 raise ValueError(f"segment {old.sequence}: not the frames it had")
-            self._swap(olds, new, temporary)
+            self._swap(old, new, temporary)
         except OSError as error:
             self._discard(temporary)
             raise StorageFull(f"{temporary}: {error}") from error
@@ -359,15 +331,13 @@ class Rewriter:
 
     def _write(
         self,
-        olds: Sequence[Segment],
+        old: Segment,
         temporary: Path,
         frames: Iterator[Frame],
         before: LogTail,
         breathe: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
-        first, old = olds[0], olds[-1]
-        joined_from = first.joined_from or (first.sequence if first is not old else 0)
         rewrite = SegmentRewrite(
             self._fs, temporary, self._group_id, old.sequence, old.generation, before, is_closed
         )
@@ -376,36 +346,27 @@ class Rewriter:
                 count = rewrite.add(some)
                 rewrite.write_back(count)
                 breathe(count)
-            return rewrite.finish(self._previous_end(first), old.written_end or old.end, joined_from)
+            return rewrite.finish(self._previous_end(old), old.written_end or old.end)
         finally:
             rewrite.close()
 
     def _previous_end(self, old: Segment) -> int:
         """What the header says of the segment before, also where the header has rotted, or where that segment
         is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
-        before = self._table.get((old.joined_from or old.sequence) - 1)
+        before = self._table.get(old.sequence - 1)
         return (before.written_end or before.end) if before is not None else old.previous_end
 
-    def _swap(self, olds: Sequence[Segment], new: Segment, temporary: Path) -> None:
-        def rename() -> None:
-            self._fs.rename(temporary, new.path)
-
-        *others, old = olds
+    def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
         with self._house.quiet():
             self._house.forget_index(old)
             self._fs.fsync_dir(self._directory)
-            table = self._table
-            if not (table.join(olds, new, rename) if others else table.replace(old, new, rename)):
+            if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
                 raise FramesGone(f"{new.path} has been freed or replaced meanwhile")
-            if others:
-                self._house.free_joined(others)
             self._fs.fsync_dir(self._directory)
             with contextlib.suppress(OSError):  # it can be made again
                 self._table.write_index(new)
         if not new.indexed:
             self._house.add_unindexed(new)
-        if others:
-            self._house.poke()
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):

@@ -135,12 +135,9 @@ class SegmentPool:
         while one is ready."""
         return self._ready.popleft() if self.more_than(0) else None
 
-    def give_back(self, path: Path, size: int | None = None) -> None:
-        """A file no segment and no reader uses any more; of another size than new ones it goes at once."""
-        if size is not None and size != self._segment_bytes:
-            self._unlink(path)
-        else:
-            self._dead.append(path)
+    def give_back(self, path: Path) -> None:
+        """A file no segment and no reader uses any more."""
+        self._dead.append(path)
 
     def prepare(self, pace: Pace = Pace.CALM) -> bool:
         """Make one more file ready, of a dead one where there is one. False, and `full` set, on failure;

@@ -99,9 +99,8 @@ class SegmentRewrite:
             index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp, entry.leader_epoch)
             at += len(payload)
 
-    def finish(self, previous_end: int, written_end: int = 0, joined_from: int = 0) -> Segment:
-        """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there,
-        `joined_from` as in `SegmentHeader`."""
+    def finish(self, previous_end: int, written_end: int = 0) -> Segment:
+        """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there."""
         before = self._before
         place = position(self.sequence, SEGMENT_HEADER_BYTES)
         header = SegmentHeader(
@@ -117,7 +116,6 @@ class SegmentRewrite:
             self.end,
             place,
             written_end or self.end,
-            joined_from,
         )
         seed = group_seed(self._group_id)
         marker = encode_marker(seed, self._generation, place, place, self.end - _FRAMES_AT)
@@ -134,7 +132,6 @@ class SegmentRewrite:
             before.chain,
         )
         segment.previous_end, segment.written_end = previous_end, header.written_end
-        segment.joined_from = joined_from
         segment.end, segment.tail = self.end, self.tail
         segment.batches, segment.summary = self._batches, SegmentSummary.of(self._batches)
         segment.frame_ends = None

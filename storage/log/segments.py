@@ -78,7 +78,6 @@ class Segment:
         "frame_ends",
         "generation",
         "indexed",
-        "joined_from",
         "kept_by",
         "path",
         "previous_end",
@@ -121,8 +120,6 @@ class Segment:
         """As in its header: where the segment before it ended, 0 for none."""
         self.written_end = 0
         """As in its header: where it ended before it was rewritten; 0 if it was not."""
-        self.joined_from = 0
-        """As in its header: the first of the sequences that were joined into this one; 0 where none were."""
         self.tail = LogTail(first_index - 1, 0, first_lsn, 0, 0)
         self.batches: dict[int, BatchIndex] | None = {}
         """The whole index, while active and until the index file is written; then None."""
@@ -185,19 +182,6 @@ class PartitionSpans:
         firsts[bisect_left(sequences, sequence)] = first
         self._pair = firsts, sequences
 
-    def joined(self, run: Run, first: int | None) -> PartitionSpans:
-        """With one segment, the last of a run of them, instead of all; it begins at offset `first`, or holds
-        nothing of the partition."""
-        firsts, sequences = self._pair
-        start, end = bisect_left(sequences, run[0]), bisect_right(sequences, run[1])
-        new = PartitionSpans()
-        between = (array("q"), array("q")) if first is None else (array("q", [first]), array("q", [run[1]]))
-        new._pair = (
-            firsts[:start] + between[0] + firsts[end:],
-            sequences[:start] + between[1] + sequences[end:],
-        )
-        return new
-
     def below(self, sequence: int) -> PartitionSpans:
         """Those before a sequence; this very object where that is all of them."""
         firsts, sequences = self._pair
@@ -244,8 +228,6 @@ class SegmentTable:
         self._cache_limit_bytes = index_cache_bytes
         self.index_bytes = 0
         """Written to index files since open."""
-        self.joins = 0
-        """How often segments were joined: a read of several compares it."""
         self._open_sealed: OrderedDict[int, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[Segment]:
@@ -260,10 +242,9 @@ class SegmentTable:
 
     def add(self, segment: Segment) -> None:
         """The next segment in order, sealed or active."""
-        with self._lock:  # another thread may be about to join segments
-            self._segments[segment.sequence] = segment
-            for number, first in _first_offsets(segment):
-                self.span(number).add(first, segment.sequence)
+        self._segments[segment.sequence] = segment
+        for number, first in _first_offsets(segment):
+            self.span(number).add(first, segment.sequence)
 
     def begin(self, number: int, first: int, sequence: int) -> None:
         """A segment that is written to has got its first batch of a partition, at offset `first`."""
@@ -300,31 +281,6 @@ class SegmentTable:
             else:
                 self._drop_spans(old, new)
             self._retire(old)
-            return True
-
-    def join(self, olds: Sequence[Segment], new: Segment, swap_files: Callable[[], None]) -> bool:
-        """In one step, with what `swap_files` does: one segment with the frames of these neighbours instead
-        of them, under the last one's sequence. False, and nothing done, where one is not in use any more.
-        `spans` is another object afterwards, for who looks at several segments."""
-        with self._lock:
-            if not all(self.is_current(each) for each in olds):
-                return False
-            swap_files()
-            self.joins += 1
-            run = olds[0].sequence, new.sequence
-            firsts, spans = dict(_first_offsets(new)), dict(self.spans)
-            for number in {number for each in olds for number, _ in _first_offsets(each)} & spans.keys():
-                joined = spans[number] = spans[number].joined(run, firsts.get(number))
-                if joined.first_offset is None:
-                    del spans[number]
-            gone = {each.sequence for each in olds[:-1]}
-            segments = {s: each for s, each in self._segments.items() if s not in gone}
-            segments[new.sequence] = new
-            self._segments, self.spans = segments, spans
-            for each in olds[:-1]:
-                self._open_sealed.pop(each.sequence, None)
-            self._forget_indexes({each.serial for each in olds})
-            self._retire(olds[-1])
             return True
 
     def _drop_spans(self, old: Segment, new: Segment) -> None:

@@ -13,7 +13,7 @@ from protocol.records.batch import iter_headers, read_header
 from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder, Record, iter_records
-from storage.cleaner import Cleaned, Wanted, has_work
+from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import GroupOptions, LogGroup
 from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
@@ -283,14 +283,14 @@ async def test_deleted_batches_beside_live_ones_go_once_they_are_half_of_a_file(
             await settled(group)
     await settled(group)
     log_start = group.control.log_start
-    assert not has_work(group.log, log_start)
+    assert not is_half_dead(group.log, log_start)
     assert await clean(group, [], 0) == Cleaned({}, 0, 0, [])
     await group.advance_log_starts({dead.number: dead.high_watermark})
     await settled(group)
     before = disk_bytes(tmp_path / "g")
-    assert has_work(group.log, log_start)
+    assert is_half_dead(group.log, log_start)
     done = await clean(group, [], 0)
-    assert done.segments > 3 and not has_work(group.log, log_start)
+    assert done.segments > 3 and not is_half_dead(group.log, log_start)
     assert before - disk_bytes(tmp_path / "g") == done.saved_bytes > 200_000
     found = await group.read_cold(live, 0, 1 << 30)
     assert [h.base_offset for b in found.buffers for _, h in iter_headers(b)] == list(range(600))
@@ -398,25 +398,3 @@ async def test_members_clean_by_themselves_and_who_is_behind_gets_what_is_left(t
     await writer.check(wanted.end_offset)
     assert writer.partition.high_watermark == leader.partitions[writer.number].high_watermark
     await cluster.stop()
-
-
-async def test_small_files_that_a_log_was_left_with_are_joined(tmp_path: Path) -> None:
-    """Each file is closed early and has a record that stays, as where temporary topics come and go."""
-    group = await opened(tmp_path / "g")
-    (kept,) = await group.open_partitions([(TOPIC, 0)])
-    for _ in range(9):
-        append(group, kept, b"k" * 100)
-        await settled(group)
-        assert await group.sealing.run(5)
-    log_start = group.control.log_start
-    before = len(group.log.cleanable_segments())
-    assert before >= 9 and has_work(group.log, log_start)
-    done = await clean(group, [], 0)
-    assert done.segments == done.joined == before and not has_work(group.log, log_start)
-    assert len(group.log.cleanable_segments()) < before / 2
-    for _ in range(2):
-        found = await group.read_cold(group.partitions[kept.number], 0, 1 << 20)
-        assert [h.base_offset for b in found.buffers for _, h in iter_headers(b)] == list(range(9))
-        await group.close()
-        group = await opened(tmp_path / "g")
-    await group.close()

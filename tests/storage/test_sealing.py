@@ -10,7 +10,7 @@ import pytest
 
 from protocol.records.batch import iter_headers, read_header
 from protocol.records.record import BatchBuilder, iter_records
-from storage.cleaner import Cleaned, Wanted, has_work
+from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.checkpoint_file import AGAIN, PREFIX
 from storage.partition import PartitionLog
@@ -160,10 +160,10 @@ async def test_what_was_never_used_of_a_file_is_given_back_though_nothing_goes(t
     (partition,) = await group.open_partitions([(TOPIC, 0)])
     write(group, partition.number, range(10))
     await group.committed()
-    assert await group.sealing.run(5) and has_work(group.log, lambda number: 0)
+    assert await group.sealing.run(5) and is_half_dead(group.log, lambda number: 0)
     done = await group.clean([], 10_000, 1 << 20, lambda count: None)
     assert done is not None and done.saved_bytes > TINY.segment_bytes // 2
-    assert not has_work(group.log, lambda number: 0) and len(await read(group, partition)) == 10
+    assert not is_half_dead(group.log, lambda number: 0) and len(await read(group, partition)) == 10
     await group.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import random
 from collections.abc import Callable
 
@@ -271,36 +270,6 @@ def rewrite(rng: random.Random) -> World:
     return world
 
 
-def join(rng: random.Random) -> World:
-    """Neighbours below the checkpoints joined, what was joined joined again, cleaned, repaired and freed, in
-    front and in the middle; a crash in between."""
-    world = World()
-    for turn in range(14):
-        for _ in range(3):
-            world.append(*some_frames(world, rng, 1800))
-        world.flush()
-        if turn % 2:
-            world.write_checkpoint(behind=rng.choice((0, 1)))
-        segments = world.rewritable()
-        if len(segments) > 1:
-            first = rng.randrange(len(segments) - 1)
-            run = segments[first : first + rng.randrange(2, 5)]
-            if all(before.last_index + 1 == after.first_index for before, after in itertools.pairwise(run)):
-                world.join(run)
-        for segment in world.rewritable():
-            luck = rng.random()
-            if luck < 0.1:
-                world.repair(segment)
-            elif luck < 0.3:
-                world.clean(segment, rng.randrange(1, 4))
-        if turn in (5, 10):
-            world.free_below(rng.choice((2, 3, 4)), closed={2} if turn == 5 else set())
-        if turn == 7:
-            world.kill_and_reopen(_crashed(world, rng))
-    world.log.close()
-    return world
-
-
 def seal(rng: random.Random) -> World:
     """Segments sealed long before they are full, two checkpoints of one frame, all below cleaned or freed;
     what comes after is cut away; a crash in between."""
@@ -391,7 +360,6 @@ SCENARIOS: dict[str, Callable[[random.Random], World]] = {
         install,
         install_after_truncation,
         rewrite,
-        join,
         seal,
         begin_later,
         without_flush,

@@ -178,10 +178,6 @@ class World:
         frames = self.frames[segment.first_index - 1 : segment.last_index]
         self.log.rewrite_segment(segment.sequence, frames)
 
-    def join(self, segments: list[SealedSegment]) -> None:
-        """Write neighbours as one segment; what they hold stays."""
-        self.log.join([segment.sequence for segment in segments])
-
     def begin_later(self, frames_less: int) -> None:
         """Write the first segment afresh without its first frames, whose records are deleted."""
         segment = self.rewritable()[0]

@@ -271,36 +271,6 @@ def rewritten_not_flushed() -> Iterator[None]:
 
 
 @contextmanager
-def joined_name_not_durable() -> Iterator[None]:
-    """What was joined goes before the joined segment's name is on the disk."""
-    real = Rewriter._swap
-
-    def swap(self: Rewriter, *arguments: Any) -> None:
-        with (
-            patch.object(self._fs, "fsync_dir", lambda _: None),
-            patch.object(self._house, "free_joined", self._house.free),
-        ):
-            real(self, *arguments)
-
-    with patch.object(Rewriter, "_swap", swap):
-        yield
-
-
-@contextmanager
-def joined_are_kept_at_open() -> Iterator[None]:
-    """Recovery takes what was joined, and not removed yet, for segments of their own."""
-    with patch.object(Recovery, "_joined", lambda self, live, start: set()):
-        yield
-
-
-@contextmanager
-def joined_not_buried_at_open() -> Iterator[None]:
-    """Recovery gives files away that were joined, and leaves no tombstone."""
-    with patch("storage.log.recovery.bury", lambda fs, directory, sequences: None):
-        yield
-
-
-@contextmanager
 def cut_below_the_checkpoint() -> Iterator[None]:
     """A truncation goes on where its last frame ends, and gives away the segment a checkpoint lies in."""
     real_truncate, real_place = ReplacingLog.truncate, ReplacingLog._place_after
@@ -343,9 +313,6 @@ FAULTS: dict[str, SimpleFault] = {
         old_log_removed_before_the_switch,
         incoming_checkpoint_overlooked,
         rewritten_not_flushed,
-        joined_name_not_durable,
-        joined_are_kept_at_open,
-        joined_not_buried_at_open,
         cut_below_the_checkpoint,
     )
 }
@@ -359,9 +326,6 @@ AIMED_AT: dict[str, tuple[str, ...]] = {
     "old_log_removed_before_the_switch": ("install_after_truncation",),
     "incoming_checkpoint_overlooked": ("install_after_truncation",),
     "rewritten_not_flushed": ("rewrite",),
-    "joined_name_not_durable": ("join",),
-    "joined_are_kept_at_open": ("join",),
-    "joined_not_buried_at_open": ("join",),
     "cut_below_the_checkpoint": ("seal",),
 }
 """Where one protocol alone is broken, looking at that one saves time; others are looked for everywhere."""
