@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from protocol.printed import printed
-
 if TYPE_CHECKING:
     from lockstep.client import Client, Topic
     from lockstep.followed_topic import FollowedTopic
@@ -148,6 +146,8 @@ def print_json(document: object) -> None:
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """For people: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
+
+    from protocol.printed import printed
 
     cells = [[printed(str(cell)) for cell in row] for row in rows]
     print(tabulate(cells, headers=list(headers), tablefmt="plain", disable_numparse=True))

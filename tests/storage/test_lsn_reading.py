@@ -18,7 +18,7 @@ from tests.storage import cluster
 from tests.storage.log.frames import FrameMaker, same
 
 SMALL = LogOptions(
-    segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10, recent_frames_bytes=5000
+    segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10, recent_frames_bytes=7500
 )
 ALL = (1, 2, 3)
 PLENTY = 1 << 20

@@ -74,7 +74,7 @@ def test_other_events_are_not_put_on_top(
 def test_killed_events_are_resumed(
     running: lockstep.testing.RunningBroker, cluster: Cluster, tmp_path: Path
 ) -> None:
-    more = words(running, tmp_path, "three-", "--events", "60000", "--compression", "lz4")
+    more = words(running, tmp_path, "three-", "--events", "150000", "--compression", "lz4")
     line = [sys.executable, "-P", "-m", "spark_connector.pipelines", *more]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(line, env=environment)
@@ -87,10 +87,10 @@ def test_killed_events_are_resumed(
             time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert sum(sum(ends_of(cluster, f"three-{topic}").values()) for topic in TOPICS) < 60_000
+    assert sum(sum(ends_of(cluster, f"three-{topic}").values()) for topic in TOPICS) < 150_000
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["resumed"] > 3000
-    check(cluster, "three-", 60_000)
+    check(cluster, "three-", 150_000)
 
 
 @pytest.mark.parametrize(
