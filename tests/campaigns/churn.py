@@ -66,10 +66,13 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 CACHED_INDEXES = INDEX_CACHE_BYTES // INDEX_COST_BYTES
+PARTITIONS = 110
+"""Of the broker's own topics and of the steady one, with a few to come and go."""
 BOUNDS = {
     "FirstSequences._former_names": MAX_FORMER_NAMES,
     "SegmentTable._cache": CACHED_INDEXES,
-    "BatchIndex": CACHED_INDEXES + 60,  # and one for each partition in the segments that are written to
+    "BatchIndex": CACHED_INDEXES + PARTITIONS,  # one for each partition in the segment that is written to
+    "Dirt": PARTITIONS,  # of each partition since the cleaner last looked
     "VerifiedRowsCache._ranges": MAX_OWNERS,
 }
 """Collections that keep the newest of what went, up to a limit: by their limit."""

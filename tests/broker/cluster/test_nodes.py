@@ -97,6 +97,13 @@ def test_the_last_word_of_a_dead_node_is_not_taken_for_an_election_to_come(world
     assert world.nodes.leader_of(GROUP) == (-1, 5)
 
 
+def test_listeners_hear_of_each_status(world: World) -> None:
+    leaders: list[tuple[int, int]] = []
+    world.nodes.on_told[lambda: leaders.append(world.nodes.leader_of(GROUP))] = None
+    world.hears(2, 5)
+    assert leaders == [(2, 5)], "after the status is taken in"
+
+
 def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
     assert world.nodes.behind(GROUP) == ()
     world.nodes.told(2, Status(leads={GROUP: 5}, behind={GROUP: (3,)}))

@@ -55,13 +55,15 @@ NO_TERMS: Terms = (0, 0)
 class Seen:
     """What one player was seen to know of one target."""
 
-    __slots__ = ("batch", "event", "has_failed")
+    __slots__ = ("batch", "event", "has_failed", "newest_term")
 
     def __init__(self) -> None:
         self.event: PlayerEvent | None = None
         self.batch: Batch | None = None
         self.has_failed = False
         """Its Fetch failed, and comes again."""
+        self.newest_term = 0
+        """The highest so far: a core forgets the term of a removed target, a player of LogPlayer does not."""
 
 
 class Track:
@@ -135,7 +137,8 @@ class Track:
             seen.has_failed = last is not None and last.reads and target is not None and not target.fetching
         elif target is None or target.fetching or target.queue.state is not State.RECOVERY_FETCHING:
             seen.has_failed = False
-        event = _observed(core, target, name, call, term, first, batch, seen.has_failed)
+        seen.newest_term = core.terms.get(name, seen.newest_term)
+        event = _observed(core, target, name, call, term, first, batch, seen)
         if last is None or _shown(event) != _shown(last) or batch is not None:
             seen.event = event
             self.events.append(event)
@@ -175,7 +178,7 @@ def _observed(
     term: int,
     first: int,
     batch: Batch | None,
-    has_failed: bool,
+    seen: Seen,
 ) -> PlayerEvent:
     there = target or Target(name, 0, 0)
     queue = there.queue
@@ -185,7 +188,7 @@ def _observed(
         term,
         first,
         "gone" if core.deposed else there.link.name.lower() if target is not None else "stopped",
-        core.terms.get(name, 0),
+        seen.newest_term,
         queue.state.value,
         there.last_ack,
         _waiting(queue.normal),
@@ -193,7 +196,7 @@ def _observed(
         _queued([part for parts in queue.popped for part in parts]),
         queue.sent_position,
         there.writing,
-        there.fetching or has_failed,
+        there.fetching or seen.has_failed,
         there.fetched_position,
         there.end_position,
         there.dropped,

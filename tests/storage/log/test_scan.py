@@ -315,6 +315,15 @@ def test_a_damaged_frame_before_a_marker_of_its_own_generation_is_damage() -> No
     taken(file.scan(), file.frames[:1], "a frame header with impossible lengths")
 
 
+def test_a_scan_of_heads_takes_frames_whose_payloads_are_damaged() -> None:
+    file = two_writes()
+    file.data[file.end - 1] ^= 1
+    assert len([*file.scan().frames()]) == 2
+    scan = file.scan()
+    scan.heads_only = True
+    assert len([*scan.frames()]) == 3
+
+
 def cleaned() -> SegmentFile:
     """A rewritten segment: of three frames the second lost two of three batches, the third all of them."""
     file = SegmentFile()
