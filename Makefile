@@ -23,7 +23,7 @@ PLAYED ?= 1000000
 COMPARED := $(addsuffix -lockstep-vs-kafka,headline nodes3 transactions atomic)
 PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
 newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
-SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
+SECOND_TRY := --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player

@@ -14,11 +14,15 @@ from protocol.primitives import Buffer
 from spark_connector.connection import Cluster
 
 NewTopic = Callable[..., str]
+NEVER = (1 << 63) - 1
+"""Of a compaction lag: tests expect every record, however long they take."""
 
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[lockstep.testing.RunningBroker]:
-    with lockstep.testing.broker_in_thread(log_flush="os") as broker:
+    with lockstep.testing.broker_in_thread(
+        log_flush="os", log_cleaner_min_compaction_lag_ms=NEVER, log_cleaner_max_compaction_lag_ms=NEVER
+    ) as broker:
         yield broker
 
 
