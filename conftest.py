@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from lockstep.native import enable_if_wanted
@@ -21,6 +22,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the ba
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
+LONG_SHARES = (
+    "spark 4.2.0",
+    "tests/protocol/test_hostile.py",
+    "compat_tests/test_spark_pipelines.py",
+    "tests/protocol/test_compiler.py",
+    "tests/protocol/test_against_kafka_java.py",
+    "connect",
+    "tests/sim/test_plants.py",
+    "tests/campaigns/test_short_cuts.py",
+    "tests/campaigns/test_churn.py",
+    "tests/broker/bad_input/test_memory.py",
+    "tests/campaigns/test_linearizable.py",
+    "tests/campaigns/test_player.py",
+    "tests/test_coverage.py",
+    "tests/storage/log/test_crash_states.py",
+)
+"""Shares whose tests take minutes, in the order in which they begin."""
+_USUAL_TEST_S = 0.3
+_SPREAD = 0.7
+"""Long shares begin within this part of a run: what is left at its end is short."""
 _PARAMETERS = re.compile(r"\[(.*)\]$")
 
 
@@ -40,15 +61,43 @@ def share_of(node_id: str) -> str:
     return f"{target} {harness.share_of(max(clients, key=len, default=''))}"
 
 
+def in_turns(tests: Mapping[str, int]) -> list[str]:
+    """The shares in the order in which they begin, given how many tests each has.
+
+    Most tests first. Long shares are put between them at equal distances: several Sparks and JVMs at once
+    time out, and one alone at the end leaves a processor idle.
+    """
+    long = [each for each in LONG_SHARES if each in tests]
+    others = sorted((each for each in tests if each not in LONG_SHARES), key=lambda each: -tests[each])
+    step = sum(tests[each] for each in others) * _USUAL_TEST_S * _SPREAD / max(1, len(long))
+    order: list[str] = []
+    due = begun = 0.0
+    for each in others:
+        if long and begun >= due:
+            order.append(long.pop(0))
+            due += step
+        order.append(each)
+        begun += tests[each] * _USUAL_TEST_S
+    return order + long
+
+
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     """The scheduler for whole shares; called by pytest-xdist alone."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByShare(LoadScopeScheduling):  # type: ignore[misc]
+        is_ordered = False
         again: ClassVar[set[str]] = set()  # tests whose process ended in them
 
         def _split_scope(self, nodeid: str) -> str:
             return nodeid if nodeid in self.again else share_of(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if not self.is_ordered:
+                self.is_ordered = True
+                for share in in_turns({name: len(tests) for name, tests in self.workqueue.items()}):
+                    self.workqueue.move_to_end(share)
+            super()._assign_work_unit(node)
 
         def remove_node(self, node: Any) -> str | None:
             """Take back the work of a process that ended; the test that it ended in is not run again yet."""

@@ -23,7 +23,7 @@ from compat_tests.probe import HOST, answers, free_port, ports_of
 from compat_tests.raw import Answer
 from compat_tests.routed import RoutedConnection, joined
 from compat_tests.targets import ROOT, LockstepTarget, TargetFailed
-from conftest import share_of
+from conftest import LONG_SHARES, in_turns, share_of
 
 _FAKE = """
     import signal, socket, struct, sys, time
@@ -273,6 +273,17 @@ def test_a_case_belongs_to_its_broker_and_kind_of_client() -> None:
     assert share_of(f"{prefix}[kcat-on-lockstep-zstd]") == "lockstep python"
     assert share_of("compat_tests/test_connect.py::test_group[on-lockstep]") == "connect"
     assert share_of("tests/test_x.py::test_y[on-lockstep]") == "tests/test_x.py"
+
+
+def test_long_shares_begin_one_after_the_other_and_none_at_the_end() -> None:
+    first, second = LONG_SHARES[:2]
+    tests = {f"tests/test_{number}.py": 10 for number in range(100)} | {second: 3, first: 2, "many": 900}
+    order = in_turns(tests)
+    assert sorted(order) == sorted(tests)
+    assert order[:2] == [first, "many"]
+    assert order.index(second) == 2, "many have run for long"
+    assert in_turns({each: 1 for each in (*LONG_SHARES, *tests)})[-1] not in LONG_SHARES
+    assert in_turns({first: 1}) == [first]
 
 
 def _partition(leader: int, index: int) -> dict[str, object]:
