@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -39,6 +40,9 @@ async def peer(answer: Answer) -> AsyncIterator[int]:
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server.sockets[0].setsockopt(
+        socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16
+    )  # the kernel enlarges it no more
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -230,6 +234,7 @@ async def test_a_peer_that_takes_nothing_is_given_up() -> None:
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await agreed(reader, writer)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         await over.wait()
         writer.close()
 
@@ -252,7 +257,9 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
         await agreed(reader, writer)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
         await read_on.wait()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
         while some := await reader.read(1 << 20):
             received += len(some)
         over.set()
