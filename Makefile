@@ -45,13 +45,14 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LI
 test: setup check ## Run the checks and every test (the real-client cases included), about 25 minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
 
-check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
+check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy and vocabulary rules (under 10 s warm)
 	@failed=; say() { echo "check: $$1 failed" >&2; failed=1; }; \
 	$(BIN)/ruff check --quiet . || say lint; \
 	$(BIN)/ruff format --check --quiet . || say formatting; \
 	$(BIN)/mypy --no-error-summary || say types; \
 	contracts=$$($(BIN)/lint-imports 2>&1) || { echo "$$contracts"; say imports; }; \
 	$(BIN)/python -m tests.tidy || say tidiness; \
+	$(BIN)/python -m tests.vocabulary || say vocabulary; \
 	test -z "$$failed"
 
 coverage: $(VENV)/.dev ## Branches of each pure module from its own mirror test: all, but for tests/coverage.py's SHORT_OF (under a minute)

@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
-BANNED_NAME = re.compile(r"(Manager|Helper|Util|Utils|Impl)(?![a-z])")
+BANNED_NAME = re.compile(r"(Helper|Util|Utils|Impl)(?![a-z])")
 BANNED_MODULES = frozenset({"util", "utils", "helper", "helpers", "manager", "impl", "misc", "common"})
 PURE_FORBIDDEN = frozenset(
     {
@@ -199,7 +199,7 @@ def python_findings(name: str, text: str) -> Iterator[str]:
 
 def _node_findings(name: str, node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.ClassDef) and BANNED_NAME.search(node.name):
-        yield f"{name}:{node.lineno}: class {node.name}: no Manager, Helper, Util, Impl"
+        yield f"{name}:{node.lineno}: class {node.name}: no Helper, Util, Impl"
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         lines = (node.end_lineno or node.lineno) - node.lineno + 1
         if lines > MAX_FUNCTION_LINES:
