@@ -70,14 +70,14 @@ Due(i, j) == SelectSeq([n \in 1..Max(0, j - i) |-> Part(i + n)], LAMBDA part : p
 (* One player's view of the target. `batch` and `asks` are what the core    *)
 (* hands out: the first is written within the step.                         *)
 
-Away == [link |-> "away", term |-> 0, ack |-> 0, state |-> "S", normal |-> <<>>, catchup |-> <<>>,
+Away == [link |-> "disconnected", term |-> 0, ack |-> 0, state |-> "S", normal |-> <<>>, catchup |-> <<>>,
          popped |-> <<>>, sent |-> 0, writing |-> FALSE, fetched |-> 0, end |-> 0, fetching |-> FALSE,
          dropped |-> FALSE, started |-> FALSE, current |-> 0, seen |-> 0, asks |-> {}, batch |-> <<>>]
 
 Unborn == [link |-> "unborn", term |-> 0]
 Gone == [link |-> "gone", term |-> 0]
 Plays(p) == core[p].link \notin {"unborn", "gone"}
-HasStream(c) == c.link \in {"greeting", "answered", "open"}
+HasStream(c) == c.link \in {"handshake", "answered", "open"}
 
 Nothing == [hello |-> "none", server |-> Nobody, down |-> <<>>, answer |-> -1, refused |-> 0, told |-> {}]
 
@@ -127,7 +127,7 @@ Complete(c) ==
     LET d == IF Waits(c) < c.end THEN [c EXCEPT !.catchup = Append(@, Dummy(c.end))] ELSE c IN
     [d EXCEPT !.state = IF d.catchup = <<>> \/ Plant = "normal_too_soon" THEN "N" ELSE "FC"]
 
-Proceed(c) ==
+Advance(c) ==
     IF c.state /= "RF" \/ c.fetching THEN c
     ELSE LET extends == c.fetched >= c.end /\ c.dropped
              d == IF extends THEN [c EXCEPT !.dropped = FALSE, !.end = c.current] ELSE c IN
@@ -136,17 +136,17 @@ Proceed(c) ==
          ELSE [d EXCEPT !.fetching = TRUE,
                         !.asks = @ \cup {[term |-> d.term, first |-> d.fetched + 1, last |-> d.end]}]
 
-(* dispatching.send_next                                                    *)
+(* delivery.send_next                                                        *)
 
 SendNext(c) ==
     LET lost == Plant = "popped_not_written" /\ c.writing
         d == IF ~HasRoom(c) \/ (c.writing /\ ~lost) THEN c ELSE Popped(c) IN
-    Proceed(IF d.batch = <<>> \/ c.batch /= <<>> THEN d
+    Advance(IF d.batch = <<>> \/ c.batch /= <<>> THEN d
             ELSE IF lost THEN [d EXCEPT !.batch = <<>>] ELSE [d EXCEPT !.writing = TRUE])
 
 Begun(c, position) ==
     LET end == IF Plant = "end_read_before_rf" /\ c.seen >= 0 THEN c.seen ELSE c.current IN
-    SendNext(Proceed([c EXCEPT
+    SendNext(Advance([c EXCEPT
         !.link = "open", !.ack = position, !.state = "RF", !.sent = position,
         !.writing = FALSE, !.fetching = FALSE, !.dropped = FALSE, !.seen = 0,
         !.end = IF Plant = "end_early" THEN end - 1 ELSE IF Plant = "end_late" THEN end + 1 ELSE end,
@@ -173,11 +173,11 @@ WithDummy(c) ==
     ELSE c
 
 Overflowed(c) ==
-    Proceed([c EXCEPT !.normal = <<>>, !.state = "RF", !.dropped = Plant /= "end_not_extended"])
+    Advance([c EXCEPT !.normal = <<>>, !.state = "RF", !.dropped = Plant /= "end_not_extended"])
 
 Bounded(c) ==
     IF ~Exceeds(c) \/ c.state = "S" THEN c
-    ELSE IF c.state = "N" THEN Left(c, "away") ELSE Overflowed(c)
+    ELSE IF c.state = "N" THEN Left(c, "disconnected") ELSE Overflowed(c)
 
 Fed(c, through, dummies) ==
     LET d == [c EXCEPT !.normal = @ \o Wanted(c, Due(c.current, through)), !.current = through] IN
@@ -205,12 +205,12 @@ Does(p, c) ==
 \* Whether what comes on stream s is heard by its player.
 Known(p, k) == core[p].term = k \/ ~Fenced \/ Plant = "term_not_checked"
 
-MayGreet(p) == core[p].link = "away" /\ core[p].term < MaxTerm
+MayGreet(p) == core[p].link = "disconnected" /\ core[p].term < MaxTerm
 Greet(p) ==
     LET c == core[p] IN
     /\ MayGreet(p)
     /\ core' = [core EXCEPT ![p] = [c EXCEPT
-            !.link = "greeting", !.term = @ + 1,
+            !.link = "handshake", !.term = @ + 1,
             !.seen = IF Plant /= "end_read_before_rf" THEN 0 ELSE IF c.started THEN c.current ELSE -1]]
     /\ streams' = [s \in Streams |->
             IF s = <<p, c.term + 1>> THEN [Nothing EXCEPT !.hello = "sent"]
@@ -219,7 +219,7 @@ Greet(p) ==
     /\ UNCHANGED <<mine, marks, store, players, processes, cuts>>
 
 MayConnect(p, k) ==
-    Plays(p) /\ Known(p, k) /\ core[p].link = "greeting" /\ streams[<<p, k>>].answer >= 0
+    Plays(p) /\ Known(p, k) /\ core[p].link = "handshake" /\ streams[<<p, k>>].answer >= 0
 Connected(p, k) ==
     LET c == core[p]
         position == streams[<<p, k>>].answer IN
@@ -267,7 +267,7 @@ Fetched(p, f, through) ==
     /\ MayFetch(p, f)
     /\ f \in c.asks
     /\ through \in f.first..f.last
-    /\ Does(p, IF last < first THEN d ELSE SendNext(Proceed(d)))
+    /\ Does(p, IF last < first THEN d ELSE SendNext(Advance(d)))
     /\ UNCHANGED cuts
 
 MayComplete(p) == core[p].link = "open" /\ core[p].writing
@@ -311,7 +311,7 @@ Broken(p) ==
 GiveUp(p) ==
     /\ HasStream(core[p])
     /\ IF Broken(p) THEN UNCHANGED cuts ELSE cuts < MaxCuts /\ cuts' = cuts + 1
-    /\ Does(p, Left(core[p], "away"))
+    /\ Does(p, Left(core[p], "disconnected"))
 
 \* Another player, while the one before may play on.
 NewPlayer ==

@@ -108,7 +108,7 @@ SeenTarget(q) ==
 Removed(p) == Plays(p) /\ Does(p, Left(core[p], "stopped")) /\ UNCHANGED cuts
 Added(p) ==
     /\ Plays(p) /\ core[p].link = "stopped" /\ E.term >= core[p].term
-    /\ Does(p, [core[p] EXCEPT !.link = "away", !.term = E.term])
+    /\ Does(p, [core[p] EXCEPT !.link = "disconnected", !.term = E.term])
     /\ UNCHANGED cuts
 
 \* It answers, and the log begins behind what it needs.
@@ -132,7 +132,7 @@ CalledPlayer(p) ==
       [] E.call = "connected" -> IF Lacks(p, E.of) THEN Lost(p, E.of) ELSE Connected(p, E.of)
       [] E.call = "disconnected" -> core[p].term = E.of /\ GiveUp(p)
       [] E.call = "range_lost" -> core[p].term = E.of /\ core[p].link = "open" /\ GiveUp(p)
-      [] E.call = "refused" -> Refused(p, E.of)
+      [] E.call = "stale" -> Refused(p, E.of)
       [] E.call = "fetched" -> \E f \in core[p].asks : f.term = E.of /\ Fetched(p, f, E.fetched)
       [] E.call = "written" -> core[p].term = E.of /\ Written(p)
       [] E.call = "acknowledged" -> \E i \in {E.ack, E.sent} : Acknowledged(p, E.of, i)
@@ -148,7 +148,7 @@ Born(p) == p = 1 /\ players = 1 /\ core[1] = Away /\ Nothings
 
 Also(p) ==
     \/ E.call = "born" /\ Removed(p)
-    \/ E.call \in {"tick", "connected", "refused", "remove", "other"} /\ Start(p, E.current)
+    \/ E.call \in {"tick", "connected", "stale", "remove", "other"} /\ Start(p, E.current)
     \/ E.call = "feed_lost" /\ Feed(p, E.current, FALSE)
 
 CalledTarget(q) ==

@@ -16,7 +16,7 @@ import uvloop
 from bench.player.children import Words, answer, child_main, next_line
 from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
-from player.core.routing import Router
+from player.core.router import Router
 from player.core.settings import PlayerSettings
 from player.playing.played_target import PlayedTarget
 from player.playing.playing import Playing

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lockstep.playing.config import First, PlayerConfig, TargetConfig, at_address
-from player.core.routing import Router
+from player.core.router import Router
 from player.playing.ended import ended_by
 from player.playing.played_target import PlayedTarget
 from player.playing.playing import Playing

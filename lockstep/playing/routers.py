@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
-from player.core.routing import Router
+from player.core.router import Router
 from player.routing.everything import Everything
 from player.routing.function import NoSuchFunction, load
 from player.routing.header import HeaderChoice

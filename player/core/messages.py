@@ -1,8 +1,8 @@
-"""What goes over a stream between the player and one target, and what the log is made of.
+"""The messages of a stream between the player and one target, and the entries of the log.
 
-A position is where an entry stands in the log: an offset, or an LSN; 0 or more, ascending, not always dense.
-An entry is the least that is played: whoever cuts the log into entries cuts it always in the same way, since
-a target's mark lies on an entry's position. Payloads are never looked at.
+A position is an entry's place in the log: an offset, or an LSN; 0 or more, ascending, not always dense.
+An entry is the unit of delivery. A source splits the log into entries always in the same way, since a
+target's position is that of an entry. Payloads are never parsed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Entry:
         self.position = position
         self.payload = payload
         self.partition = partition
-        """Which one it is of, where a log is of several; None where it is of one."""
+        """Its partition where the log has several; None where the log is one partition."""
 
 
 class Part:
-    """What one target gets of one entry. A dummy has no payload: it only moves the target's mark."""
+    """One target's share of one entry. A dummy has no payload: it only moves the target's position."""
 
     __slots__ = ("partition", "payload", "position", "size_bytes")
 
@@ -50,8 +50,8 @@ def dummy(position: int) -> Part:
 class Batch:
     """Parts that are sent, and acknowledged, together.
 
-    `previous_position` is that of what was sent to this target before the first part, over all its streams:
-    where it stood at the handshake, or the part before. For each further part it is the one before it here.
+    `previous_position` is that of the part sent to this target before the first one here, over all its
+    streams: the position of the handshake, or the last part of the batch before.
     """
 
     __slots__ = ("parts", "previous_position", "size_bytes")
@@ -67,9 +67,9 @@ class Batch:
 
 
 class Hello:
-    """The first message of a stream: whose it is, and where a target that has no mark yet begins.
+    """The first message of a stream: log, terms, and where a target without a position begins.
 
-    The target persists both terms, ends what older streams have under way, and then answers its position.
+    The target persists both terms, ends the work of older streams, and then responds with its position.
     """
 
     __slots__ = ("first_position", "log_id", "player_term", "target_term")

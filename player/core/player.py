@@ -1,20 +1,20 @@
-"""One player of one log: the state, what may be told to it, and where each of these goes.
+"""One player of one log: the state, its inputs, and the module that handles each.
 
-Each call is one step and takes no time; what is to be done comes out of `ready`, to be asked after each. What
-a stream says carries the target's term, and is dropped where that is not the current one. The player keeps
-nothing on a disk: positions are the targets' own. Each concern has its module: `connecting`, `recovery`,
-`dispatching`, `target_queue`, `health`. The attributes are theirs to change; the shell reads them and calls
-methods. The shape is that of `storage/raft`. Source: seed 000, algorithms 1 to 5.
+Each call is one step without I/O; its actions come out of `ready`, to be called after each. An event of a
+stream carries the target's term, and is dropped where that is not the current one. The player keeps nothing
+on a disk: positions are the targets' own. Each concern has its module: `connections`, `recovery`, `delivery`,
+`target_queue`, `health`. Only these change the attributes; the shell reads them and calls methods. The shape
+is that of `storage/raft`. Source: seed 000, algorithms 1 to 5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from player.core import connecting, dispatching, recovery
+from player.core import connections, delivery, recovery
 from player.core.messages import NOTHING, Entry
-from player.core.ready import Ready
-from player.core.routing import Router
+from player.core.ready import PlayerReady
+from player.core.router import Router
 from player.core.settings import NEVER_MS, PlayerSettings
 from player.core.target import Link, Target
 from player.core.transitions import State
@@ -25,23 +25,24 @@ class Player:
 
     Args:
         log_id: cluster, topic id and partition, or the log group in place of the partition where its
-            partitions are played in its order (`player/source/log_id.py`); a target keeps a mark for each.
+            partitions are delivered in its order (`player/source/log_id.py`); a target keeps a position for
+            each.
         player_term: of a committed record, higher than that of every player before.
-        route: which parts an entry has. What it raises, and BadRoute, leaves `feed` and `fetched` with
-            nothing done, and there is no going on.
+        route: the parts of an entry. Its errors, and BadRoute, leave `feed` and `on_fetched` with nothing
+            done, and the player cannot continue.
         now_ms: a monotonic clock, as in every later call.
-        draw: `draw(n)` gives a number from 0 to n - 1.
+        random: `random(n)` gives a number from 0 to n - 1.
     """
 
     __slots__ = (
-        "_former_term",
+        "_max_removed_term",
         "current_position",
         "deposed",
-        "draw",
         "log_id",
         "now_ms",
         "outbox",
         "player_term",
+        "random",
         "route",
         "settings",
         "since_dummies",
@@ -59,34 +60,34 @@ class Player:
         route: Router,
         settings: PlayerSettings,
         now_ms: int,
-        draw: Callable[[int], int],
+        random: Callable[[int], int],
     ) -> None:
         self.log_id = log_id
         self.player_term = player_term
         self.route = route
         self.settings = settings
         self.now_ms = now_ms
-        self.draw = draw
+        self.random = random
         self.targets: dict[str, Target] = {}
         self.terms: dict[str, int] = {}
         """The newest term of each target."""
-        self._former_term = 0
-        """The highest that a removed target had."""
+        self._max_removed_term = 0
+        """The highest term of a removed target."""
         self.started = False
         self.start_due_ms = now_ms + settings.start_timeout_ms
         self.current_position = NOTHING
-        """Of the last entry that the main stream has brought; what precedes it, at the start."""
+        """The last position of the main stream; at the start, the position before its first."""
         self.since_dummies = 0
         self.unrouted = 0
-        """Parts for targets that there are not."""
+        """Parts for unknown targets."""
         self.deposed = False
-        self.outbox = Ready()
+        self.outbox = PlayerReady()
 
-    # --- what may be asked --------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------
 
     @property
-    def wants_entries(self) -> bool:
-        """Whether to feed more now. Not where every target that follows has half of what may wait for it."""
+    def has_room(self) -> bool:
+        """True while more may be fed: some target in the normal state has less than half its bound queued."""
         half_entries = self.settings.normal.entries // 2
         half_bytes = self.settings.normal.size_bytes // 2
         following = [each.queue.normal for each in self.targets.values() if each.queue.state is State.NORMAL]
@@ -95,7 +96,7 @@ class Player:
 
     @property
     def deadline_ms(self) -> int:
-        """When `tick` is next wanted; NEVER_MS where nothing is due."""
+        """The time of the next `tick`; NEVER_MS where nothing is due."""
         if self.deposed:
             return NEVER_MS
         due_ms = min([target.health.due_ms for target in self.targets.values()], default=NEVER_MS)
@@ -106,49 +107,49 @@ class Player:
 
     def feed(self, entries: Sequence[Entry], through_position: int, now_ms: int) -> None:
         """The main stream has read everything after the current position up to `through_position`."""
-        self._at(now_ms)
+        self._set_clock(now_ms)
         if self.started and not self.deposed:
-            dispatching.feed(self, entries, through_position)
+            delivery.feed(self, entries, through_position)
 
     def feed_lost(self, first_position: int, now_ms: int) -> None:
-        """What the main stream has to read next is gone; the log begins at `first_position`.
+        """The main stream's next entries are deleted; the log begins at `first_position`.
 
-        Who may have needed it is asked where it stands: that decides who is stopped.
+        A target that may have needed them is reconnected: its stored position decides whether it is stopped.
         """
-        self._at(now_ms)
+        self._set_clock(now_ms)
         if not self.started or self.deposed or first_position <= self.current_position + 1:
             return
         for target in self.targets.values():
             if target.link is Link.OPEN and target.last_ack + 1 < first_position:
-                why = f"what it was to get next is deleted, the log begins at {first_position}"
-                connecting.give_up(self, target, why)
+                why = f"its next entries are deleted, the log begins at {first_position}"
+                connections.abort(self, target, why)
         self.current_position = first_position - 1
 
-    def fetched(
+    def on_fetched(
         self, name: str, target_term: int, entries: Sequence[Entry], through_position: int, now_ms: int
     ) -> None:
-        """A Fetch is answered: everything from its first position to `through_position`."""
-        target = self._open(name, target_term, now_ms)
+        """A Fetch has read everything from its first position to `through_position`."""
+        target = self._open_target(name, target_term, now_ms)
         if target is None or not target.fetching:
             return
-        if recovery.fetched(self, target, entries, through_position):
-            dispatching.send_next(self, target)
+        if recovery.on_fetched(self, target, entries, through_position):
+            delivery.send_next(self, target)
 
-    def fetch_failed(self, name: str, target_term: int, now_ms: int) -> None:
-        """A Fetch found nothing to read: it comes again with the next heartbeat."""
-        target = self._open(name, target_term, now_ms)
+    def on_fetch_failed(self, name: str, target_term: int, now_ms: int) -> None:
+        """A Fetch found nothing to read: it is repeated at the next heartbeat."""
+        target = self._open_target(name, target_term, now_ms)
         if target is not None:
             target.fetching = False
 
-    def range_lost(self, name: str, target_term: int, now_ms: int) -> None:
-        """What a Fetch wanted is gone: the target is asked where it stands, which says what is wrong."""
-        target = self._open(name, target_term, now_ms)
+    def on_range_lost(self, name: str, target_term: int, now_ms: int) -> None:
+        """A Fetch's range is deleted: the target is reconnected, and its position decides what follows."""
+        target = self._open_target(name, target_term, now_ms)
         if target is not None:
-            connecting.give_up(self, target, "what it has missed is deleted from the log")
+            connections.abort(self, target, "the entries it has missed are deleted from the log")
 
     # --- inputs: the streams ------------------------------------------------------------------------------
 
-    def connected(
+    def on_connected(
         self,
         name: str,
         target_term: int,
@@ -157,111 +158,111 @@ class Player:
         next_position: int,
         now_ms: int,
     ) -> None:
-        """A Hello is answered: the target has stored everything up to `position`.
+        """A Hello has its response: the target has stored everything up to `position`.
 
-        What the log has, from `first_position` to before `next_position`, is read after the answer came.
+        The log's bounds, `first_position` to before `next_position`, are read after the response came.
         """
-        target = self._known(name, target_term, now_ms)
-        if target is not None and target.link is Link.GREETING:
-            connecting.answered(self, target, position, first_position, next_position)
-            dispatching.send_next(self, target)
+        target = self._current_target(name, target_term, now_ms)
+        if target is not None and target.link is Link.HANDSHAKE:
+            connections.on_greeted(self, target, position, first_position, next_position)
+            delivery.send_next(self, target)
 
-    def disconnected(self, name: str, target_term: int, now_ms: int) -> None:
+    def on_disconnected(self, name: str, target_term: int, now_ms: int) -> None:
         """A stream broke, could not be opened, or was closed by the target."""
-        target = self._known(name, target_term, now_ms)
+        target = self._current_target(name, target_term, now_ms)
         if target is not None:
-            target.link = Link.AWAY  # there is nothing left to close
-            connecting.give_up(self, target, "")  # who says so knows why
+            target.link = Link.DISCONNECTED  # there is nothing left to close
+            connections.abort(self, target, "")  # the shell knows the reason
 
-    def refused(self, name: str, target_term: int, player_term: int, now_ms: int) -> None:
+    def on_stale(self, name: str, target_term: int, player_term: int, now_ms: int) -> None:
         """The target serves a stream with a higher pair of terms, whose `player_term` this is."""
-        target = self._known(name, target_term, now_ms)
+        target = self._current_target(name, target_term, now_ms)
         if target is None:
             return
         if player_term > self.player_term:
             self.deposed = self.outbox.deposed = True
             for each in self.targets.values():
-                connecting.leave(self, each)
+                connections.close(self, each)
         else:
-            why = f"somebody else plays in term {player_term}, too, or another target has the same store"
-            connecting.stop(self, target, why)
+            why = f"another player has term {player_term}, too, or another target has the same store"
+            connections.stop(self, target, why)
 
-    def written(self, name: str, target_term: int, now_ms: int) -> None:
+    def on_written(self, name: str, target_term: int, now_ms: int) -> None:
         """The write of the last batch has completed, which says nothing about its delivery."""
-        target = self._open(name, target_term, now_ms)
+        target = self._open_target(name, target_term, now_ms)
         if target is not None:
             target.writing = False
-            dispatching.send_next(self, target)
+            delivery.send_next(self, target)
 
-    def acknowledged(self, name: str, target_term: int, position: int, now_ms: int) -> None:
+    def on_acknowledged(self, name: str, target_term: int, position: int, now_ms: int) -> None:
         """The target has stored everything up to `position`; also how it answers a heartbeat."""
-        target = self._open(name, target_term, now_ms)
+        target = self._open_target(name, target_term, now_ms)
         if target is not None:
-            dispatching.acknowledged(self, target, position)
+            delivery.on_acknowledged(self, target, position)
 
-    # --- inputs: time, and who is there -------------------------------------------------------------------
+    # --- inputs: time, and the set of targets -------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
         """Time has passed; sooner than `deadline_ms` nothing happens."""
-        self._at(now_ms)
+        self._set_clock(now_ms)
         if not self.deposed:
             for target in self.targets.values():
-                connecting.look(self, target)
-                dispatching.push_quiet_dummy(self, target)
-            connecting.begin(self)
+                connections.check(self, target)
+                delivery.push_quiet_dummy(self, target)
+            connections.begin(self)
 
     def add(self, name: str, first_position: int, now_ms: int) -> None:
-        """One more target; without a mark it begins at `first_position`. Raises ValueError: it is there."""
-        self._at(now_ms)
+        """Add a target; without a stored position it begins at `first_position`. ValueError: it exists."""
+        self._set_clock(now_ms)
         if name in self.targets:
             raise ValueError(f"there is a target {name!r} already")
         self.targets[name] = Target(name, first_position, self.now_ms)
-        # it may be where another one was, under another name, whose terms are stored there
-        self.terms[name] = max(self._former_term, *self.terms.values(), 0)
+        # it may be a removed target under another name, whose store has that one's terms
+        self.terms[name] = max(self._max_removed_term, *self.terms.values(), 0)
 
     def remove(self, name: str, now_ms: int) -> None:
-        """Its mark stays with it. Raises KeyError: there is none."""
-        self._at(now_ms)
-        connecting.leave(self, self.targets.pop(name))
-        self._former_term = max(self._former_term, self.terms.pop(name))
-        connecting.begin(self)
+        """Remove a target; it keeps its stored position. Raises KeyError: there is none."""
+        self._set_clock(now_ms)
+        connections.close(self, self.targets.pop(name))
+        self._max_removed_term = max(self._max_removed_term, self.terms.pop(name))
+        connections.begin(self)
 
     def stop(self, name: str, reason: str, now_ms: int) -> None:
         """Send nothing to a target until it is resumed. Raises KeyError: there is none."""
-        self._at(now_ms)
-        connecting.stop(self, self.targets[name], reason)
+        self._set_clock(now_ms)
+        connections.stop(self, self.targets[name], reason)
 
     def resume(self, name: str, now_ms: int) -> None:
         """Try a stopped target again. Raises KeyError: there is none."""
-        self._at(now_ms)
+        self._set_clock(now_ms)
         target = self.targets[name]
         if target.link is Link.STOPPED:
-            target.link = Link.AWAY
+            target.link = Link.DISCONNECTED
             target.stopped_because = ""
             target.health.due_ms = self.now_ms
 
     # --- output -------------------------------------------------------------------------------------------
 
-    def ready(self) -> Ready:
+    def ready(self) -> PlayerReady:
         """Everything to do since the last call."""
-        ready, self.outbox = self.outbox, Ready()
+        ready, self.outbox = self.outbox, PlayerReady()
         return ready
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _at(self, now_ms: int) -> None:
+    def _set_clock(self, now_ms: int) -> None:
         if now_ms > self.now_ms:
             self.now_ms = now_ms
 
-    def _known(self, name: str, target_term: int, now_ms: int) -> Target | None:
-        """The target, if this is said of its current stream."""
-        self._at(now_ms)
+    def _current_target(self, name: str, target_term: int, now_ms: int) -> Target | None:
+        """The target, if the event is of its current stream."""
+        self._set_clock(now_ms)
         target = self.targets.get(name)
         if self.deposed or target is None or target.term != target_term or not target.has_stream:
             return None
         return target
 
-    def _open(self, name: str, target_term: int, now_ms: int) -> Target | None:
-        """The same, where it is being sent entries."""
-        target = self._known(name, target_term, now_ms)
+    def _open_target(self, name: str, target_term: int, now_ms: int) -> Target | None:
+        """The same, if that stream is open."""
+        target = self._current_target(name, target_term, now_ms)
         return target if target is not None and target.link is Link.OPEN else None

@@ -1,4 +1,4 @@
-"""What the core wants done since it was last asked."""
+"""The player core's outputs: the actions since the last call of `Player.ready`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from player.core.messages import Batch, Hello
 @dataclass(slots=True, frozen=True)
 class Fetch:
     """Read the log from `first_position` to `last_position`, at least one entry and not much more than
-    `max_bytes`; then `fetched`, or `fetch_failed`, or `range_lost`."""
+    `max_bytes`; then `on_fetched`, or `on_fetch_failed`, or `on_range_lost`."""
 
     target: str
     target_term: int
@@ -19,20 +19,20 @@ class Fetch:
     max_bytes: int
 
 
-class Ready:
+class PlayerReady:
     """Each thing is handed out once; to be done in the order of the attributes below.
 
     Attributes:
         closes: (target, its term, why): close this stream; nothing is written to it any more. `why` is empty
-            where somebody wanted it so, or `stopped` or `deposed` says it.
+            where the close was requested, or `stopped` or `deposed` gives the reason.
         hellos: (target, Hello): open a stream and send this on it.
-        batches: (target, its term, Batch): write it, then `written`.
-        heartbeats: (target, its term): ask whether it lives.
-        fetches: recoveries that want something read.
+        batches: (target, its term, Batch): write it, then `on_written`.
+        heartbeats: (target, its term): send it a heartbeat.
+        fetches: reads of the log for recoveries.
         start_position: read the main stream from there on; None but once.
         stopped: (target, why): nothing more is sent to it until `resume`.
-        unrouted: the first target that has a part and is not there; None but once.
-        deposed: a target has seen a newer player's term: end this one; nothing else comes out any more.
+        unrouted: the first unknown target of a part; None but once.
+        deposed: a target has seen a newer player's term: end this player; nothing else comes out any more.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Ready:
         self.deposed = False
 
     def close(self, name: str, target_term: int, why: str = "") -> None:
-        """Close a stream; what this step had for it before is taken back."""
+        """Close a stream; this step's earlier actions for it are withdrawn."""
         self.closes.append((name, target_term, why))
         self.batches = [each for each in self.batches if each[:2] != (name, target_term)]
         self.heartbeats = [each for each in self.heartbeats if each != (name, target_term)]

@@ -1,10 +1,10 @@
-"""How a target gets what it has missed, and how both streams meet without a hole or a doubled entry.
+"""Recovery of a target from the log, and the hand-over to the main stream without a gap or a duplicate.
 
-The rule: once the queue is in RF, everything the main stream brings goes to the normal queue; only then is
-the end of what was missed read, which is where the main stream stands. So each entry is on exactly one side
-of it. Where too much waits, all that is on the far side is dropped and the end read again, later: each time
-the step grows by what has been played meanwhile, and nothing that was sent is lost, so this does not run in
-circles. Source: seed 000, section 2.5.2 and algorithm 5.
+The rule: once the queue is in RF, everything of the main stream goes to the normal queue; only then is the
+end of the missed range read, which is the main stream's position. So each entry is on exactly one side of it.
+Where the normal queue overflows, it is dropped and the end is read again later: each time the range grows by
+the entries delivered meanwhile, and no sent entry is lost, so this ends. Source: seed 000, section 2.5.2 and
+algorithm 5.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Entry, dummy
 from player.core.ready import Fetch
-from player.core.routing import routed
+from player.core.router import route_entries
 from player.core.target import Link, Target
 from player.core.transitions import State
 
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from player.core.player import Player
 
 
-def missed(last_ack: int, current_position: int) -> tuple[int, int]:
-    """First and last position of what a target has missed; nothing where the first is above the last."""
+def missed_range(last_ack: int, current_position: int) -> tuple[int, int]:
+    """First and last position that a target has missed; the range is empty where first is above last."""
     return last_ack + 1, current_position
 
 
 def begin(player: Player, target: Target, position: int) -> None:
-    """The target has answered that it has everything up to `position`: all of this is one step."""
+    """Start recovery of a target that has stored everything up to `position`: all of this is one step."""
     target.link = Link.OPEN
-    target.health.connected(player.now_ms, player.settings)
+    target.health.on_connected(player.now_ms, player.settings)
     target.writing = target.fetching = target.dropped = False
     target.last_ack = position
     target.queue.resume(position)
-    first, target.end_position = missed(position, player.current_position)
+    first, target.end_position = missed_range(position, player.current_position)
     target.fetched_position = first - 1
-    proceed(player, target)
+    advance(player, target)
 
 
-def proceed(player: Player, target: Target) -> None:
-    """Ask for more where there is room for it; complete the recovery, or extend it, where all is read."""
+def advance(player: Player, target: Target) -> None:
+    """Fetch more while there is room; complete the recovery, or extend it, once all is read."""
     queue = target.queue
     if queue.state is not State.RECOVERY_FETCHING or target.fetching:
         return
@@ -50,7 +50,7 @@ def proceed(player: Player, target: Target) -> None:
     if target.fetched_position >= target.end_position:
         if queue.missed_position < target.end_position:
             queue.catchup.append(dummy(target.end_position))
-        queue.fetching_completed()
+        queue.complete_fetching()
     elif not queue.catchup.is_full(player.settings.catchup):
         target.fetching = True
         player.outbox.fetches.append(
@@ -64,11 +64,11 @@ def proceed(player: Player, target: Target) -> None:
         )
 
 
-def fetched(player: Player, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
-    """The answer to a Fetch: everything from its first position to `through_position`. Whether that is more
-    than was known; otherwise the next heartbeat asks again."""
+def on_fetched(player: Player, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
+    """Queue a Fetch's result: everything from its first position to `through_position`. True if it was
+    progress; otherwise the next heartbeat fetches again."""
     first, last = target.fetched_position + 1, min(through_position, target.end_position)
-    found = routed(player.route, [entry for entry in entries if first <= entry.position <= last])
+    found = route_entries(player.route, [entry for entry in entries if first <= entry.position <= last])
     target.fetching = False
     for parts in found:
         for name, part in parts:
@@ -77,12 +77,12 @@ def fetched(player: Player, target: Target, entries: Sequence[Entry], through_po
     if last < first:
         return False
     target.fetched_position = last
-    proceed(player, target)
+    advance(player, target)
     return True
 
 
-def overflowed(player: Player, target: Target) -> None:
-    """More waits behind the recovery than may: read that again later."""
+def on_overflow(player: Player, target: Target) -> None:
+    """The normal queue overflows during recovery: drop it, and read its entries again later."""
     target.dropped = True
     target.queue.drop_normal()
-    proceed(player, target)
+    advance(player, target)

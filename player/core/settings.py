@@ -22,36 +22,36 @@ class Bound:
 
 @dataclass(frozen=True)
 class PlayerSettings:
-    """Bounds and timers, the same for each target. Raises ValueError where nothing could be played so."""
+    """Bounds and timers, the same for each target. Raises ValueError for values that cannot work."""
 
     batch: Bound = Bound(1000, 1 << 20)
     """One message. gRPC takes 4 MB by default, and an entry larger than this goes alone."""
     window: Bound = Bound(10_000, 8 << 20)
     """Sent and not acknowledged."""
     normal: Bound = Bound(10_000, 16 << 20)
-    """Waiting from the main stream. A target that leaves more waiting than that recovers from the log."""
+    """Queued from the main stream. A target with a longer queue recovers from the log."""
     catchup: Bound = Bound(10_000, 16 << 20)
-    """Waiting from a recovery: nothing is read while it is full. One answer may come on top."""
+    """Queued from a recovery: nothing is read while it is full. One fetch may exceed it."""
     dummy_every: int = 1000
-    """Entries of the main stream between two looks at who is far behind it; 0 for never."""
+    """Entries of the main stream between two checks for targets far behind it; 0 for never."""
     quiet_ms: int = 10_000
-    """With dummies: who is behind the main stream for so long, and was sent nothing, is sent one. Else
-    others' entries and markers of transactions would look like something that it lacks, once retention has
-    deleted them. 0 for never."""
+    """A target that is behind the main stream for so long, and was sent nothing, is sent a dummy. Else
+    others' entries and markers of transactions, once deleted by retention, would look like lost entries.
+    0 for never."""
     heartbeat_ms: int = 500
     silent_heartbeats: int = 6
-    """A target that was not heard for so many is given up; while it owes something, twice as many after each
-    time in a row: a batch may take long on its way, and heartbeats are behind it."""
+    """After so many heartbeats without a message the stream is aborted; with unacknowledged entries, after
+    twice as many each time in a row: a batch may take long on its way, and heartbeats are behind it."""
     stuck_heartbeats: int = 60
-    """A target that was sent something and has acknowledged nothing more for so many is given up; twice as
-    many after each time in a row."""
+    """After so many heartbeats with unacknowledged entries and no acknowledgement the stream is aborted;
+    after twice as many each time in a row."""
     hello_timeout_ms: int = 3000
     start_timeout_ms: int = 5000
-    """How long the main stream waits at the start for all targets to answer."""
+    """The longest wait for all targets' responses before the main stream starts."""
     backoff_ms: int = 50
     longest_backoff_ms: int = 5000
     slow_overflows: int = 3
-    """So many times in a row too much was waiting: the target is reported as one that cannot keep up."""
+    """After so many overflows in a row the target is reported as one that cannot keep up."""
 
     def __post_init__(self) -> None:
         if min(self.heartbeat_ms, self.hello_timeout_ms, self.start_timeout_ms, self.slow_overflows) < 1:

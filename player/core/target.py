@@ -1,8 +1,8 @@
-"""One target, as the player knows it: its stream and its term, what it has acknowledged, its recovery.
+"""The player's state of one target: its stream and term, its last acknowledgement, its recovery.
 
-A term belongs to one stream, from its Hello on, and is never used again: whatever carries an older one is
-of a stream that the player has given up. Between the Hello and the answer the queue is in S and takes
-nothing, so the term counts from the step on in which the answer opens the queue.
+A term belongs to one stream, from its Hello on, and is never used again: a message with an older term is of a
+stream that the player has closed. Between the Hello and its response the queue is in S and takes nothing, so
+the term counts from the step on in which the response opens the queue.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from player.core.transitions import State
 
 
 class Link(Enum):
-    """Where the stream to a target stands."""
+    """The state of the stream to a target."""
 
-    AWAY = "not connected"
-    GREETING = "greeted"
+    DISCONNECTED = "not connected"
+    HANDSHAKE = "greeted"
     """The Hello is sent."""
     ANSWERED = "answered"
-    """It has answered, and the main stream has not begun."""
+    """It has responded, and the main stream has not started."""
     OPEN = "open"
     STOPPED = "stopped"
-    """Until somebody resumes it."""
+    """Until `Player.resume`."""
 
 
 class Target:
-    """See the module. `recovery.py`, `dispatching.py` and `connecting.py` change it."""
+    """See the module. `recovery.py`, `delivery.py` and `connections.py` change it."""
 
     __slots__ = (
         "dropped",
@@ -53,10 +53,10 @@ class Target:
     def __init__(self, name: str, first_position: int, now_ms: int) -> None:
         self.name = name
         self.first_position = first_position
-        """Where it begins if it has no mark."""
-        self.link = Link.AWAY
+        """Its first position if it has none stored."""
+        self.link = Link.DISCONNECTED
         self.term = 0
-        """Of its stream; 0 before the first."""
+        """Its stream's term; 0 before the first stream."""
         self.last_ack = NOTHING
         """It has stored everything up to there."""
         self.queue = TargetQueue()
@@ -64,40 +64,40 @@ class Target:
         self.writing = False
         """A batch was handed out whose write has not completed."""
         self.fetched_position = NOTHING
-        """What it has missed has been read up to there."""
+        """The missed range has been read up to there."""
         self.end_position = NOTHING
-        """What it has missed ends there; what follows comes through the normal queue, unless `dropped`."""
+        """The missed range ends there; later entries come through the normal queue, unless `dropped`."""
         self.fetching = False
-        """A Fetch was handed out and is not answered."""
+        """A Fetch was handed out and has no result yet."""
         self.dropped = False
         """The normal queue takes nothing: all of it will be read as part of this recovery."""
         self.overflows = 0
-        """How often too much was waiting since it last had acknowledged everything."""
+        """Overflows of its queue since it last had acknowledged everything."""
         self.quiet_position = NOTHING
-        """Where its queue was at the look at `quiet_since_ms`, and at each look since."""
+        """Its queue's position at the check at `quiet_since_ms`, and at each check since."""
         self.quiet_since_ms = now_ms
         self.stopped_because = ""
 
     @property
     def has_stream(self) -> bool:
-        """Whether its term is that of a stream which has not been given up."""
-        return self.link in (Link.GREETING, Link.ANSWERED, Link.OPEN)
+        """True while its term is that of a stream which is not closed."""
+        return self.link in (Link.HANDSHAKE, Link.ANSWERED, Link.OPEN)
 
     @property
-    def may_answer(self) -> bool:
-        """Whether its first try is still to come, or to be answered."""
-        return self.link in (Link.AWAY, Link.GREETING) and not self.health.failures
+    def awaits_first_answer(self) -> bool:
+        """True until its first connection attempt has succeeded or failed."""
+        return self.link in (Link.DISCONNECTED, Link.HANDSHAKE) and not self.health.failures
 
     @property
     def is_open(self) -> bool:
         return self.queue.state is not State.SUSPENDED
 
     @property
-    def takes_main_stream(self) -> bool:
-        """Whether its normal queue takes what the main stream brings."""
+    def accepts_main_stream(self) -> bool:
+        """True where its normal queue takes the entries of the main stream."""
         return self.is_open and not self.dropped
 
     def push(self, part: Part) -> None:
-        """Of the main stream."""
-        if self.takes_main_stream and part.position > self.last_ack:
+        """Queue a part of the main stream."""
+        if self.accepts_main_stream and part.position > self.last_ack:
             self.queue.normal.append(part)

@@ -1,12 +1,12 @@
-"""What waits for one target, and what was sent and not acknowledged: the seed's target queue.
+"""The queued and the unacknowledged parts of one target: the seed's target queue.
 
-Owns: two queues, for what the main stream brings and for what a recovery brings; the state, which says from
-which of them the next batch is taken; the batches that are popped and not erased. Invariants: positions
-ascend within each queue, and from what was sent to what is taken next; what waits in the catch-up queue lies
-below all that waits in the normal one; in FC the catch-up queue is not empty; in S nothing is kept.
-Does not: know terms, or what the end of a recovery is (`recovery.py`).
-Source: seed 000, algorithms 1 and 2. Popped here is what was taken, not what was written: an acknowledgement
-may come before the write's completion.
+Owns: two queues, one for the main stream and one for a recovery; the state, which says from which of them
+the next batch is taken; the batches that are popped and not erased. Invariants: positions ascend within each
+queue, and from the sent parts to the queued ones; the catch-up queue lies below the normal one; in FC the
+catch-up queue is not empty; in S both are empty.
+Does not: know terms, or the end of a recovery (`recovery.py`).
+Source: seed 000, algorithms 1 and 2. A part is popped when it is taken, not when it is written: an
+acknowledgement may come before the write's completion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from player.core.settings import Bound
 from player.core.transitions import State, check
 
 
-class Waiting:
+class PartQueue:
     """Parts in the order of their positions, and their bytes."""
 
     __slots__ = ("parts", "size_bytes")
@@ -46,7 +46,7 @@ class Waiting:
         return len(self.parts) >= bound.entries or self.size_bytes >= bound.size_bytes
 
     def take(self, parts: list[Part], size_bytes: int, max_entries: int, max_bytes: int) -> int:
-        """Move parts over while they fit, the first one always; the bytes of `parts` then."""
+        """Move parts over while they fit, the first one always; returns the bytes of `parts`."""
         waiting = self.parts
         before = size_bytes
         while waiting and len(parts) < max_entries:
@@ -66,14 +66,14 @@ class TargetQueue:
 
     def __init__(self) -> None:
         self.state = State.SUSPENDED
-        self.normal = Waiting()
-        self.catchup = Waiting()
+        self.normal = PartQueue()
+        self.catchup = PartQueue()
         self.popped: deque[list[Part]] = deque()
-        """Batches that were taken and are not wholly acknowledged, oldest first."""
+        """Batches that are not wholly acknowledged, oldest first."""
         self.popped_entries = 0
         self.popped_bytes = 0
         self.sent_position = NOTHING
-        """Of the last part taken; where the target stood, before there is one."""
+        """The last popped part's position; before there is one, the target's own."""
 
     @property
     def has_waiting(self) -> bool:
@@ -81,26 +81,26 @@ class TargetQueue:
 
     @property
     def has_sent_all(self) -> bool:
-        """Nothing of the main stream or a recovery waits, and all that was sent is acknowledged."""
+        """Nothing is queued, and everything sent is acknowledged."""
         return self.state is State.NORMAL and not self.popped and not self.has_waiting
 
     @property
     def missed_position(self) -> int:
-        """Of the last part that waits in the catch-up queue; where there is none, that was taken."""
+        """The position of the last part in the catch-up queue; if empty, of the last popped part."""
         return self.catchup.parts[-1].position if self.catchup else self.sent_position
 
     @property
     def newest_position(self) -> int:
-        """Of the last part that waits at all; where there is none, that was taken."""
+        """The position of the last queued part; if there is none, of the last popped part."""
         return self.normal.parts[-1].position if self.normal else self.missed_position
 
     # --- changes of state ---------------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """The stream is closed: what was for it is forgotten, and read again from the log."""
+        """The stream is closed: its parts are dropped, and read again from the log."""
         if self.state is State.SUSPENDED:
             return
-        self._become(State.SUSPENDED)
+        self._transition(State.SUSPENDED)
         self.normal.clear()
         self.catchup.clear()
         self.popped.clear()
@@ -108,32 +108,32 @@ class TargetQueue:
 
     def resume(self, last_ack: int) -> None:
         """A new stream to a target that has everything up to `last_ack`."""
-        self._become(State.RECOVERY_FETCHING)
+        self._transition(State.RECOVERY_FETCHING)
         self.sent_position = last_ack
 
-    def fetching_completed(self) -> None:
-        """All that was missed has been pushed."""
-        self._become(State.FETCHING_COMPLETED if self.catchup else State.NORMAL)
+    def complete_fetching(self) -> None:
+        """The whole missed range has been queued."""
+        self._transition(State.FETCHING_COMPLETED if self.catchup else State.NORMAL)
 
     def drop_normal(self) -> None:
-        """Too much waits behind a recovery: it is read again later, as part of that."""
+        """The normal queue overflows during recovery: its parts are read again later, as part of that."""
         self.normal.clear()
         if self.state is State.FETCHING_COMPLETED:
-            self._become(State.RECOVERY_FETCHING)
+            self._transition(State.RECOVERY_FETCHING)
 
-    def _become(self, state: State) -> None:
+    def _transition(self, state: State) -> None:
         check(self.state, state)
         self.state = state
 
     # --- entries ------------------------------------------------------------------------------------------
 
     def next_batch(self, max_entries: int, max_bytes: int) -> Batch | None:
-        """What is to be sent next, now popped; None where nothing may be."""
+        """Pop the next batch to send; None where none may be sent."""
         parts: list[Part] = []
         waiting = self.normal if self.state is State.NORMAL else self.catchup
         size_bytes = waiting.take(parts, 0, max_entries, max_bytes)
         if self.state is State.FETCHING_COMPLETED and not self.catchup:
-            self._become(State.NORMAL)
+            self._transition(State.NORMAL)
             size_bytes = self.normal.take(parts, size_bytes, max_entries, max_bytes)
         if not parts:
             return None
@@ -147,14 +147,14 @@ class TargetQueue:
     def erase(self, position: int) -> None:
         """Everything at or below `position` is acknowledged."""
         while self.popped and self.popped[0][-1].position <= position:
-            self._freed(self.popped.popleft())
+            self._subtract(self.popped.popleft())
         if self.popped and self.popped[0][0].position <= position:
             parts = self.popped[0]
             count = bisect_right(parts, position, key=_position)
-            self._freed(parts[:count])
+            self._subtract(parts[:count])
             del parts[:count]
 
-    def _freed(self, parts: list[Part]) -> None:
+    def _subtract(self, parts: list[Part]) -> None:
         self.popped_entries -= len(parts)
         self.popped_bytes -= sum([part.size_bytes for part in parts])
 

@@ -9,16 +9,16 @@ from enum import Enum
 
 
 class State(Enum):
-    """How a target is sent what is in the log."""
+    """The source of a target's entries."""
 
     NORMAL = "N"
-    """From the main stream."""
+    """Entries come from the main stream."""
     RECOVERY_FETCHING = "RF"
-    """It has missed entries of the main stream, which are being read and sent; newer ones wait."""
+    """Missed entries are being read from the log and sent; newer ones are queued."""
     FETCHING_COMPLETED = "FC"
-    """All that it has missed has been read, and some of it still waits to be sent."""
+    """The whole missed range has been read, and some of it is still queued."""
     SUSPENDED = "S"
-    """It is not connected: nothing is kept for it."""
+    """The target is not connected: nothing is queued for it."""
 
 
 TRANSITIONS: dict[tuple[State, State], str] = {

@@ -68,13 +68,13 @@ class MainStream:
         playing.step(core.feed, rest, chunk.through_position)
 
     async def _for_room(self) -> None:
-        while not self._playing.core.wants_entries:
+        while not self._playing.core.has_room:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 
     def stepped(self) -> None:
         """Something has happened: perhaps there is room now."""
-        if self._room is not None and self._playing.core.wants_entries:
+        if self._room is not None and self._playing.core.has_room:
             room, self._room = self._room, None
             if not room.done():
                 room.set_result(None)

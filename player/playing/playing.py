@@ -19,8 +19,8 @@ from typing import Any
 
 from player.core.messages import NOTHING, Batch, Hello
 from player.core.player import Player
-from player.core.ready import Fetch, Ready
-from player.core.routing import Router
+from player.core.ready import Fetch, PlayerReady
+from player.core.router import Router
 from player.core.settings import PlayerSettings
 from player.playing.alarm import Alarm
 from player.playing.counters import TargetCounters
@@ -58,7 +58,7 @@ class Playing:
         targets: Iterable[PlayedTarget],
         *,
         poll_s: float = 1.0,
-        draw: Callable[[int], int] = randrange,
+        random: Callable[[int], int] = randrange,
     ) -> None:
         self.source = source
         self.log_name = log_name(source)
@@ -67,7 +67,7 @@ class Playing:
         self.poll_s = poll_s
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._tick)
-        self.core = Player(source.log_id, player_term, route, settings, self._alarm.now_ms, draw)
+        self.core = Player(source.log_id, player_term, route, settings, self._alarm.now_ms, random)
         self.main = MainStream(self)
         self._known: dict[str, KnownTarget] = {}
         self._told: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -182,7 +182,7 @@ class Playing:
     def _tick(self) -> None:
         self._tell(self.core.tick)
 
-    def _do(self, ready: Ready) -> None:
+    def _do(self, ready: PlayerReady) -> None:
         """In the order of its attributes."""
         for name, target_term, why in ready.closes:
             self._close(name, target_term, why)
@@ -248,7 +248,7 @@ class Playing:
         if known is not None and known.stream is stream and known.logged:
             known.logged = ""
             log.info("%s: target %s is connected again, at %d", self.log_name, stream.name, position)
-        self._tell(self.core.connected, stream.name, stream.target_term, position, *bounds)
+        self._tell(self.core.on_connected, stream.name, stream.target_term, position, *bounds)
 
     def disconnected(self, stream: TargetStream, reason: str) -> None:
         self._tell(self._disconnected, stream, reason)
@@ -259,21 +259,21 @@ class Playing:
 
     def refused(self, stream: TargetStream, player_term: int) -> None:
         self._newest_player_term = max(player_term, self._newest_player_term)
-        self._tell(self.core.refused, stream.name, stream.target_term, player_term)
+        self._tell(self.core.on_stale, stream.name, stream.target_term, player_term)
 
     def acknowledged(self, stream: TargetStream, position: int) -> None:
         if (known := self._known.get(stream.name)) is not None:
             known.counters.acknowledgements += 1
-        self.step(self.core.acknowledged, stream.name, stream.target_term, position)
+        self.step(self.core.on_acknowledged, stream.name, stream.target_term, position)
 
     def written(self, stream: TargetStream) -> None:
-        self.step(self.core.written, stream.name, stream.target_term)
+        self.step(self.core.on_written, stream.name, stream.target_term)
 
     def _disconnected(self, stream: TargetStream, reason: str, now_ms: int) -> None:
         known = self._known.get(stream.name)
         if known is not None and known.stream is stream:
             self._over(stream.name, reason, "ended")
-        self.core.disconnected(stream.name, stream.target_term, now_ms)
+        self.core.on_disconnected(stream.name, stream.target_term, now_ms)
 
     def _misplaced(self, stream: TargetStream, reason: str, now_ms: int) -> None:
         if (known := self._known.get(stream.name)) is not None and known.stream is stream:

@@ -137,12 +137,12 @@ class TargetStream:
         try:
             chunk = await source.read(fetch.first_position, fetch.max_bytes, 0.0)
         except RangeLost:
-            playing.step(core.range_lost, self.name, self.target_term)
+            playing.step(core.on_range_lost, self.name, self.target_term)
             return
         if chunk.through_position < fetch.first_position:
-            playing.step(core.fetch_failed, self.name, self.target_term)
+            playing.step(core.on_fetch_failed, self.name, self.target_term)
         else:
-            playing.step(core.fetched, self.name, self.target_term, chunk.entries, chunk.through_position)
+            playing.step(core.on_fetched, self.name, self.target_term, chunk.entries, chunk.through_position)
 
 
 def _misplaced(first_position: int, bounds: Bounds) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from player.core.messages import Entry, Part
-from player.core.routing import Parts
+from player.core.router import Parts
 
 
 class Everything:

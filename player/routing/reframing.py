@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from player.core.messages import Entry, Part
-from player.core.routing import BadRoute, Parts
+from player.core.router import BadRoute, Parts
 from player.routing.seam import Choice
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
 from protocol.records.compression import Codec, decompress

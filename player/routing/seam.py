@@ -1,6 +1,6 @@
 """What chooses the targets of a record.
 
-The router of the core (`player.core.routing.Router`) takes an entry and returns a part for each target: a
+The router of the core (`player.core.router.Router`) takes an entry and returns a part for each target: a
 record batch with that target's records alone, which keep their offsets and times. Where all records go to one
 target, the part is the batch itself, untouched.
 """

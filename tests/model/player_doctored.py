@@ -320,7 +320,7 @@ def drop_forgotten(trace: PlayerTrace) -> PlayerTrace | None:
 def term_used_again(trace: PlayerTrace) -> PlayerTrace | None:
     """A new stream has the term of the one before."""
     for number, event, before, _ in _players(trace, "tick"):
-        if event.link == "greeting" and before.link == "away" and before.newest_term > 0:
+        if event.link == "handshake" and before.link == "disconnected" and before.newest_term > 0:
             return _ends_with(trace, number, replace(event, newest_term=before.newest_term))
     return None
 

@@ -33,7 +33,8 @@ class Sent:
 class PlayerEvent:
     """One call of a player's core, and what it knows of the target then.
 
-    `call` is the method's name; "born" for the constructor, "other" where the call was about another target.
+    `call` is the method's name without `on_`; "born" for the constructor, "other" for a call about another
+    target.
     A target that there is not is "stopped". `term` and `first` are arguments of the call: the stream's, and
     where the log begins (of `connected` and `feed_lost`).
     """

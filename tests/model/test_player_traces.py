@@ -43,7 +43,7 @@ def test_a_trace_has_what_players_and_the_target_did() -> None:
     for trace in recorded():
         players = [event for event in trace.events if isinstance(event, PlayerEvent)]
         targets = [event for event in trace.events if isinstance(event, TargetEvent)]
-        assert {event.link for event in players} >= {"away", "greeting", "open", "stopped"}
+        assert {event.link for event in players} >= {"disconnected", "handshake", "open", "stopped"}
         assert {event.state for event in players} >= {"S", "N"}
         applied = [position for event in targets if event.call == "store" for position in event.parts]
         assert applied and applied == sorted(trace.sizes)[: len(applied)]

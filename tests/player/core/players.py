@@ -10,7 +10,7 @@ from typing import Any
 
 from player.core.messages import Entry, Part
 from player.core.player import Player
-from player.core.ready import Ready
+from player.core.ready import PlayerReady
 from player.core.settings import Bound, PlayerSettings
 from player.core.target import Target
 
@@ -50,7 +50,7 @@ def player(*names: str, **others: Any) -> Player:
 
 def answer(core: Player, name: str, position: int, first: int = 0, end: int = END) -> None:
     """The target's newest Hello is answered."""
-    core.connected(name, core.targets[name].term, position, first, end, core.now_ms)
+    core.on_connected(name, core.targets[name].term, position, first, end, core.now_ms)
 
 
 def playing(*names: str, at: int = -1, **others: Any) -> Player:
@@ -64,7 +64,7 @@ def playing(*names: str, at: int = -1, **others: Any) -> Player:
 
 def away(core: Player, name: str) -> None:
     """Its stream breaks."""
-    core.disconnected(name, core.targets[name].term, core.now_ms)
+    core.on_disconnected(name, core.targets[name].term, core.now_ms)
 
 
 def greeted_again(core: Player, name: str) -> None:
@@ -94,23 +94,23 @@ def feed(core: Player, positions: Iterable[int], names: str = "a") -> None:
 
 
 def fetched(core: Player, positions: Iterable[int], through: int, names: str = "a") -> None:
-    core.fetched("a", core.targets["a"].term, entries(positions, names), through, core.now_ms)
+    core.on_fetched("a", core.targets["a"].term, entries(positions, names), through, core.now_ms)
 
 
 def written(core: Player, name: str = "a") -> None:
-    core.written(name, core.targets[name].term, core.now_ms)
+    core.on_written(name, core.targets[name].term, core.now_ms)
 
 
 def acknowledged(core: Player, position: int, name: str = "a") -> None:
-    core.acknowledged(name, core.targets[name].term, position, core.now_ms)
+    core.on_acknowledged(name, core.targets[name].term, position, core.now_ms)
 
 
-def sent(ready: Ready, name: str = "a") -> list[list[int]]:
+def sent(ready: PlayerReady, name: str = "a") -> list[list[int]]:
     """The positions of each batch handed out for a target."""
     return [[part.position for part in batch.parts] for each, _, batch in ready.batches if each == name]
 
 
-def closed(ready: Ready) -> list[tuple[str, int]]:
+def closed(ready: PlayerReady) -> list[tuple[str, int]]:
     """Target and term of each stream to close."""
     return [(name, term) for name, term, _ in ready.closes]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from player.core.health import Health, Verdict, backoff_ms
+from player.core.health import Health, HealthVerdict, backoff_ms
 from player.core.settings import NEVER_MS, PlayerSettings
 
 SETTINGS = PlayerSettings(
@@ -13,67 +13,71 @@ LATE = 1 << 30
 
 def connected() -> Health:
     health = Health(0)
-    health.connected(0, SETTINGS)
+    health.on_connected(0, SETTINGS)
     return health
 
 
-def looks(health: Health, count: int, owes: bool, heard: bool = True) -> list[Verdict]:
+def looks(health: Health, count: int, owes: bool, received: bool = True) -> list[HealthVerdict]:
     found = []
     for _ in range(count):
-        health.heard = heard
-        found.append(health.look(owes, health.due_ms, SETTINGS))
+        health.received = received
+        found.append(health.check(owes, health.due_ms, SETTINGS))
     return found
 
 
 def test_a_heartbeat_each_interval() -> None:
     health = connected()
-    assert health.look(False, 99, SETTINGS) is Verdict.WAIT
-    assert health.look(False, 100, SETTINGS) is Verdict.BEAT
-    assert health.look(False, 199, SETTINGS) is Verdict.WAIT
+    assert health.check(False, 99, SETTINGS) is HealthVerdict.WAIT
+    assert health.check(False, 100, SETTINGS) is HealthVerdict.BEAT
+    assert health.check(False, 199, SETTINGS) is HealthVerdict.WAIT
 
 
 def test_silence_is_counted_from_the_last_word() -> None:
     health = connected()
-    assert looks(health, 2, False) == [Verdict.BEAT] * 2
-    assert looks(health, 3, False, heard=False) == [Verdict.BEAT, Verdict.BEAT, Verdict.SILENT]
+    assert looks(health, 2, False) == [HealthVerdict.BEAT] * 2
+    assert looks(health, 3, False, received=False) == [
+        HealthVerdict.BEAT,
+        HealthVerdict.BEAT,
+        HealthVerdict.SILENT,
+    ]
 
 
 def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
     health = connected()
-    assert health.look(True, LATE, SETTINGS) is Verdict.BEAT
-    assert health.look(True, LATE + 50, SETTINGS) is Verdict.WAIT  # no heartbeats made up for
+    assert health.check(True, LATE, SETTINGS) is HealthVerdict.BEAT
+    assert health.check(True, LATE + 50, SETTINGS) is HealthVerdict.WAIT  # no heartbeats made up for
 
 
 def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
     health = connected()
-    assert looks(health, 20, False) == [Verdict.BEAT] * 20  # nothing is owed
-    assert looks(health, 4, True) == [Verdict.BEAT] * 3 + [Verdict.STUCK]
+    assert looks(health, 20, False) == [HealthVerdict.BEAT] * 20  # nothing is owed
+    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 3 + [HealthVerdict.STUCK]
     health = connected()
     looks(health, 3, True)
-    health.acknowledged()
-    assert looks(health, 4, True) == [Verdict.BEAT] * 4
+    health.on_acknowledged()
+    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 4
 
 
 def test_patience_doubles_with_each_hang_until_something_is_stored() -> None:
     health = connected()
     health.hung = 1
     looks(health, 1, True)  # the handshake counts as progress
-    assert looks(health, 8, True)[-1] is Verdict.STUCK
-    health.acknowledged()
+    assert looks(health, 8, True)[-1] is HealthVerdict.STUCK
+    health.on_acknowledged()
     assert health.hung == 0
-    health.connected(0, SETTINGS)
+    health.on_connected(0, SETTINGS)
     looks(health, 1, True)
-    assert looks(health, 4, True)[-1] is Verdict.STUCK
+    assert looks(health, 4, True)[-1] is HealthVerdict.STUCK
 
 
 def test_patience_with_silence_doubles_where_something_is_owed() -> None:
     health = connected()
     health.hung = 1
     looks(health, 1, True)
-    assert looks(health, 6, True, heard=False) == [Verdict.BEAT] * 5 + [Verdict.SILENT]
-    health.connected(0, SETTINGS)
+    assert looks(health, 6, True, received=False) == [HealthVerdict.BEAT] * 5 + [HealthVerdict.SILENT]
+    health.on_connected(0, SETTINGS)
     looks(health, 1, False)
-    assert looks(health, 3, False, heard=False) == [Verdict.BEAT] * 2 + [Verdict.SILENT]
+    assert looks(health, 3, False, received=False) == [HealthVerdict.BEAT] * 2 + [HealthVerdict.SILENT]
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:
@@ -86,12 +90,12 @@ def test_backoff_doubles_up_to_the_longest() -> None:
 def test_what_is_due() -> None:
     health = Health(5)
     assert health.due_ms == 5
-    health.failed(100, SETTINGS, lambda n: n - 1)
-    health.failed(100, SETTINGS, lambda n: n - 1)
+    health.on_failure(100, SETTINGS, lambda n: n - 1)
+    health.on_failure(100, SETTINGS, lambda n: n - 1)
     assert (health.failures, health.due_ms) == (2, 120)
-    health.connecting(200, SETTINGS)
+    health.on_connecting(200, SETTINGS)
     assert health.due_ms == 200 + SETTINGS.hello_timeout_ms
-    health.stopped()
+    health.on_stopped()
     assert health.due_ms == NEVER_MS
 
 

@@ -24,14 +24,14 @@ from tests.player.core.players import (
 )
 
 STALE: dict[str, Callable[[Player, str, int], None]] = {
-    "connected": lambda core, name, term: core.connected(name, term, 5, 0, 100, core.now_ms),
-    "disconnected": lambda core, name, term: core.disconnected(name, term, core.now_ms),
-    "refused": lambda core, name, term: core.refused(name, term, 99, core.now_ms),
-    "written": lambda core, name, term: core.written(name, term, core.now_ms),
-    "acknowledged": lambda core, name, term: core.acknowledged(name, term, 5, core.now_ms),
-    "fetched": lambda core, name, term: core.fetched(name, term, entries((5,)), 9, core.now_ms),
-    "fetch_failed": lambda core, name, term: core.fetch_failed(name, term, core.now_ms),
-    "range_lost": lambda core, name, term: core.range_lost(name, term, core.now_ms),
+    "connected": lambda core, name, term: core.on_connected(name, term, 5, 0, 100, core.now_ms),
+    "disconnected": lambda core, name, term: core.on_disconnected(name, term, core.now_ms),
+    "refused": lambda core, name, term: core.on_stale(name, term, 99, core.now_ms),
+    "written": lambda core, name, term: core.on_written(name, term, core.now_ms),
+    "acknowledged": lambda core, name, term: core.on_acknowledged(name, term, 5, core.now_ms),
+    "fetched": lambda core, name, term: core.on_fetched(name, term, entries((5,)), 9, core.now_ms),
+    "fetch_failed": lambda core, name, term: core.on_fetch_failed(name, term, core.now_ms),
+    "range_lost": lambda core, name, term: core.on_range_lost(name, term, core.now_ms),
 }
 
 
@@ -68,7 +68,7 @@ def test_what_comes_after_a_stream_was_given_up_is_dropped(say: Callable[[Player
 def test_what_comes_before_the_answer_is_dropped(what: str) -> None:
     core = player("a", "b")
     STALE[what](core, "a", 1)
-    assert (core.targets["a"].link, core.targets["a"].last_ack) == (Link.GREETING, -1)
+    assert (core.targets["a"].link, core.targets["a"].last_ack) == (Link.HANDSHAKE, -1)
 
 
 def test_an_answer_counts_once() -> None:
@@ -80,11 +80,11 @@ def test_an_answer_counts_once() -> None:
 def test_a_newer_player_ends_this_one() -> None:
     core = playing("a", "b")
     feed(core, range(3), "a b")
-    core.refused("a", 1, 8, core.now_ms)
+    core.on_stale("a", 1, 8, core.now_ms)
     ready = core.ready()
     assert ready.deposed
     assert closed(ready) == [("a", 1), ("b", 1)]
-    assert not core.wants_entries
+    assert not core.has_room
     assert core.deadline_ms == NEVER_MS
     core.tick(core.now_ms + 10_000)
     feed(core, (3,), "a b")
@@ -97,9 +97,9 @@ def test_a_newer_player_ends_this_one() -> None:
 
 def test_another_player_of_the_same_term_is_an_error() -> None:
     core = playing("a", "b")
-    core.refused("a", 1, 7, core.now_ms)
+    core.on_stale("a", 1, 7, core.now_ms)
     ready = core.ready()
-    words = "somebody else plays in term 7, too, or another target has the same store"
+    words = "another player has term 7, too, or another target has the same store"
     assert ready.stopped == [("a", words)]
     assert not ready.deposed
 
@@ -112,7 +112,7 @@ def test_the_log_lost_what_comes_next() -> None:
     assert core.targets["a"].link is Link.OPEN
     core.feed_lost(10, core.now_ms)
     assert core.current_position == 9
-    words = "what it was to get next is deleted, the log begins at 10"
+    words = "its next entries are deleted, the log begins at 10"
     assert core.ready().closes == [("a", 1, words)]
     assert core.targets["b"].link is Link.OPEN
     greeted_again(core, "a")
@@ -126,26 +126,26 @@ def test_the_log_lost_what_comes_next() -> None:
 
 def test_the_main_stream_waits_for_the_first_that_has_room() -> None:
     core = playing("a", "b", normal=Bound(4, 1000), window=Bound(1, 1000))
-    assert core.wants_entries
+    assert core.has_room
     feed(core, range(4), "a")  # three wait
-    assert core.wants_entries  # for b
+    assert core.has_room  # for b
     feed(core, range(4, 8), "b")
-    assert not core.wants_entries
+    assert not core.has_room
     acknowledged(core, 0)
-    core.written("a", 1, core.now_ms)
-    assert core.wants_entries
+    core.on_written("a", 1, core.now_ms)
+    assert core.has_room
     away(core, "a")
-    assert not core.wants_entries
+    assert not core.has_room
     away(core, "b")
-    assert core.wants_entries  # nobody follows: their recoveries have to end somewhere
+    assert core.has_room  # nobody follows: their recoveries have to end somewhere
 
 
 def test_the_main_stream_waits_for_bytes_as_well() -> None:
     core = playing("a", normal=Bound(100, 50), window=Bound(1, 1000))
     feed(core, range(3))
-    assert core.wants_entries
+    assert core.has_room
     feed(core, (3,))
-    assert not core.wants_entries
+    assert not core.has_room
 
 
 def test_a_target_added_while_playing_begins_where_it_is_told() -> None:
@@ -202,18 +202,18 @@ def test_each_thing_is_handed_out_once() -> None:
 def test_answers_to_fetches() -> None:
     core = recovering(4, 9)
     core.ready()
-    core.fetched("a", 2, [], 4, core.now_ms)  # nothing: not asked again at once
+    core.on_fetched("a", 2, [], 4, core.now_ms)  # nothing: not asked again at once
     assert core.ready().fetches == []
-    core.fetched("a", 2, entries((5,)), 9, core.now_ms)  # not asked for
+    core.on_fetched("a", 2, entries((5,)), 9, core.now_ms)  # not asked for
     assert sent(core.ready()) == []
     core.tick(core.targets["a"].health.due_ms)
-    core.fetch_failed("a", 2, core.now_ms)
+    core.on_fetch_failed("a", 2, core.now_ms)
     core.tick(core.targets["a"].health.due_ms)
     assert len(core.ready().fetches) == 2
-    core.fetched("a", 2, entries((5,)), 7, core.now_ms)
+    core.on_fetched("a", 2, entries((5,)), 7, core.now_ms)
     assert sent(core.ready()) == [[5]]
-    core.range_lost("a", 2, core.now_ms)
-    assert core.ready().closes == [("a", 2, "what it has missed is deleted from the log")]
+    core.on_range_lost("a", 2, core.now_ms)
+    assert core.ready().closes == [("a", 2, "the entries it has missed are deleted from the log")]
 
 
 def test_a_stopped_target_waits_to_be_resumed() -> None:
@@ -223,7 +223,7 @@ def test_a_stopped_target_waits_to_be_resumed() -> None:
     core.resume("b", core.now_ms)
     assert core.targets["b"].link is Link.OPEN
     core.resume("a", core.now_ms)
-    assert (core.targets["a"].link, core.targets["a"].stopped_because) == (Link.AWAY, "")
+    assert (core.targets["a"].link, core.targets["a"].stopped_because) == (Link.DISCONNECTED, "")
     assert core.deadline_ms == core.now_ms
 
 

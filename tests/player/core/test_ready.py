@@ -1,11 +1,11 @@
 """What a step has for a stream that the same step closes is taken back."""
 
 from player.core.messages import Batch, dummy
-from player.core.ready import Fetch, Ready
+from player.core.ready import Fetch, PlayerReady
 
 
 def test_closing_takes_back_what_was_for_that_stream_only() -> None:
-    ready = Ready()
+    ready = PlayerReady()
     batch = Batch(1, (dummy(2),), 0)
     ready.batches = [("a", 1, batch), ("a", 2, batch), ("b", 1, batch)]
     ready.heartbeats = [("a", 1), ("b", 1)]

@@ -3,8 +3,8 @@
 import pytest
 
 from player.core.messages import Entry
-from player.core.recovery import missed
-from player.core.routing import Parts
+from player.core.recovery import missed_range
+from player.core.router import Parts
 from player.core.settings import Bound
 from player.core.transitions import State
 from tests.player.core.players import (
@@ -25,8 +25,8 @@ N, RF, FC = State.NORMAL, State.RECOVERY_FETCHING, State.FETCHING_COMPLETED
 
 
 def test_what_is_missed() -> None:
-    assert missed(4, 9) == (5, 9)
-    first, last = missed(9, 9)
+    assert missed_range(4, 9) == (5, 9)
+    first, last = missed_range(9, 9)
     assert first > last
 
 
@@ -54,7 +54,7 @@ def test_from_what_it_has_to_where_the_main_stream_stands() -> None:
 def test_nothing_missed_is_normal_at_once() -> None:
     for at in (9, 15):
         core = recovering(4, 9)
-        core.disconnected("a", 2, core.now_ms)
+        core.on_disconnected("a", 2, core.now_ms)
         greeted_again(core, "a")
         core.ready()
         answer(core, "a", at)
@@ -92,7 +92,7 @@ def test_what_waited_is_sent_at_once_where_all_was_sent_by_then() -> None:
 def test_only_what_is_asked_for_is_taken() -> None:
     core = recovering(4, 9)
     core.ready()
-    core.fetched("a", 2, [*entries((3, 4, 5), "b"), *entries((6, 7, 9, 10, 11), "a b")], 11, core.now_ms)
+    core.on_fetched("a", 2, [*entries((3, 4, 5), "b"), *entries((6, 7, 9, 10, 11), "a b")], 11, core.now_ms)
     assert sent(core.ready()) == [[6, 7, 9]]
 
 
@@ -104,7 +104,7 @@ def test_one_fetch_at_a_time_and_one_answer_for_each() -> None:
     assert core.ready().fetches == []
     fetched(core, (5,), 6)
     assert len(core.ready().fetches) == 1
-    core.fetch_failed("a", 2, core.now_ms)
+    core.on_fetch_failed("a", 2, core.now_ms)
     fetched(core, (7,), 9)  # the one that failed
     assert core.targets["a"].fetched_position == 6
 
@@ -114,7 +114,7 @@ def test_a_fetch_that_found_nothing_comes_again_with_a_heartbeat() -> None:
     core.ready()
     for is_told in (True, False):
         if is_told:
-            core.fetch_failed("a", 2, core.now_ms)
+            core.on_fetch_failed("a", 2, core.now_ms)
         else:
             fetched(core, (), 4)
         assert core.ready().fetches == []
@@ -199,7 +199,7 @@ def test_a_router_that_fails_changes_nothing() -> None:
 def test_a_range_that_retention_took_is_asked_about() -> None:
     core = recovering(4, 9)
     core.ready()
-    core.range_lost("a", 2, core.now_ms)
+    core.on_range_lost("a", 2, core.now_ms)
     assert closed(core.ready()) == [("a", 2)]
     greeted_again(core, "a")
     answer(core, "a", 4, first=7)

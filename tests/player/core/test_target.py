@@ -14,17 +14,17 @@ def target() -> Target:
 def test_a_term_counts_while_its_stream_is_not_given_up(link: Link) -> None:
     each = target()
     each.link = link
-    assert each.has_stream == (link in (Link.GREETING, Link.ANSWERED, Link.OPEN))
+    assert each.has_stream == (link in (Link.HANDSHAKE, Link.ANSWERED, Link.OPEN))
 
 
 def test_who_may_still_answer_at_the_first_try() -> None:
     each = target()
-    assert each.may_answer
+    assert each.awaits_first_answer
     each.health.failures = 1
-    assert not each.may_answer
+    assert not each.awaits_first_answer
     answered = target()
     answered.link = Link.ANSWERED
-    assert not answered.may_answer
+    assert not answered.awaits_first_answer
 
 
 def test_the_main_stream_brings_what_is_not_stored_to_who_is_there() -> None:
@@ -40,4 +40,4 @@ def test_the_main_stream_brings_what_is_not_stored_to_who_is_there() -> None:
     assert push(5) == []  # it has that
     assert push(6) == [6]
     each.dropped = True
-    assert (push(7), each.takes_main_stream) == ([6], False)
+    assert (push(7), each.accepts_main_stream) == ([6], False)

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from player.core.messages import Part
 from player.core.settings import Bound
-from player.core.target_queue import TargetQueue, Waiting
+from player.core.target_queue import PartQueue, TargetQueue
 from player.core.transitions import IllegalTransition, State
 
 MUCH = 1 << 30
@@ -20,7 +20,7 @@ def part(position: int, size_bytes: int = 10) -> Part:
 def normal(*positions: int, size_bytes: int = 10) -> TargetQueue:
     queue = TargetQueue()
     queue.resume(-1)
-    queue.fetching_completed()
+    queue.complete_fetching()
     for position in positions:
         queue.normal.append(part(position, size_bytes))
     return queue
@@ -36,7 +36,7 @@ def is_in(queue: TargetQueue, state: State) -> bool:
 
 
 def test_bounds_of_what_waits() -> None:
-    waiting = Waiting()
+    waiting = PartQueue()
     for count, full, over in ((1, False, False), (2, True, False), (3, True, True)):
         waiting.append(part(count))
         assert (waiting.is_full(Bound(2, MUCH)), waiting.exceeds(Bound(2, MUCH))) == (full, over)
@@ -85,7 +85,7 @@ def test_what_is_sent_while_recovering() -> None:
     assert is_in(queue, State.RECOVERY_FETCHING)
     queue.catchup.append(part(8))
     assert queue.missed_position == 8
-    queue.fetching_completed()
+    queue.complete_fetching()
     assert is_in(queue, State.FETCHING_COMPLETED)
     assert taken(queue) == (7, [8, 20])
     assert is_in(queue, State.NORMAL)
@@ -97,7 +97,7 @@ def test_the_catch_up_queue_is_emptied_before_a_batch_goes_on() -> None:
     for position in (5, 6, 7):
         queue.catchup.append(part(position))
     queue.normal.append(part(20, size_bytes=90))
-    queue.fetching_completed()
+    queue.complete_fetching()
     assert taken(queue, entries=2) == (4, [5, 6])
     assert queue.state is State.FETCHING_COMPLETED
     assert taken(queue, size_bytes=50) == (6, [7])  # what follows is too large for this one
@@ -107,7 +107,7 @@ def test_the_catch_up_queue_is_emptied_before_a_batch_goes_on() -> None:
 def test_a_recovery_with_nothing_left_to_send_is_over_at_once() -> None:
     queue = TargetQueue()
     queue.resume(4)
-    queue.fetching_completed()
+    queue.complete_fetching()
     assert queue.state is State.NORMAL
 
 
@@ -118,7 +118,7 @@ def test_dropping_what_waits_behind_a_recovery() -> None:
     queue.drop_normal()
     assert (len(queue.normal), queue.normal.size_bytes, queue.state) == (0, 0, State.RECOVERY_FETCHING)
     queue.catchup.append(part(7))
-    queue.fetching_completed()
+    queue.complete_fetching()
     queue.drop_normal()
     assert queue.state is State.RECOVERY_FETCHING
     assert taken(queue) == (4, [7])
@@ -140,7 +140,7 @@ def test_suspending_keeps_nothing() -> None:
 
 def test_an_illegal_change_is_a_bug() -> None:
     with pytest.raises(IllegalTransition):
-        TargetQueue().fetching_completed()
+        TargetQueue().complete_fetching()
 
 
 def test_an_acknowledgement_frees_all_at_or_below_it() -> None:
@@ -189,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.queue.state is State.RECOVERY_FETCHING)
     @rule()
     def completed(self) -> None:
-        self.queue.fetching_completed()
+        self.queue.complete_fetching()
 
     @rule(entries=st.integers(1, 5), size_bytes=st.integers(1, 20))
     def take(self, entries: int, size_bytes: int) -> None:

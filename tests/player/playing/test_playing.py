@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from player.core.messages import Entry, Part
-from player.core.routing import Router
+from player.core.router import Router
 from player.core.settings import Bound
 from player.playing.ended import Deposed, PlayingEnded
 from player.playing.played_target import KnownTarget, PlayedTarget
@@ -161,7 +161,7 @@ async def test_why_a_target_is_given_up_is_told_until_it_gets_on(
         await until(lambda: play.status().targets[0].hung > 0)
         target = play.status().targets[0]
         assert target.closed_because not in ("", "connection refused", "crashed")
-        words = "nothing was heard of it for 8 heartbeats of 25 ms"
+        words = "it sent nothing for 8 heartbeats of 25 ms"
         assert f"topic-0: the stream to target a is given up: {words}" in caplog.messages
         streams["a"].hangs = False
         await until(lambda: has_all(log, streams))
@@ -233,7 +233,7 @@ async def test_where_nobody_gets_on_nothing_more_is_read(log: MemoryLog) -> None
         await until(lambda: has_all(log, streams))
         streams["a"].apply_s = 3600.0
         log.append(*["a"] * 1000)
-        await until(lambda: not play.core.wants_entries)
+        await until(lambda: not play.core.has_room)
         await asyncio.sleep(0.1)
         assert play.core.current_position < 300 and max(log.reads) < 300
         streams["a"].apply_s = 0

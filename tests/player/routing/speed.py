@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from player.core.messages import Entry
-from player.core.routing import Parts
+from player.core.router import Parts
 from player.routing.everything import Everything
 from player.routing.header import TARGETS_HEADER, HeaderChoice
 from player.routing.key_hash import KeyHashChoice

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from player.core.messages import Entry
-from player.core.routing import routed
+from player.core.router import route_entries
 from player.routing.everything import Everything
 
 
 def test_the_same_bytes_for_each_once() -> None:
     entry = Entry(7, b"a batch")
-    ((first, second),) = routed(Everything(["a", "b", "a"]), [entry])
+    ((first, second),) = route_entries(Everything(["a", "b", "a"]), [entry])
     assert (first[0], second[0]) == ("a", "b") and first[1].payload is second[1].payload is entry.payload
     assert (first[1].position, first[1].size_bytes, first[1].partition) == (7, 7, None)
     ((_, part),) = Everything(["a"])(Entry(7, b"a batch", 3))

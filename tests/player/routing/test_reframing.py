@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from player.core.messages import Entry
-from player.core.routing import BadRoute, routed
+from player.core.router import BadRoute, route_entries
 from player.routing.reframing import PLAIN_BYTES, Reframing, RouteFailed
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -44,7 +44,7 @@ def by_value(record: Record) -> list[str]:
 
 
 def parts(entry: Entry, choice: Any = by_value) -> dict[str, bytes]:
-    (found,) = routed(Reframing(choice), [entry])
+    (found,) = route_entries(Reframing(choice), [entry])
     for _, part in found:
         assert part.position == entry.position and isinstance(part.payload, bytes)
         assert part.size_bytes == len(part.payload)

@@ -10,7 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from player.core import connecting, dispatching, recovery
+from player.core import connections, delivery, recovery
 from player.core.messages import Batch, Part, dummy
 from player.core.player import Player
 from player.core.target import Target
@@ -40,11 +40,11 @@ def acknowledged_before_stored() -> Iterator[None]:
 @contextmanager
 def players_terms_not_checked() -> Iterator[None]:
     def known(self: Player, name: str, target_term: int, now_ms: int) -> Target | None:
-        self._at(now_ms)
+        self._set_clock(now_ms)
         target = self.targets.get(name)
         return target if not self.deposed and target is not None and target.has_stream else None
 
-    with patch.object(Player, "_known", known):
+    with patch.object(Player, "_current_target", known):
         yield
 
 
@@ -58,20 +58,20 @@ def targets_terms_not_checked() -> Iterator[None]:
 @contextmanager
 def missed_instead(first: int, last: int) -> Iterator[None]:
     """What a target has missed begins, and ends, so much later."""
-    real = recovery.missed
+    real = recovery.missed_range
 
     def missed(last_ack: int, current_position: int) -> tuple[int, int]:
         begin, end = real(last_ack, current_position)
         return max(0, begin + first), end + last
 
-    with patch.object(recovery, "missed", missed):
+    with patch.object(recovery, "missed_range", missed):
         yield
 
 
 @contextmanager
 def end_read_at_hello() -> Iterator[None]:
     """The end of a recovery is read when the target is greeted, before its queue takes anything."""
-    greet, begin = connecting._greet, recovery.begin
+    greet, begin = connections._send_hello, recovery.begin
     ends: dict[tuple[int, str, int], int] = {}
 
     def greeting(player: Player, target: Target) -> None:
@@ -85,7 +85,7 @@ def end_read_at_hello() -> Iterator[None]:
         begin(player, target, position)
         player.current_position = current
 
-    with patch.object(connecting, "_greet", greeting), patch.object(recovery, "begin", beginning):
+    with patch.object(connections, "_send_hello", greeting), patch.object(recovery, "begin", beginning):
         yield
 
 
@@ -95,17 +95,17 @@ def dummies_first() -> Iterator[None]:
 
     def push_dummies(player: Player) -> None:
         for target in player.targets.values():
-            if target.takes_main_stream and target.last_ack < player.current_position:
+            if target.accepts_main_stream and target.last_ack < player.current_position:
                 target.queue.normal.parts.appendleft(dummy(player.current_position))
 
-    with patch.object(dispatching, "push_dummies", push_dummies):
+    with patch.object(delivery, "push_dummies", push_dummies):
         yield
 
 
 @contextmanager
 def any_acknowledgement_counts() -> Iterator[None]:
     """Whatever comes last is the last, from whichever stream."""
-    real = dispatching.acknowledged
+    real = delivery.on_acknowledged
 
     def acknowledged(self: Player, name: str, target_term: int, position: int, now_ms: int) -> None:
         target = self.targets.get(name)
@@ -113,7 +113,7 @@ def any_acknowledgement_counts() -> Iterator[None]:
             target.last_ack = position - 1
             real(self, target, position)
 
-    with patch.object(Player, "acknowledged", acknowledged):
+    with patch.object(Player, "on_acknowledged", acknowledged):
         yield
 
 
@@ -134,7 +134,7 @@ def suspended_with_its_queue() -> Iterator[None]:
 @contextmanager
 def popped_for_nothing() -> Iterator[None]:
     """A batch is taken before the stream can take it, and not written."""
-    real = dispatching.send_next
+    real = delivery.send_next
 
     def send_next(player: Player, target: Target) -> None:
         has_room = target.queue.popped_entries < player.settings.window.entries
@@ -142,7 +142,7 @@ def popped_for_nothing() -> Iterator[None]:
             target.queue.next_batch(1, 1)
         real(player, target)
 
-    with patch.object(dispatching, "send_next", send_next):
+    with patch.object(delivery, "send_next", send_next):
         yield
 
 
@@ -169,11 +169,11 @@ def dummy_not_stored() -> Iterator[None]:
 def end_not_extended() -> Iterator[None]:
     """What overflows behind a recovery is dropped, and the recovery ends where it was to end."""
 
-    def overflowed(player: Player, target: Target) -> None:
+    def on_overflow(player: Player, target: Target) -> None:
         target.queue.drop_normal()
-        recovery.proceed(player, target)
+        recovery.advance(player, target)
 
-    with patch.object(recovery, "overflowed", overflowed):
+    with patch.object(recovery, "on_overflow", on_overflow):
         yield
 
 
@@ -182,7 +182,7 @@ def sent_again_after_a_restart() -> Iterator[None]:
     """The main stream brings a target what it had stored before the player began."""
 
     def push(self: Target, part: Part) -> None:
-        if self.takes_main_stream:
+        if self.accepts_main_stream:
             self.queue.normal.append(part)
 
     with patch.object(Target, "push", push):
@@ -193,10 +193,10 @@ def sent_again_after_a_restart() -> Iterator[None]:
 def both_at_once() -> Iterator[None]:
     """A recovery is read to its end, so the queue is normal again: what was read still waits."""
 
-    def fetching_completed(self: TargetQueue) -> None:
-        self._become(State.NORMAL)
+    def complete_fetching(self: TargetQueue) -> None:
+        self._transition(State.NORMAL)
 
-    with patch.object(TargetQueue, "fetching_completed", fetching_completed):
+    with patch.object(TargetQueue, "complete_fetching", complete_fetching):
         yield
 
 

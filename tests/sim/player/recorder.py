@@ -16,7 +16,7 @@ from player.core.messages import Batch, Entry, Hello, Part
 from player.core.player import Player
 from player.core.settings import PlayerSettings
 from player.core.target import Target
-from player.core.target_queue import Waiting
+from player.core.target_queue import PartQueue
 from player.core.transitions import State
 from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
 from tests.model.player_events import (
@@ -38,14 +38,14 @@ MOST_SEEDS = 200
 """Of which one must show a planted mistake."""
 OF_ALL = ("tick", "feed", "feed_lost")
 OF_ONE = (
-    "connected",
-    "disconnected",
-    "refused",
-    "fetched",
-    "fetch_failed",
-    "range_lost",
-    "written",
-    "acknowledged",
+    "on_connected",
+    "on_disconnected",
+    "on_stale",
+    "on_fetched",
+    "on_fetch_failed",
+    "on_range_lost",
+    "on_written",
+    "on_acknowledged",
     "add",
     "remove",
 )
@@ -166,7 +166,7 @@ def _queued(parts: Sequence[Part]) -> Queued:
     return (len(parts), parts[0].position, parts[-1].position) if parts else EMPTY
 
 
-def _waiting(queue: Waiting) -> Queued:
+def _waiting(queue: PartQueue) -> Queued:
     return (len(queue), queue.parts[0].position, queue.parts[-1].position) if queue else EMPTY
 
 
@@ -271,7 +271,7 @@ def _player_patches(recorder: Recorder) -> Iterator[Any]:
 def _recorded(recorder: Recorder, name: str, real: Callable[..., None]) -> Callable[..., None]:
     def call(self: Player, *args: Any) -> None:
         real(self, *args)
-        recorder.called(self, name, args)
+        recorder.called(self, name.removeprefix("on_"), args)
 
     return call
 

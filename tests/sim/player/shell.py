@@ -1,4 +1,4 @@
-"""A player's process: does what the core's `Ready` says, in order, and may die after any part of it."""
+"""A player's process: does what the core's `PlayerReady` says, in order, and may die after any part of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Hello
 from player.core.player import Player
-from player.core.ready import Fetch, Ready
+from player.core.ready import Fetch, PlayerReady
 from player.core.settings import NEVER_MS, PlayerSettings
 from tests.sim.player.log import Piece
 from tests.sim.player.processes import Process
@@ -62,7 +62,7 @@ class PlayerProcess(Process):
         self._do(self.core.ready())
         self._arm()
 
-    def _do(self, ready: Ready) -> None:
+    def _do(self, ready: PlayerReady) -> None:
         things: list[Callable[[], object]] = []
         things += [partial(self._close, name, term) for name, term, _ in ready.closes]
         things += [partial(self._greet, *each) for each in ready.hellos]
@@ -115,7 +115,7 @@ class PlayerProcess(Process):
     def _write(self, name: str, term: int, batch: object) -> None:
         self._send(name, term, batch)
         wait_us = int(self._random.expovariate(1 / WRITE_US))
-        self.later(wait_us, partial(self.step, partial(self.core.written, name, term)))
+        self.later(wait_us, partial(self.step, partial(self.core.on_written, name, term)))
 
     def _close(self, name: str, term: int) -> None:
         """What the target has sent by now still comes, and so does to it what was sent before."""
@@ -128,11 +128,11 @@ class PlayerProcess(Process):
             case Answer():
                 self.world.spawn(self._answered(name, term, message.position), f"bounds for {name}")
             case Acknowledgement():
-                self.step(partial(self.core.acknowledged, name, term, message.position))
+                self.step(partial(self.core.on_acknowledged, name, term, message.position))
             case Refusal():
-                self.step(partial(self.core.refused, name, term, message.player_term))
+                self.step(partial(self.core.on_stale, name, term, message.player_term))
             case Broken():
-                self.step(partial(self.core.disconnected, name, term))
+                self.step(partial(self.core.on_disconnected, name, term))
 
     async def _answered(self, name: str, term: int, position: int) -> None:
         piece = await self.log.read(WHOLE, WHOLE, 1)
@@ -140,9 +140,9 @@ class PlayerProcess(Process):
 
         def tell(now_ms: int) -> None:
             if piece is None:
-                self.core.disconnected(name, term, now_ms)  # the log cannot be asked: try again
+                self.core.on_disconnected(name, term, now_ms)  # the log cannot be asked: try again
             else:
-                self.core.connected(name, term, position, first, piece.next_position, now_ms)
+                self.core.on_connected(name, term, position, first, piece.next_position, now_ms)
 
         self.happens(partial(self.step, tell))
 
@@ -154,7 +154,7 @@ class PlayerProcess(Process):
     async def _main(self, position: int) -> None:
         while self.alive:
             await asyncio.sleep(self._random.expovariate(1 / POLL_S))
-            if self.core.wants_entries and not self.is_paused:
+            if self.core.has_room and not self.is_paused:
                 piece = await self.log.read(position, WHOLE, READ_BYTES)
                 first = self.workload.rules.first_position
                 if position < first:
@@ -182,12 +182,12 @@ class PlayerProcess(Process):
 
         def tell(now_ms: int) -> None:
             if fetch.first_position < first:
-                self.core.range_lost(name, term, now_ms)
+                self.core.on_range_lost(name, term, now_ms)
             elif piece is None or piece.through_position < fetch.first_position:
-                self.core.fetch_failed(name, term, now_ms)
+                self.core.on_fetch_failed(name, term, now_ms)
             else:
                 self._seen(piece)
-                self.core.fetched(name, term, piece.entries, piece.through_position, now_ms)
+                self.core.on_fetched(name, term, piece.entries, piece.through_position, now_ms)
 
         self.happens(partial(self.step, tell))
 

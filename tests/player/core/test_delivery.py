@@ -3,7 +3,7 @@
 import pytest
 
 from player.core.messages import Entry
-from player.core.routing import Parts
+from player.core.router import Parts
 from player.core.settings import Bound
 from player.core.target import Link
 from player.core.transitions import State
@@ -105,7 +105,7 @@ def test_a_target_that_leaves_too_much_waiting_recovers() -> None:
     feed(core, (8,), "a b")
     target = core.targets["a"]
     ready = core.ready()
-    words = "more was waiting for it than 5 entries or 1000 bytes"
+    words = "more than 5 entries or 1000 bytes were queued for it"
     assert (ready.closes, target.queue.state, target.overflows) == ([("a", 1, words)], State.SUSPENDED, 1)
     assert sent(ready, "b") == [[8]]
     greeted_again(core, "a")
@@ -142,7 +142,7 @@ def test_overflows_are_forgotten_once_all_is_acknowledged() -> None:
     assert target.overflows == 0
     core = recovering(4, 9)
     core.targets["a"].overflows = 1
-    core.fetched("a", 2, entries((5,)), 6, core.now_ms)
+    core.on_fetched("a", 2, entries((5,)), 6, core.now_ms)
     acknowledged(core, 5)
     assert core.targets["a"].overflows == 1  # it is not there yet
 
@@ -241,7 +241,7 @@ def test_a_dummy_for_the_quiet_does_not_come_on_top_of_what_waits() -> None:
     acknowledged(core, 0)
     feed(core, (1, 2))
     core.feed([], 3, core.now_ms)
-    core.targets["a"].health.heard = True
+    core.targets["a"].health.received = True
     began_ms = core.now_ms
     while core.now_ms < began_ms + 4000:
         core.tick(core.deadline_ms)

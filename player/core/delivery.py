@@ -1,8 +1,7 @@
-"""From entries to targets: the main stream, dummies, and what is sent next.
+"""From entries to targets: the main stream, dummies, and the next batch of a target.
 
-Invariants: a dummy goes the way of the entries, behind all that is queued for its target, and only where
-nothing at its position is; a target that leaves too much waiting holds up nobody else. Source: seed 000,
-algorithms 3 and 5.
+Invariants: a dummy is queued behind all entries of its target, and only where no entry has its position; a
+target whose queue is full delays no other target. Source: seed 000, algorithms 3 and 5.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from player.core import connecting, recovery
+from player.core import connections, recovery
 from player.core.messages import Entry, dummy
-from player.core.routing import routed
+from player.core.router import route_entries
 from player.core.target import Target
 from player.core.transitions import State
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def feed(player: Player, entries: Sequence[Entry], through_position: int) -> None:
-    """What the main stream has read: everything after the current position up to `through_position`."""
+    """Queue a chunk of the main stream: everything after the current position up to `through_position`."""
     before = player.current_position
     if through_position <= before:
         return
     fresh = [entry for entry in entries if before < entry.position <= through_position]
-    for parts in routed(player.route, fresh):  # where this raises, nothing has happened
+    for parts in route_entries(player.route, fresh):  # where this raises, nothing has changed
         for name, part in parts:
             target = player.targets.get(name)
             if target is None:
@@ -42,27 +41,29 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
         push_dummies(player)
     for target in player.targets.values():
         send_next(player, target)
-        _bound(player, target)
+        _check_bound(player, target)
 
 
 def push_dummies(player: Player) -> None:
-    """Targets that have acknowledged nothing for a while need not read all of that again after a crash."""
+    """Move the positions of targets that have acknowledged nothing for long, to keep their recovery short."""
     position = player.current_position
     for target in player.targets.values():
         is_behind = target.last_ack <= position - player.settings.dummy_every
-        if is_behind and target.takes_main_stream and target.queue.newest_position < position:
+        if is_behind and target.accepts_main_stream and target.queue.newest_position < position:
             target.queue.normal.append(dummy(position))
 
 
 def push_quiet_dummy(player: Player, target: Target) -> None:
-    """Of a look at it: the main stream is ahead of this target's mark, and nothing has come for it for long.
+    """Queue a dummy for a target that has had no entry for `quiet_ms` while the main stream is ahead of it.
 
-    However much comes for others: once retention has deleted that, the target would seem to lack something.
+    Without it retention of other targets' entries would look like entries that this target has lost.
     """
     queue, settings, position = target.queue, player.settings, player.current_position
     if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL:
         return
-    if queue.popped or queue.has_waiting:  # what waits is sent first: one more could be too much
+    if (
+        queue.popped or queue.has_waiting
+    ):  # queued entries are sent first: a dummy more could overflow the queue
         return
     if queue.sent_position >= position or target.quiet_position != queue.sent_position:
         target.quiet_position, target.quiet_since_ms = queue.sent_position, player.now_ms
@@ -72,7 +73,7 @@ def push_quiet_dummy(player: Player, target: Target) -> None:
 
 
 def send_next(player: Player, target: Target) -> None:
-    """The next batch, where the stream can take one, there is one, and not too much is unacknowledged."""
+    """Hand out the next batch if the stream is writable, entries are queued and the window is open."""
     queue, settings = target.queue, player.settings
     if not target.writing and queue.has_waiting:
         entries = settings.window.entries - queue.popped_entries
@@ -84,34 +85,34 @@ def send_next(player: Player, target: Target) -> None:
             if batch is not None:
                 target.writing = True
                 player.outbox.batches.append((target.name, target.term, batch))
-    recovery.proceed(player, target)
+    recovery.advance(player, target)
 
 
-def acknowledged(player: Player, target: Target, position: int) -> None:
+def on_acknowledged(player: Player, target: Target, position: int) -> None:
     """The target has stored everything up to `position`."""
-    target.health.heard = True
+    target.health.received = True
     queue = target.queue
     if position > queue.sent_position:
         reason = f"it acknowledged {position}, it was sent up to {queue.sent_position}"
-        connecting.stop(player, target, reason)
+        connections.stop(player, target, reason)
         return
     if position <= target.last_ack:
         return
     target.last_ack = position
-    target.health.acknowledged()
+    target.health.on_acknowledged()
     queue.erase(position)
     send_next(player, target)
     if queue.state is State.NORMAL and not queue.popped:
         target.overflows = 0
 
 
-def _bound(player: Player, target: Target) -> None:
+def _check_bound(player: Player, target: Target) -> None:
     if not target.queue.normal.exceeds(player.settings.normal):
         return
     target.overflows += 1
     if target.queue.state is State.NORMAL:
         most = player.settings.normal
-        why = f"more was waiting for it than {most.entries} entries or {most.size_bytes} bytes"
-        connecting.give_up(player, target, why)
+        why = f"more than {most.entries} entries or {most.size_bytes} bytes were queued for it"
+        connections.abort(player, target, why)
     else:
-        recovery.overflowed(player, target)
+        recovery.on_overflow(player, target)

@@ -37,14 +37,14 @@ def test_each_try_has_a_term_of_its_own() -> None:
     due_ms = core.deadline_ms
     assert due_ms == START_MS + core.settings.hello_timeout_ms
     core.tick(due_ms - 1)
-    assert core.targets["a"].link is Link.GREETING
+    assert core.targets["a"].link is Link.HANDSHAKE
     core.tick(due_ms)  # unanswered
-    words = "it was not connected within 3000 ms: it, or the log, did not answer"
+    words = "it was not connected within 3000 ms: it, or the log, did not respond"
     assert core.ready().closes == [("a", 1, words)]
     assert core.deadline_ms == due_ms + core.settings.backoff_ms
     greeted_again(core, "a")
-    core.connected("a", 1, 5, 0, END, core.now_ms)  # the first one is answered after all
-    assert core.targets["a"].link is Link.GREETING
+    core.on_connected("a", 1, 5, 0, END, core.now_ms)  # the first one is answered after all
+    assert core.targets["a"].link is Link.HANDSHAKE
     answer(core, "a", 8)
     assert (core.targets["a"].link, core.ready().start_position) == (Link.OPEN, 9)
 
@@ -57,7 +57,7 @@ def test_terms_survive_a_removal() -> None:
     core.tick(core.now_ms)
     ((_, hello),) = core.ready().hellos
     assert hello.target_term == 2
-    core.acknowledged("a", 1, 3, core.now_ms)  # of the stream before
+    core.on_acknowledged("a", 1, 3, core.now_ms)  # of the stream before
     assert core.targets["a"].last_ack == -1
 
 
@@ -78,7 +78,7 @@ def test_the_start_is_after_the_least_position_of_all() -> None:
     answer(core, "a", 30)
     answer(core, "b", 20)
     assert core.ready().start_position is None
-    assert not core.wants_entries
+    assert not core.has_room
     answer(core, "c", 25)
     assert core.ready().start_position == 21
     assert {target.queue.state for target in core.targets.values()} == {State.NORMAL}
@@ -135,10 +135,10 @@ def test_nobody_there_is_no_start() -> None:
 
 def test_a_position_that_the_log_has_not_stops_the_target() -> None:
     core = player("a", "b", "c", "d")
-    core.connected("a", 1, 18, 20, 50, core.now_ms)
-    core.connected("b", 1, 50, 20, 50, core.now_ms)
-    core.connected("c", 1, 19, 20, 50, core.now_ms)
-    core.connected("d", 1, 49, 20, 50, core.now_ms)
+    core.on_connected("a", 1, 18, 20, 50, core.now_ms)
+    core.on_connected("b", 1, 50, 20, 50, core.now_ms)
+    core.on_connected("c", 1, 19, 20, 50, core.now_ms)
+    core.on_connected("d", 1, 49, 20, 50, core.now_ms)
     ready = core.ready()
     assert closed(ready) == [("a", 1), ("b", 1)]
     assert ready.stopped == [
@@ -174,7 +174,7 @@ def test_a_silent_target_is_given_up() -> None:
         ready = core.ready()
         beats += len(ready.heartbeats)
     assert beats == 3  # the first finds the handshake
-    assert ready.closes == [("a", 1, "nothing was heard of it for 3 heartbeats of 100 ms")]
+    assert ready.closes == [("a", 1, "it sent nothing for 3 heartbeats of 100 ms")]
     assert core.targets["a"].queue.state is State.SUSPENDED
     assert core.targets["a"].health.hung == 1
 
@@ -223,8 +223,8 @@ def test_a_target_that_hangs_is_given_up() -> None:
     assert core.targets["a"].link is Link.OPEN
     core.ready()
     core.tick(core.deadline_ms)
-    assert (core.targets["a"].link, core.targets["a"].health.hung) == (Link.AWAY, 1)
-    words = "it lives, and acknowledged nothing more of what it was sent for 4 heartbeats of 100 ms"
+    assert (core.targets["a"].link, core.targets["a"].health.hung) == (Link.DISCONNECTED, 1)
+    words = "it responds, and acknowledged no further entry for 4 heartbeats of 100 ms"
     assert core.ready().closes == [("a", 1, words)]
 
 

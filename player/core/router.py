@@ -1,7 +1,7 @@
-"""From entries to parts, and what a routing function must keep to, whoever wrote it.
+"""The type of a router, and the check of its results: from entries to parts.
 
-Owns: the shape of a router, and the check of what one returned: two parts for one target, or one that stands
-elsewhere than its entry, would be applied twice, or never. Does not: choose targets.
+Owns: the check that no target gets two parts of one entry, and that each part has its entry's position. Else
+an entry would be applied twice, or never. Does not: choose targets.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Router = Callable[[Entry], Parts]
 
 
 class BadRoute(ValueError):
-    """A router returned what cannot be delivered once and in order."""
+    """A router returned parts that cannot be delivered once and in order."""
 
 
-def routed(route: Router, entries: Iterable[Entry]) -> list[Parts]:
-    """The parts of each entry. Raises BadRoute, and whatever the router raises."""
+def route_entries(route: Router, entries: Iterable[Entry]) -> list[Parts]:
+    """The parts of each entry. Raises BadRoute, and the router's own errors."""
     found = [(entry, route(entry)) for entry in entries]
     for entry, parts in found:
         if len(parts) > 1 and len({name for name, _ in parts}) < len(parts):

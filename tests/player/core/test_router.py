@@ -3,15 +3,15 @@
 import pytest
 
 from player.core.messages import Entry, Part, dummy
-from player.core.routing import BadRoute, Parts, routed
+from player.core.router import BadRoute, Parts, route_entries
 
 
 def test_an_entry_has_a_part_for_each_of_its_targets() -> None:
     first, second = Part(3, b"x", 1), Part(3, b"", 0)
-    assert routed(lambda entry: [("a", first), ("b", second)], [Entry(3, b"")]) == [
+    assert route_entries(lambda entry: [("a", first), ("b", second)], [Entry(3, b"")]) == [
         [("a", first), ("b", second)]
     ]
-    assert routed(lambda entry: (), [Entry(3, b""), Entry(4, b"")]) == [(), ()]
+    assert route_entries(lambda entry: (), [Entry(3, b""), Entry(4, b"")]) == [(), ()]
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_an_entry_has_a_part_for_each_of_its_targets() -> None:
 )
 def test_what_could_not_be_delivered_once_and_in_order(parts: Parts, text: str) -> None:
     with pytest.raises(BadRoute, match=text):
-        routed(lambda entry: parts, [Entry(3, b"")])
+        route_entries(lambda entry: parts, [Entry(3, b"")])
