@@ -8,7 +8,7 @@
 | its data directory | `data_directory` |
 | a request's way | `connections/`, then `router`, then `handlers/` |
 | what handlers are given | `context`; `endpoint`: where clients reach a node |
-| taking turns on the loop | `turns` |
+| sharing the loop between requests | `time_slices` |
 | appending a batch | `append`, with `batch_checks`, `keys`, `batch_times`, `recompression` |
 | what producers have appended | `producer_state`, `first_sequences`, `sent_again` |
 | identities for producers | `producer_ids` |
@@ -27,7 +27,7 @@
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |
 | seen from outside | `metrics/` |
-| used by many | `refused` (Kafka's errors), `shown` (clients' words in the log), `unchanged` (how long) |
+| used by many | `request_errors`, `shown` (clients' words in the log), `unchanged` (how long) |
 """
 
 VERSION = "0.1.0"

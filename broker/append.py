@@ -7,7 +7,7 @@ A refusal changes nothing: no offset, no sequence. What was appended, or found t
 acknowledged only after the group's next `when_committed`.
 
 A transactional batch begins a transaction in its partition only where its coordinator is known to know of it
-(`Unverified`); a transaction ends in all partitions of the group at once, by the markers that
+(`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers that
 `broker/transaction_ends.py` makes.
 
 Source: Kafka's UnifiedLog for which error answers what; KIP-98 and KIP-890 for transactions.
@@ -29,7 +29,7 @@ from broker.producer_state import (
     StaleProducerEpoch,
 )
 from broker.recompression import recompressed
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.sent_again import append_time_of
 from broker.settings.config import COMPRESSED_AS_SENT
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -50,10 +50,10 @@ from storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageF
 if TYPE_CHECKING:
     from storage.group import LogGroup
 
-STARTS_AT_0_SINCE_PRODUCE: Final = 12
+STARTS_AT_0_MIN_PRODUCE_VERSION: Final = 12
 """Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""
-REFUSALS: Final = (StorageFull, BatchTooLarge, NotLeader, Backlogged)
-"""What a log group may say to an append."""
+APPEND_ERRORS: Final = (StorageFull, BatchTooLarge, NotLeader, Backlogged)
+"""The errors with which a log group rejects an append."""
 _CODES: Final[dict[type[Exception], ErrorCode]] = {
     StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
@@ -62,7 +62,7 @@ _CODES: Final[dict[type[Exception], ErrorCode]] = {
 }
 
 
-class Appended:
+class AppendResult:
     """Where a batch is: just appended, or there since an earlier try of the same producer."""
 
     __slots__ = ("base_offset", "log_append_time_ms")
@@ -72,7 +72,7 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
 
 
-class Ready:
+class ValidatedBatch:
     """A batch that may be appended: its bytes, which are the log's from now on, and what goes with it."""
 
     __slots__ = ("append_time_ms", "batch", "header", "notes", "partition")
@@ -89,20 +89,20 @@ class Ready:
         self.notes, self.append_time_ms = notes, append_time_ms
 
 
-Wanted = tuple[PartitionLog, Buffer, AppendLimits]
+AppendRequest = tuple[PartitionLog, Buffer, AppendLimits]
 """One of several batches to be appended together."""
 
 
-class GuiltyBatch(Exception):
-    """Why several batches were not appended together: `place` is the one that may not be."""
+class BatchRejected(Exception):
+    """Why several batches were not appended together: `index` is the one that may not be."""
 
-    def __init__(self, place: int, refused: Refused) -> None:
-        super().__init__(str(refused))
-        self.place = place
-        self.refused = refused
+    def __init__(self, index: int, error: RequestError) -> None:
+        super().__init__(str(error))
+        self.index = index
+        self.error = error
 
 
-class Unverified(Exception):
+class VerificationRequired(Exception):
     """The batch would begin a transaction here of which its coordinator may not know: it is to be asked.
 
     `guard` is for the next try: a marker that was written meanwhile makes the coordinator's answer worthless.
@@ -115,7 +115,7 @@ class Unverified(Exception):
         self.guard = guard
 
 
-class Overtaken(Refused):
+class VerificationGuardMismatch(RequestError):
     """A marker was written while the coordinator was asked: its answer may be of a transaction that is over.
 
     A producer of transaction version 2 meets this without doing wrong: its next transaction begins when the
@@ -147,56 +147,62 @@ class Appender:
         transactional_id: str | None = None,
         verified: bool = False,
         guard: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Append the one batch in `records`, which is copied.
 
         Args:
             transactional_id: the request's.
             verified: the coordinator has said since that this partition is part of the transaction.
-            guard: that of the `Unverified` which made it be asked.
+            guard: that of the `VerificationRequired` which made it be asked.
         Raises:
-            Refused, Unverified: nothing has changed.
+            RequestError, VerificationRequired: nothing has changed.
         """
-        ready = self._judged(
+        validated = self._validate(
             partition, records, limits, produce_version, transactional_id, verified=verified, guard=guard
         )
-        if isinstance(ready, Appended):
-            return ready
-        if ready.notes:
-            return self._put([ready])[0]
-        header, group = ready.header, self.group
+        if isinstance(validated, AppendResult):
+            return validated
+        if validated.notes:
+            return self._append_together([validated])[0]
+        header, group = validated.header, self.group
         try:
-            base_offset = group.append(partition, ready.batch, header)
-        except REFUSALS as error:
-            self.producers.tried(partition.number, header)
-            raise _refused(error) from None
+            base_offset = group.append(partition, validated.batch, header)
+        except APPEND_ERRORS as error:
+            self.producers.track_lowest_sequence(partition.number, header)
+            raise _log_error(error) from None
         if header.producer_id >= 0:
             self.producers.record(partition.number, header, base_offset, group.append_time_ms)
-        return Appended(base_offset, ready.append_time_ms)
+        return AppendResult(base_offset, validated.append_time_ms)
 
-    def append_atomically(self, wanted: Iterable[Wanted], produce_version: int) -> list[Appended]:
+    def append_atomically(
+        self, requests: Iterable[AppendRequest], produce_version: int
+    ) -> list[AppendResult]:
         """Append one batch to each of several partitions of the group, in one frame: all of them or none.
 
         Locks are checked against what is there before any of them. Where all have been appended before, their
-        offsets are told again. Raises GuiltyBatch; nothing has changed.
+        offsets are returned again. Raises BatchRejected; nothing has changed.
         """
-        judged: list[Ready | Appended] = []
-        for place, (partition, records, limits) in enumerate(wanted):
+        checked: list[ValidatedBatch | AppendResult] = []
+        for index, (partition, records, limits) in enumerate(requests):
             try:
-                judged.append(self._judged(partition, records, limits, produce_version, None))
-            except Refused as refused:
-                raise GuiltyBatch(place, refused) from None
-        new = [each for each in judged if isinstance(each, Ready)]
-        if new and len(new) < len(judged):
-            place = next(place for place, each in enumerate(judged) if isinstance(each, Appended))
+                checked.append(self._validate(partition, records, limits, produce_version, None))
+            except RequestError as error:
+                raise BatchRejected(index, error) from None
+        new = [each for each in checked if isinstance(each, ValidatedBatch)]
+        if new and len(new) < len(checked):
+            index = next(index for index, each in enumerate(checked) if isinstance(each, AppendResult))
             problem = "this batch has been appended before, others have not"
-            raise GuiltyBatch(place, Refused(ErrorCode.INVALID_RECORD, problem))
+            raise BatchRejected(index, RequestError(ErrorCode.INVALID_RECORD, problem))
         try:
-            return self._put(new) if new else [each for each in judged if isinstance(each, Appended)]
-        except Refused as refused:
-            raise GuiltyBatch(0, refused) from None
+            return (
+                self._append_together(new)
+                if new
+                else [each for each in checked if isinstance(each, AppendResult)]
+            )
+        except RequestError as error:
+            raise BatchRejected(0, error) from None
 
-    def _judged(
+    def _validate(
         self,
         partition: PartitionLog,
         records: Buffer,
@@ -206,7 +212,7 @@ class Appender:
         *,
         verified: bool = False,
         guard: int | None = None,
-    ) -> Ready | Appended:
+    ) -> ValidatedBatch | AppendResult:
         """The batch as it is to be appended, or where it is already. Raises as `append`."""
         header = header_of(records)
         check(records, header, limits, produce_version)
@@ -220,16 +226,18 @@ class Appender:
             known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
             if known != NEW:
                 if not limits.log_append_time:
-                    return Appended(known, NO_TIMESTAMP)
-                return Appended(known, append_time_of(self.group, self.producers, partition, header, known))
+                    return AppendResult(known, NO_TIMESTAMP)
+                return AppendResult(
+                    known, append_time_of(self.group, self.producers, partition, header, known)
+                )
         notes = b""
         locks = self.locks
         if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):
             notes = self._check_locks(partition, records, header, mode)
         if limits.compression_type != COMPRESSED_AS_SENT:
-            sent = records
-            records = recompressed(sent, header, limits.compression_type, limits.max_message_bytes)
-            header = header if records is sent else read_header(records)
+            original = records
+            records = recompressed(original, header, limits.compression_type, limits.max_message_bytes)
+            header = header if records is original else read_header(records)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:
@@ -241,43 +249,45 @@ class Appender:
                 clear_log_append_time(batch, header)
             before_ms, after_ms = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
             settle_times(batch, header, before_ms, after_ms, time_ms)
-        return Ready(partition, batch, header, notes, append_time_ms)
+        return ValidatedBatch(partition, batch, header, notes, append_time_ms)
 
     def _require_leader(self) -> None:
-        """What a former leader remembers is nothing to answer from. Raises Refused."""
+        """What a former leader remembers is nothing to answer from. Raises RequestError."""
         if not self.group.is_leader:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 
     def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
         """What is to be noted with the batch."""
         self._require_leader()
         if self.locks is None:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
         return self.locks.notes(partition, records, header, mode)
 
-    def _put(self, ready: Sequence[Ready]) -> list[Appended]:
-        """Append them in one frame. Raises Refused."""
-        notes = b"".join([each.notes for each in ready])
-        batches = [(each.partition, each.batch, each.header) for each in ready]
+    def _append_together(self, validated: Sequence[ValidatedBatch]) -> list[AppendResult]:
+        """Append them in one frame. Raises RequestError."""
+        notes = b"".join([each.notes for each in validated])
+        batches = [(each.partition, each.batch, each.header) for each in validated]
         try:
             offsets = self.group.append_together(batches, notes=notes)
-        except REFUSALS as error:
-            for each in ready:
-                self.producers.tried(each.partition.number, each.header)
-            raise _refused(error) from None
-        return self._noted(ready, offsets, notes)
+        except APPEND_ERRORS as error:
+            for each in validated:
+                self.producers.track_lowest_sequence(each.partition.number, each.header)
+            raise _log_error(error) from None
+        return self._record_appended(validated, offsets, notes)
 
-    def _noted(self, ready: Sequence[Ready], offsets: Sequence[int], notes: bytes) -> list[Appended]:
+    def _record_appended(
+        self, validated: Sequence[ValidatedBatch], offsets: Sequence[int], notes: bytes
+    ) -> list[AppendResult]:
         """What was appended is known from now on: its locks, its producers."""
         if notes and self.locks is not None:
             self.locks.table.take(notes)
         appended = []
-        for each, base_offset in zip(ready, offsets, strict=True):
+        for each, base_offset in zip(validated, offsets, strict=True):
             if each.header.producer_id >= 0:
                 # The log's time, as at replay: a clock set back must not make live producers look expired.
                 time_ms = self.group.append_time_ms
                 self.producers.record(each.partition.number, each.header, base_offset, time_ms)
-            appended.append(Appended(base_offset, each.append_time_ms))
+            appended.append(AppendResult(base_offset, each.append_time_ms))
         return appended
 
     def _check_sequence(
@@ -291,24 +301,27 @@ class Appender:
     ) -> int:
         try:
             known = self._known(partition, header, keeps_locks)
-            begins_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
-            if begins_late and not self.producers.knows(partition.number, header.producer_id):
-                raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
+            starts_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
+            if starts_late and not self.producers.knows(partition.number, header.producer_id):
+                raise _earlier_batches_missing(
+                    f"producer {header.producer_id} starts with sequence {header.base_sequence}"
+                )
             if known == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
             if known == NEW and (
-                keeps_locks or (header.is_transactional and produce_version >= STARTS_AT_0_SINCE_PRODUCE)
+                keeps_locks
+                or (header.is_transactional and produce_version >= STARTS_AT_0_MIN_PRODUCE_VERSION)
             ):
                 self._check_start(partition, header)
             return known
         except OutOfOrderSequence as error:
             if error.is_ahead and self.group.is_newly_led:
-                raise _refused_before(error) from None
-            raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
-        except StaleProducerEpoch as stale:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
-        except NotInTransaction as outside:
-            raise Refused(ErrorCode.INVALID_TXN_STATE, str(outside)) from None
+                raise _earlier_batches_missing(error) from None
+            raise RequestError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
+        except StaleProducerEpoch as error:
+            raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except NotInTransaction as error:
+            raise RequestError(ErrorCode.INVALID_TXN_STATE, str(error)) from None
 
     def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:
@@ -341,12 +354,12 @@ class Appender:
             return
         ended_at = -1 if producer is None else producer.ended_at
         if not verified:
-            self.producers.tried(partition.number, header)
-            raise Unverified(header.producer_id, header.producer_epoch, ended_at)
+            self.producers.track_lowest_sequence(partition.number, header)
+            raise VerificationRequired(header.producer_id, header.producer_epoch, ended_at)
         if guard is not None and guard != ended_at:
-            raise Overtaken(ended_at)
+            raise VerificationGuardMismatch(ended_at)
 
-    def append_own(
+    def append_coordinator_batch(
         self,
         partition: PartitionLog,
         batch: bytearray,
@@ -357,14 +370,14 @@ class Appender:
     ) -> int:
         """Append a transactional batch that a coordinator of this node wrote; it has no sequence.
 
-        Returns its base offset. Raises Refused, Unverified (as `append`) or StorageError.
+        Returns its base offset. Raises RequestError, VerificationRequired (as `append`) or StorageError.
         """
         if not self.group.is_leader:
             raise NotLeader("this node does not lead the partition")
         try:
             self.producers.check_epoch(partition.number, header)
         except StaleProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+            raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
         self._check_verified(partition, header, verified, guard)
         base_offset = self.group.append(partition, batch, header)
         self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
@@ -383,64 +396,64 @@ class Appender:
         the space that is kept for the group's own, as open transactions must end on a full disk, too.
 
         Raises:
-            Refused: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH; nothing has changed.
+            RequestError: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH; nothing has changed.
             StorageError: nothing has changed.
         """
         if not self.group.is_leader:
             raise NotLeader("this node does not lead the partitions")
-        found = self._ends(partitions, marker)
-        if not found and not extra:
+        markers = self._markers_of(partitions, marker)
+        if not markers and not extra:
             return
-        offsets = self.group.append_together([*[each.entry for each in found], *extra], reserved=reserved)
+        offsets = self.group.append_together([*[each.entry for each in markers], *extra], reserved=reserved)
         time_ms = self.group.append_time_ms
-        note_ends(self.producers, found, offsets, time_ms)
-        for (partition, _, own), offset in zip(extra, offsets[len(found) :], strict=True):
-            self.producers.record(partition.number, own, offset, time_ms)
+        note_ends(self.producers, markers, offsets, time_ms)
+        for (partition, _, own_header), offset in zip(extra, offsets[len(markers) :], strict=True):
+            self.producers.record(partition.number, own_header, offset, time_ms)
 
-    def ready(self, wanted: Wanted, produce_version: int) -> Ready:
-        """A batch of no producer that may be appended in this turn, by `end_together`. Raises Refused."""
+    def validate_for_markers(self, request: AppendRequest, produce_version: int) -> ValidatedBatch:
+        """A batch of no producer that may be appended in this turn, by `end_several`. Raises RequestError."""
         self._require_leader()
-        judged = self._judged(*wanted, produce_version, None)
-        if isinstance(judged, Appended) or judged.header.producer_id >= 0:
-            raise Refused(ErrorCode.INVALID_RECORD, "a batch that goes with markers has no producer id")
-        return judged
+        checked = self._validate(*request, produce_version, None)
+        if isinstance(checked, AppendResult) or checked.header.producer_id >= 0:
+            raise RequestError(ErrorCode.INVALID_RECORD, "a batch that goes with markers has no producer id")
+        return checked
 
-    def end_together(
-        self, ends: Sequence[tuple[Marker, Sequence[PartitionLog]]], beside: Ready | None = None
-    ) -> Appended | None:
+    def end_several(
+        self, ends: Sequence[tuple[Marker, Sequence[PartitionLog]]], batch: ValidatedBatch | None = None
+    ) -> AppendResult | None:
         """Write the markers of several producers, and one batch, in one frame: all of it or nothing.
 
-        Where a transaction has ended, its marker is left out. Returns where the batch is. Raises Refused;
-        nothing has changed.
+        Where a transaction has ended, its marker is left out. Returns where the batch is. Raises
+        RequestError; nothing has changed.
         """
-        found = [each for marker, partitions in ends for each in self._ends(partitions, marker)]
+        markers = [each for marker, partitions in ends for each in self._markers_of(partitions, marker)]
         # the batch comes first: its locks were judged, and its offset foretold, with nothing before it
-        first = [] if beside is None else [(beside.partition, beside.batch, beside.header)]
-        notes = b"" if beside is None else beside.notes
-        if not first and not found:
+        first = [] if batch is None else [(batch.partition, batch.batch, batch.header)]
+        notes = b"" if batch is None else batch.notes
+        if not first and not markers:
             return None
-        batches = [*first, *[each.entry for each in found]]
+        batches = [*first, *[each.entry for each in markers]]
         try:
             offsets = self.group.append_together(batches, notes=notes, reserved=not first)
-        except REFUSALS as error:
-            raise _refused(error) from None
-        note_ends(self.producers, found, offsets[len(first) :], self.group.append_time_ms)
-        return None if beside is None else self._noted([beside], offsets[:1], notes)[0]
+        except APPEND_ERRORS as error:
+            raise _log_error(error) from None
+        note_ends(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
+        return None if batch is None else self._record_appended([batch], offsets[:1], notes)[0]
 
-    def _ends(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[End]:
+    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[End]:
         return ends_of(self.producers, self.group.partitions, partitions, marker, self._clock_ms())
 
 
-def _refused(error: Exception) -> Refused:
+def _log_error(error: Exception) -> RequestError:
     """What the log says no with, as Kafka says it."""
-    return Refused(next(code for kind, code in _CODES.items() if isinstance(error, kind)), str(error))
+    return RequestError(next(code for kind, code in _CODES.items() if isinstance(error, kind)), str(error))
 
 
-def _refused_before(problem: object) -> Refused:
+def _earlier_batches_missing(problem: object) -> RequestError:
     """A moment ago this was not the leader: it refused batches before this one, which are on their way again.
 
     librdkafka takes an epoch of its own for the error that Kafka has for this, and writes batches of other
     partitions twice (librdkafka 4953); asked to come again, it sends both in order.
     """
-    text = f"led here only now, batches before this one are missing: {problem}"
-    return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    text = f"this node became the leader just now and lacks batches before this one: {problem}"
+    return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)

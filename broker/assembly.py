@@ -97,7 +97,9 @@ def assemble(
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)
-    services.gate = ProduceGate(cluster, hosting.appenders, services.verification, loop, services.turns)
+    services.verification_queue = ProduceGate(
+        cluster, hosting.appenders, services.verification, loop, services.time_slicer
+    )
     services.staged_ends = StagedEnds(cluster, hosting.appenders)
     services.advertised = advertised
     controller.serve(services, router := Router(services))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker.keys import require_keys
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -68,18 +68,18 @@ class AppendLimits(Protocol):
 
 
 def header_of(records: Buffer) -> BatchHeader:
-    """The header of the one batch that `records` is. Raises Refused."""
+    """The header of the one batch that `records` is. Raises RequestError."""
     if len(records) > MAGIC_AT and records[MAGIC_AT] < 2:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_RECORD,
             f"message format {records[MAGIC_AT]} is no longer accepted; record batches have 2",
         )
     try:
         header = read_header(records)
     except MalformedBatch as error:
-        raise Refused(_code_of_malformed(records), str(error)) from None
+        raise RequestError(_code_of_malformed(records), str(error)) from None
     if header.total_bytes != len(records):
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_RECORD,
             f"{len(records)} bytes of records, one batch of {header.total_bytes}: exactly one is allowed",
         )
@@ -98,19 +98,19 @@ def _code_of_malformed(records: Buffer) -> ErrorCode:
 
 
 def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
-    """Whether a client may write the batch to a topic with these limits. Raises Refused."""
+    """Whether a client may write the batch to a topic with these limits. Raises RequestError."""
     total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
     if total_bytes > limits.max_message_bytes:
-        raise Refused(
+        raise RequestError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {total_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
         )
     try:
         verify(records, 0, header)
     except CorruptBatch as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise RequestError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if record_count < 1 or header.last_offset_delta != record_count - 1:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_RECORD,
             f"{record_count} records whose last offset delta is {header.last_offset_delta}",
         )
@@ -118,21 +118,23 @@ def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_ve
     if codec == Codec.NONE:
         room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
         if record_count > room:
-            raise Refused(ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}")
+            raise RequestError(
+                ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}"
+            )
     if limits.is_compacted:
         require_keys(records, limits.log_append_time)
     if header.base_offset != 0:
-        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
+        raise RequestError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if attributes & CONTROL_FLAG:
-        raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+        raise RequestError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if codec > Codec.ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
+        raise RequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
     if codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
-        raise Refused(
+        raise RequestError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE_PRODUCE} or later"
         )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_RECORD,
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}",
@@ -140,9 +142,9 @@ def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_ve
 
 
 def check_transactional(header: BatchHeader, transactional_id: str | None) -> None:
-    """Whether a transactional batch may come in a request with this id. Raises Refused."""
+    """Whether a transactional batch may come in a request with this id. Raises RequestError."""
     if transactional_id is None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        raise Refused(error, "a transactional batch in a request without a transactional id")
+        raise RequestError(error, "a transactional batch in a request without a transactional id")
     if header.producer_id < 0:
-        raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+        raise RequestError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")

@@ -9,7 +9,7 @@ Kafka's LogValidator, which reads each record.
 
 from __future__ import annotations
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, set_max_timestamp
 from protocol.records.filtering import MOST_RECORDS, opened, timestamps
@@ -23,7 +23,7 @@ def settle_times(
     Args:
         before_max_ms, after_max_ms: how far before and after `now_ms` a record may be.
     Raises:
-        Refused: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
+        RequestError: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
     """
     oldest = newest = header.max_timestamp
     is_limited = 1 < header.record_count <= MOST_RECORDS and before_max_ms < now_ms
@@ -31,14 +31,14 @@ def settle_times(
         try:
             stamps = timestamps(header, opened(batch).parts)
         except MalformedBatch as error:
-            raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+            raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
         newest = max(stamps)
         oldest = min([each for each in stamps if each != NO_TIMESTAMP], default=NO_TIMESTAMP)
         if newest != header.max_timestamp:
             set_max_timestamp(batch, header, newest)
     for wrong in (newest, oldest):
         if wrong != NO_TIMESTAMP and (wrong - now_ms > after_max_ms or now_ms - wrong > before_max_ms):
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamp {wrong} is out of range: the broker's clock says {now_ms}",
             )

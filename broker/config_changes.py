@@ -30,7 +30,7 @@ from broker.cluster_image import (
     topic_configs_command,
 )
 from broker.metadata import Cluster, Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings import dynamic_config
 from broker.settings.config import PROPERTIES, Settings
 from broker.settings.dynamic_config import (
@@ -114,10 +114,10 @@ class ConfigChanges:
         self._topics = topics
         self._changing = asyncio.Lock()
 
-    async def make(self, changes: Sequence[Change], validate_only: bool) -> list[Refused | None]:
+    async def make(self, changes: Sequence[Change], validate_only: bool) -> list[RequestError | None]:
         """Make each change, or only check it; for each None or why it was refused."""
         named = Counter((change.resource_type, change.resource_name) for change in changes)
-        outcomes: list[Refused | None] = []
+        outcomes: list[RequestError | None] = []
         async with self._changing:
             for first in range(0, len(changes), RESOURCES_AT_ONCE):
                 step = changes[first : first + RESOURCES_AT_ONCE]
@@ -126,15 +126,15 @@ class ConfigChanges:
 
     async def _make(
         self, changes: Sequence[Change], named: Mapping[tuple[int, str], int], validate_only: bool
-    ) -> list[Refused | None]:
-        outcomes: list[Refused | None] = [None] * len(changes)
+    ) -> list[RequestError | None]:
+        outcomes: list[RequestError | None] = [None] * len(changes)
         plans: dict[int, _Plan] = {}
         for place, change in enumerate(changes):
             try:
                 if named[change.resource_type, change.resource_name] > 1:
                     raise _invalid("Each resource must appear at most once.")
                 plans[place] = self._plan(change)
-            except Refused as refused:
+            except RequestError as refused:
                 outcomes[place] = refused
         if validate_only:
             await asyncio.sleep(0)
@@ -145,19 +145,19 @@ class ConfigChanges:
                 await self._topics.record_configs(commands)
             else:
                 await asyncio.sleep(0)
-        except Refused as refused:
+        except RequestError as refused:
             return [refused if place in plans else outcome for place, outcome in enumerate(outcomes)]
         for place, plan in plans.items():
             try:
                 plan.act()
-            except Refused as refused:
+            except RequestError as refused:
                 outcomes[place] = refused
         return outcomes
 
     # --- one resource -------------------------------------------------------------------------------------
 
     def _plan(self, change: Change) -> _Plan:
-        """Raises Refused."""
+        """Raises RequestError."""
         if len(change.edits) > MAX_EDITS:
             raise _invalid(f"{len(change.edits)} configurations of one resource, at most {MAX_EDITS}")
         match change.resource_type:
@@ -180,7 +180,7 @@ class ConfigChanges:
         check_name(name)
         topic = self._cluster.topic(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         self._topics.check_alterable(topic)
         config = topic.config
 
@@ -195,11 +195,11 @@ class ConfigChanges:
             if change.replaces and fixed in current:
                 texts.setdefault(fixed, current[fixed])
             if texts.get(fixed) != current.get(fixed):
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
+                raise RequestError(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
         try:
             new = topic_config(texts, self._cluster.settings)
         except InvalidTopicConfig as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise RequestError(ErrorCode.INVALID_CONFIG, str(error)) from None
         for each in texts:
             attribute, declared = TOPIC_PROPERTIES[each]
             texts[each] = declared.show(getattr(new, attribute)) or ""
@@ -262,11 +262,11 @@ class ConfigChanges:
         try:
             texts = {**group_config(texts), **invalid}
         except InvalidGroupConfig as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+            raise RequestError(ErrorCode.INVALID_CONFIG, str(error)) from None
         if texts and not current:
             configured = len(configs)  # one or two of them are brokers'
             if configured >= MAX_CONFIGURED_GROUPS or len(name) > MAX_GROUP_NAME:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.POLICY_VIOLATION,
                     f"{configured} groups are configured; at most {MAX_CONFIGURED_GROUPS} can be, with names "
                     f"of at most {MAX_GROUP_NAME} characters",
@@ -284,9 +284,9 @@ class ConfigChanges:
                 operation = ConfigOperation(edit.operation).name
                 raise _invalid(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
             if edit.name not in known:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
+                raise RequestError(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
             if edit.operation == ConfigOperation.SET and edit.value not in LEVELS:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.INVALID_CONFIG,
                     f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log "
                     f"level. Valid log levels are {', '.join(sorted(LEVELS))}",
@@ -321,7 +321,7 @@ def edited(
     """What a resource sets itself after `change`, unchecked.
 
     `declared` gives a configuration's declaration, None for an unknown name; `shown` its value in force, what
-    a list that the resource does not set itself is appended to. Raises Refused.
+    a list that the resource does not set itself is appended to. Raises RequestError.
     """
     _check_edits(change)
     texts = {} if change.replaces else dict(current)
@@ -334,7 +334,7 @@ def edited(
             known = declared(edit.name)
             if known is None or known.kind is not Kind.LIST:
                 problem = f"Can't {ConfigOperation(edit.operation).name} to key {edit.name}"
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{problem} because its type is not LIST.")
+                raise RequestError(ErrorCode.INVALID_CONFIG, f"{problem} because its type is not LIST.")
             now = _items(texts[edit.name] if edit.name in texts else shown(edit.name))
             named = _items(edit.value)
             if edit.operation == ConfigOperation.APPEND:
@@ -368,7 +368,7 @@ def invalid_untouched(
 
 
 def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:
-    """A resource of this node bears its id. Raises Refused.
+    """A resource of this node bears its id. Raises RequestError.
 
     `noun` is what Kafka calls the name here; `otherwise` begins what is said of another id.
     """
@@ -379,7 +379,7 @@ def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:
 
 
 def check_registered(name: str, node_ids: Sequence[int], noun: str, otherwise: str) -> None:
-    """As `check_node`, of any node of the cluster. Raises Refused."""
+    """As `check_node`, of any node of the cluster. Raises RequestError."""
     if not _NUMBER.fullmatch(name) or int(name) not in node_ids:
         check_node(name, NO_NODE, noun, otherwise)
 
@@ -426,5 +426,5 @@ def _shown(texts: Mapping[str, str]) -> str:
     return ", ".join(f"{shown(name)}={shown(text)}" for name, text in texts.items()) or "defaults"
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> RequestError:
+    return RequestError(ErrorCode.INVALID_REQUEST, message)

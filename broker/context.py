@@ -1,7 +1,7 @@
 """What a handler is given, and how it may answer.
 
 Owns: `Services` (the broker as handlers see it), `ClientContext` (one per connection) and
-`Deferred` (an answer that comes later, without a task).
+`PendingResponse` (an answer that comes later, without a task).
 Invariants: memoryviews inside a decoded request point into the connection's receive buffer and are
 valid only until `handle` returns; a handler that needs the bytes later copies them (Produce does, once,
 into the group's frame).
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from broker.endpoint import Endpoint
-from broker.turns import SharedTurns
+from broker.time_slices import TimeSlicer
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
 from storage.complaints import Complaints
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from broker.transactions.verification import Verification
 
 
-class ConnectionRefused(Exception):
+class ConnectionRejected(Exception):
     """A request whose only answer is the end of its connection; the text says why. No fault of ours."""
 
-    is_everybodys = True
+    is_same_for_all_clients = True
     """Does the text hold for all who ask so? It is in the log once a minute then, whoever asks."""
 
 
-class Deferred:
+class PendingResponse:
     """A response completed later by a callback: the cheap way to answer after a commit.
 
     A handler returns it unfinished and calls `complete` (or `fail`) exactly once, on the loop's
@@ -56,27 +56,27 @@ class Deferred:
     response (Produce with acks=0).
     """
 
-    __slots__ = ("_listener", "abandoned", "done", "failure", "response")
+    __slots__ = ("_listener", "done", "failure", "on_disconnect", "response")
 
     holds_request = True
     """Does its size count as in flight until the answer? Not where little of it is kept, for minutes."""
-    is_alone = False
+    blocks_connection = False
     """Is the request worked on until then? So long nothing else of its connection is, and nothing is read."""
 
     def __init__(self) -> None:
-        self.abandoned: Callable[[], None] | None = None
+        self.on_disconnect: Callable[[], None] | None = None
         """Called if the client goes away before the answer: the handler may stop waiting."""
         self.done = False
         self.response: object | None = None
         self.failure: BaseException | None = None
-        self._listener: Callable[[Deferred], None] | None = None
+        self._listener: Callable[[PendingResponse], None] | None = None
 
     @property
     def is_long_poll(self) -> bool:
         """Does it do nothing but wait, so that who asks may just as well ask again?"""
-        return self.abandoned is not None and not self.is_alone
+        return self.on_disconnect is not None and not self.blocks_connection
 
-    def hurry(self) -> None:
+    def on_shutdown(self) -> None:
         """This node is about to end: let what it works on be answered soon."""
 
     def complete(self, response: object | None) -> None:
@@ -95,7 +95,7 @@ class Deferred:
         self.failure = failure
         self.complete(None)
 
-    def settle(self, task: asyncio.Future[Any]) -> None:
+    def complete_from(self, task: asyncio.Future[Any]) -> None:
         """Complete with what a task came to; a done callback. Does nothing if answered already."""
         if self.done:
             return
@@ -107,13 +107,13 @@ class Deferred:
             self.complete(task.result())
 
     @staticmethod
-    def of(answer: Awaitable[object | None]) -> Deferred:
+    def from_awaitable(response: Awaitable[object | None]) -> PendingResponse:
         """What a coroutine comes to, in a task of its own."""
-        deferred = Deferred()
-        asyncio.ensure_future(answer).add_done_callback(deferred.settle)
-        return deferred
+        pending = PendingResponse()
+        asyncio.ensure_future(response).add_done_callback(pending.complete_from)
+        return pending
 
-    def listen(self, listener: Callable[[Deferred], None]) -> None:
+    def listen(self, listener: Callable[[PendingResponse], None]) -> None:
         """Call `listener` once it is done; the connection's own use."""
         if self.done:
             listener(self)
@@ -121,7 +121,7 @@ class Deferred:
             self._listener = listener
 
 
-class Encoded:
+class EncodedResponse:
     """An answer whose body is encoded already, in the version asked: one that many clients get."""
 
     __slots__ = ("body",)
@@ -130,27 +130,28 @@ class Encoded:
         self.body = body
 
 
-Answer = object | Deferred | Awaitable[object | None] | None
-"""A response at once, a `Deferred`, a coroutine (run as a task: cold paths only), or None: no response."""
+HandlerResponse = object | PendingResponse | Awaitable[object | None] | None
+"""A response at once, a `PendingResponse`, a coroutine (run as a task: cold paths only), or None: no
+response."""
 
 
-async def answered(answer: Answer) -> object | None:
+async def await_response(response: HandlerResponse) -> object | None:
     """What a handler answers, at whatever time."""
-    if isinstance(answer, Deferred):
+    if isinstance(response, PendingResponse):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def end(deferred: Deferred) -> None:
+        def on_done(pending: PendingResponse) -> None:
             if not done.done():
                 done.set_result(None)
 
-        answer.listen(end)
+        response.listen(on_done)
         await done
-        if answer.failure is not None:
-            raise answer.failure
-        return answer.response
-    if isinstance(answer, Awaitable):
-        return await answer
-    return answer
+        if response.failure is not None:
+            raise response.failure
+        return response.response
+    if isinstance(response, Awaitable):
+        return await response
+    return response
 
 
 class Handler(Protocol):
@@ -163,7 +164,7 @@ class Handler(Protocol):
     API_KEY: int
     VERSIONS: tuple[int, int]
 
-    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> Answer:
+    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> HandlerResponse:
         """Serve one decoded request."""
 
 
@@ -175,23 +176,23 @@ class Services:
         "appenders",
         "clock_ms",
         "cluster",
-        "complaints",
         "config_changes",
         "consumer_groups",
         "controller",
         "fetch_sessions",
-        "gate",
         "loop",
         "markers",
         "node",
         "nodes",
         "producer_ids",
+        "rate_limited_log",
         "staged_ends",
+        "time_slicer",
         "topics",
         "transactions",
-        "turns",
         "unsent_bytes",
         "verification",
+        "verification_queue",
         "versions",
         "waiting_fetches",
     )
@@ -213,9 +214,9 @@ class Services:
         clock_ms: Callable[[], int],
     ) -> None:
         self.loop = loop
-        self.turns = SharedTurns(loop.call_soon)
+        self.time_slicer = TimeSlicer(loop.call_soon)
         """For what takes its client's requests, or one of them, more than a turn."""
-        self.complaints = Complaints(loop.time, logging.getLogger("lockstep.connection"))
+        self.rate_limited_log = Complaints(loop.time, logging.getLogger("lockstep.connection"))
         """What connections and handlers have to say of their clients."""
         self.cluster = cluster
         self.nodes = nodes
@@ -240,7 +241,7 @@ class Services:
         """The way of transactions' ends into partitions, wherever these are led."""
         self.verification: Verification
         """The way to the coordinator of a transactional id, wherever it is."""
-        self.gate: ProduceGate
+        self.verification_queue: ProduceGate
         """Where transactional batches wait for it."""
         self.staged_ends: StagedEnds
         """How staged batches end in the groups that are led here."""
@@ -278,8 +279,8 @@ class ClientContext:
     def endpoint(self) -> Endpoint:
         """This node, as this client can reach it."""
         services = self.services
-        told = services.advertised
-        host, port = told.get(self.listener) or next(iter(told.values()))
+        advertised = services.advertised
+        host, port = advertised.get(self.listener) or next(iter(advertised.values()))
         settings = services.settings
         return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)
 

@@ -6,7 +6,7 @@ compacted topics pay. Source: Kafka's LogValidator.validateRecord.
 
 from __future__ import annotations
 
-from broker.refused import RecordsRefused, Refused
+from broker.request_errors import RecordErrors, RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import MalformedBatch
 from protocol.records.filtering import beyond_time, keyless, opened
@@ -14,17 +14,17 @@ from storage.types import Buffer
 
 
 def require_keys(records: Buffer, log_append_time: bool) -> None:
-    """Raises Refused where a record of the one batch in `records` has no key, a time of more than 64 bits
-    (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
+    """Raises RequestError where a record of the one batch in `records` has no key, a time of more than 64
+    bits (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
     try:
         batch = opened(records)
     except MalformedBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
     if not log_append_time and (beyond := beyond_time(batch)):
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_TIMESTAMP, f"record {beyond[0]} of the batch has a time beyond 64 bits"
         )
     places = keyless(batch)
     if places:
         problem = "Compacted topic cannot accept message without key"
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, problem, places)
+        raise RecordErrors(ErrorCode.INVALID_RECORD, problem, places)

@@ -30,7 +30,7 @@ from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION
 
 if TYPE_CHECKING:
-    from broker.context import Encoded
+    from broker.context import EncodedResponse
     from broker.delayed import WaitingFetch, WaitingFetches
     from storage.group import LogGroup
 
@@ -130,7 +130,7 @@ class Cluster:
         self.groups: dict[int, LogGroup] = {}
         """Those that this node has a part in."""
         self._remote: dict[int, RemoteGroup] = {}
-        self.encoded: dict[tuple[object, ...], Encoded] = {}
+        self.encoded: dict[tuple[object, ...], EncodedResponse] = {}
         """Answers about all topics; emptied whenever what they say has changed."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}

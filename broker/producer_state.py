@@ -3,7 +3,7 @@
 A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
 state. The append path answers a duplicate only once everything appended is committed. A transaction is open
-from its first batch to its marker; while it is, its producer is not forgotten. Refused batches of producers
+from its first batch to its marker; while it is, its producer is not forgotten. Rejected batches of producers
 that a partition does not know are remembered by the node (`first_sequences.py`), outside of this state.
 
 Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
@@ -175,7 +175,7 @@ class ProducerState:
             error.is_ahead = True
             raise error
 
-    def tried(self, partition: int, header: BatchHeader) -> None:
+    def track_lowest_sequence(self, partition: int, header: BatchHeader) -> None:
         """Remember a batch that is refused, or not appended yet, unless the partition knows its producer."""
         producer_id, sequence = header.producer_id, header.base_sequence
         if producer_id >= 0 and sequence >= 0 and not self.knows(partition, producer_id):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch
 from protocol.records.compression import Codec, DecompressedTooLarge, decompress
@@ -34,7 +34,7 @@ def recompressed(records: Buffer, header: BatchHeader, compression_type: str, ma
     Args:
         max_bytes: max.message.bytes, which a batch may exceed by it.
     Raises:
-        Refused: MESSAGE_TOO_LARGE, or INVALID_RECORD where it cannot be opened.
+        RequestError: MESSAGE_TOO_LARGE, or INVALID_RECORD where it cannot be opened.
     """
     codec = CODECS[compression_type]
     if header.codec == codec:
@@ -46,9 +46,9 @@ def recompressed(records: Buffer, header: BatchHeader, compression_type: str, ma
     except DecompressedTooLarge:
         return records
     except MalformedBatch as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
     if len(made) > max_bytes:
-        raise Refused(
+        raise RequestError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {len(made)} bytes with compression.type={compression_type}; "
             f"max.message.bytes is {max_bytes}",

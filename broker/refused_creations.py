@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from broker.topic_rules import FIXED_IDS
 from protocol.errors import ErrorCode
@@ -40,13 +40,13 @@ class RefusedCreations:
         self._refused: dict[str, tuple[float, str]] = {}
         """Name -> (when its creation was refused, the error message), oldest first."""
 
-    def note(self, name: str, refused: Refused) -> None:
+    def note(self, name: str, refused: RequestError) -> None:
         """Remember a topic whose creation with configurations was refused."""
         if refused.error in IGNORED_ERRORS or name in FIXED_IDS:
             return
         try:
             check_name(name)
-        except Refused:
+        except RequestError:
             return
         if self._reason(name) is None:
             log.warning(
@@ -66,14 +66,14 @@ class RefusedCreations:
         self._refused.pop(name, None)
 
     def check(self, name: str) -> None:
-        """Raises Refused, with UNKNOWN_TOPIC_OR_PARTITION, for a topic that may not be auto-created now.
+        """Raises RequestError, with UNKNOWN_TOPIC_OR_PARTITION, for a topic that may not be auto-created now.
 
         A broker without auto-creation answers the same: clients retry until their own timeout, and their
         error then names the topic.
         """
         reason = self._reason(name)
         if reason is not None:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"Topic '{name}' is not auto-created: its creation was refused ({reason})",
             )

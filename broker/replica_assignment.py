@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 
 
 def check_replicas(broker_ids: Sequence[int], node_ids: Sequence[int]) -> None:
-    """The brokers of one partition must be there, each once. Raises Refused."""
+    """The brokers of one partition must be there, each once. Raises RequestError."""
     problem = None
     chosen = sorted(broker_ids)
     strangers = [each for each in chosen if each not in node_ids]
@@ -24,15 +24,16 @@ def check_replicas(broker_ids: Sequence[int], node_ids: Sequence[int]) -> None:
     elif strangers:
         problem = f"broker {strangers[0]}, but no such broker is registered."
     if problem is not None:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
         )
 
 
 def check_assignments(assignments: Mapping[int, Sequence[int]], node_ids: Sequence[int]) -> None:
-    """A new topic's partitions are numbered from 0 and each is on brokers that are there. Raises Refused."""
+    """A new topic's partitions are numbered from 0 and each is on brokers that are there. Raises
+    RequestError."""
     if sorted(assignments) != list(range(len(assignments))):
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
@@ -42,11 +43,11 @@ def check_assignments(assignments: Mapping[int, Sequence[int]], node_ids: Sequen
 
 def check_groups(assignments: Iterable[Sequence[int]], placed: Collection[set[int]]) -> None:
     """The brokers of each partition must be the nodes of a log group; which partition gets which of them is
-    the cluster's to say. Raises Refused."""
+    the cluster's to say. Raises RequestError."""
     for broker_ids in assignments:
         if set(broker_ids) not in placed:
             known = "; ".join(str(sorted(nodes)) for nodes in placed)
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"The manual partition assignment names brokers {sorted(broker_ids)}; partitions share the "
                 f"replicas of their log group, which are one of {known}",

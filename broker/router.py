@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, ConnectionRefused, Deferred, Handler, Services, answered
+from broker.context import (
+    ClientContext,
+    ConnectionRejected,
+    Handler,
+    HandlerResponse,
+    PendingResponse,
+    Services,
+    await_response,
+)
 from broker.coordination.hosted import Uncertain, when_certain
 from broker.handlers import (
     add_offsets_to_txn,
@@ -166,11 +174,11 @@ MAY_BE_LARGE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_
 """These carry data. What a group's members say has a bound of its own (`broker/groups/`)."""
 
 
-class UnsupportedRequest(ConnectionRefused):
+class UnsupportedRequest(ConnectionRejected):
     """An API or a version that is not served; the connection is closed."""
 
 
-class RequestTooLarge(ConnectionRefused):
+class RequestTooLarge(ConnectionRejected):
     """More bytes than such a request may have; the connection is closed, as for a frame that is too large."""
 
 
@@ -198,11 +206,11 @@ class _Route:
         self.forwarded = handler.API_KEY in FORWARDED
         self.is_local: Callable[[Any], bool] = getattr(handler, "is_local", _never)
         self.request: type[Struct] = messages_for(handler.API_KEY)[0]
-        self.handle: Callable[[ClientContext, RequestHeader, Any], Answer] = handler.handle
+        self.handle: Callable[[ClientContext, RequestHeader, Any], HandlerResponse] = handler.handle
         self.taken = 0
         """Requests of a version that is served."""
 
-    def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> Answer:
+    def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> HandlerResponse:
         """Serve a request of which this is a copy."""
         request = decode(self.request, header.api_version, body, 0, trailing=True)
         return self.handle(context, header, request)
@@ -221,7 +229,9 @@ class Router:
         }
         self._routes |= {handler.API_KEY: _Route(handler) for handler in OUR_OWN}
 
-    def answer(self, context: ClientContext, header: RequestHeader, frame: memoryview, pos: int) -> Answer:
+    def answer(
+        self, context: ClientContext, header: RequestHeader, frame: memoryview, pos: int
+    ) -> HandlerResponse:
         """Decode the body at `pos` and hand it to its handler.
 
         May set `header.api_version` to the version that the answer is to be encoded in.
@@ -265,11 +275,11 @@ class Router:
         return {route.request.__name__.removesuffix("Request"): route.taken for route in routes}
 
 
-async def _later(serve: Callable[[], Answer]) -> object | None:
-    """What `serve` answers, or the Deferred in which it will: that is not waited for here, as others may be
-    asked on the same connection meanwhile."""
+async def _later(serve: Callable[[], HandlerResponse]) -> object | None:
+    """What `serve` answers, or the PendingResponse in which it will: that is not waited for here, as others
+    may be asked on the same connection meanwhile."""
     answer = await when_certain(serve)
-    return answer if isinstance(answer, Deferred) else await answered(answer)
+    return answer if isinstance(answer, PendingResponse) else await await_response(answer)
 
 
 def _never(request: object) -> bool:

@@ -157,7 +157,7 @@ class Broker:
         parts.topics.resign()
         parts.consumer_groups.resign()
         parts.transactions.resign()
-        parts.services.gate.stop()
+        parts.services.verification_queue.stop()
         failed = self.failed is not None
         timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
         await parts.connections.settle(timeout_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 
 MAX_NAME_CHARACTERS: Final = 249
@@ -14,7 +14,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_name(name: str) -> None:
-    """Kafka's rules for topic names. Raises Refused with INVALID_TOPIC_EXCEPTION."""
+    """Kafka's rules for topic names. Raises RequestError with INVALID_TOPIC_EXCEPTION."""
     problem = None
     if not name:
         problem = "the empty string is not allowed"
@@ -27,4 +27,4 @@ def check_name(name: str) -> None:
     elif not _NAME.fullmatch(name):
         problem = f"{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     if problem is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+        raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")

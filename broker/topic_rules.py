@@ -20,7 +20,7 @@ from broker.metadata import (
     TRANSACTION_STATE_TOPIC_ID,
     Topic,
 )
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.config import COMPRESSED_AS_SENT, Settings
 from broker.settings.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from protocol.errors import ErrorCode
@@ -52,9 +52,9 @@ class TopicPlan:
 
 
 def check_not_reserved(name: str) -> None:
-    """Raises Refused for a name that only Kafka's own topics have."""
+    """Raises RequestError for a name that only Kafka's own topics have."""
     if name in RESERVED:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REQUEST,
             f"Creation of internal topic {name} is prohibited: {RESERVED[name]}.",
         )
@@ -66,18 +66,18 @@ def folded(name: str) -> str:
 
 
 def check_may_change(topic: Topic) -> None:
-    """Clients may not end or grow a topic that the cluster keeps for itself. Raises Refused.
+    """Clients may not end or grow a topic that the cluster keeps for itself. Raises RequestError.
 
     One that only has such a name, from before the cluster had its own, may go: it is in the way.
     """
     if topic.topic_id in FIXED_IDS.values():
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic {topic.name} is internal: it stays as it is."
         )
 
 
 def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
-    """How many partitions a new topic gets; -1 stands for the broker's default. Raises Refused."""
+    """How many partitions a new topic gets; -1 stands for the broker's default. Raises RequestError."""
     if name in FIXED_IDS:
         # A group's or a transactional id's partition follows from their number, which is therefore a setting.
         setting, count = "offsets.topic.num.partitions", settings.offsets_topic_num_partitions
@@ -87,14 +87,14 @@ def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
                 settings.transaction_state_log_num_partitions,
             )
         if wanted not in (-1, count):
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_PARTITIONS, f"{name} has {setting}={count} partitions, not {wanted}."
             )
         return count
     if wanted == -1:
         return settings.num_partitions
     if wanted < 1:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
@@ -102,21 +102,21 @@ def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
 
 
 def check_replication_factor(replication_factor: int, node_count: int) -> None:
-    """No more copies than nodes, or than a log group has; -1 is the broker's default. Raises Refused."""
+    """No more copies than nodes, or than a log group has; -1 is the broker's default. Raises RequestError."""
     if replication_factor == 0 or replication_factor < -1:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if replication_factor > node_count:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication "
             f"factor of {replication_factor} cannot be reached because only {node_count} broker(s) are "
             "registered.",
         )
     if replication_factor > MAX_DATA_VOTERS:
-        raise Refused(
+        raise RequestError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): partitions have at most "
             f"{MAX_DATA_VOTERS} replicas here.",
@@ -126,14 +126,14 @@ def check_replication_factor(replication_factor: int, node_count: int) -> None:
 def configured_plan(
     name: str, partition_count: int, overrides: Mapping[str, str], settings: Settings
 ) -> TopicPlan:
-    """A topic whose name and size have been checked, with its configuration. Raises Refused."""
+    """A topic whose name and size have been checked, with its configuration. Raises RequestError."""
     is_own = name in FIXED_IDS
     if is_own:
         overrides = {**OWN_OVERRIDES, **overrides}
     try:
         config = topic_config(overrides, settings)
     except InvalidTopicConfig as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        raise RequestError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if is_own and config.cleanup_policy != ("compact",):
-        raise Refused(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {name} can only be compact.")
+        raise RequestError(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {name} can only be compact.")
     return TopicPlan(name, partition_count, dict(overrides), config, FIXED_IDS.get(name))

@@ -34,8 +34,8 @@ from broker.cluster_image import (
     ready_command,
 )
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
-from broker.refused import Refused
 from broker.refused_creations import RefusedCreations
+from broker.request_errors import RequestError
 from broker.settings.config import Settings
 from broker.settings.topic_config import TopicConfig, without_effect
 from broker.topic_names import check_name
@@ -272,7 +272,7 @@ class Topics:
         replication_factor: int,
         overrides: Mapping[str, str],
     ) -> TopicPlan:
-        """Check a new topic; -1 stands for the broker's default. Raises Refused."""
+        """Check a new topic; -1 stands for the broker's default. Raises RequestError."""
         check_name(name)
         self._check_free(name)
         count = new_partition_count(name, partition_count, self._settings)
@@ -281,7 +281,7 @@ class Topics:
         plan = configured_plan(name, count, overrides, self._settings)
         group = plan.config.lockstep_group
         if group is not None and group > self._cluster.data_groups:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_CONFIG,
                 f"Invalid value {group} for configuration lockstep.group: "
                 f"there are {self._cluster.data_groups} log groups",
@@ -292,7 +292,7 @@ class Topics:
         total = self._cluster.partition_count + self._promised_partitions + added
         limit = self._settings.lockstep_max_partitions
         if total > limit:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{total} partitions on this broker; lockstep.max.partitions is {limit}",
             )
@@ -300,16 +300,16 @@ class Topics:
     def _check_free(self, name: str) -> None:
         holder = self._taken.get(folded(name))
         if holder == name:
-            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_not_reserved(name)
         if holder is not None:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topic: {holder}",
             )
 
     async def create(self, plan: TopicPlan) -> Topic:
-        """Make a planned topic. Not undone when the caller goes away. Raises Refused."""
+        """Make a planned topic. Not undone when the caller goes away. Raises RequestError."""
         self.check_leads()
         self._check_free(plan.name)
         self._check_room()
@@ -321,7 +321,7 @@ class Topics:
         return await asyncio.shield(task)
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made with the broker's defaults if need be. Raises Refused."""
+        """The topic of this name, made with the broker's defaults if need be. Raises RequestError."""
         topic = self._cluster.topic(name)
         if topic is not None:
             return topic
@@ -338,9 +338,10 @@ class Topics:
         return group is not None and group.is_leader and self._records is not None
 
     def check_leads(self) -> None:
-        """Raises Refused where topics may be known as they were: to be asked again, wherever that is done."""
+        """Raises RequestError where topics may be known as they were: to be asked again, wherever that is
+        done."""
         if not self.leads:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.NOT_CONTROLLER,
                 "There is no controller now, or not here: it takes a majority of the nodes.",
             )
@@ -348,7 +349,9 @@ class Topics:
     def _check_room(self) -> None:
         for group in self._cluster.groups.values():
             if group.log.disk_full:
-                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be made now.")
+                raise RequestError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be made now."
+                )
 
     def _created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
@@ -378,7 +381,9 @@ class Topics:
             raise _refusal(error) from error
         topic = self._cluster.topic_by_id(topic_id)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile.")
+            raise RequestError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile."
+            )
         self.refused_creations.forget(plan.name)
         count = plan.partition_count
         log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
@@ -416,19 +421,19 @@ class Topics:
     # --- grow ---------------------------------------------------------------------------------------------
 
     def check_growth(self, topic: Topic, partition_count: int) -> int:
-        """How many partitions the topic lacks to have so many. Raises Refused.
+        """How many partitions the topic lacks to have so many. Raises RequestError.
 
         Source: Kafka's ReplicationControlManager.createPartitions.
         """
         present = len(topic.partitions)
         if topic.deleted or topic.topic_id in self._deleting:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(error, error.message)
+            raise RequestError(error, error.message)
         check_may_change(topic)
         if partition_count == present:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+            raise RequestError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
         if partition_count < present:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {present} partition(s); "
                 f"{partition_count} would not be an increase.",
@@ -437,7 +442,8 @@ class Topics:
         return partition_count - present
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
-        """Give a visible topic so many partitions. Not undone when the caller goes away. Raises Refused."""
+        """Give a visible topic so many partitions. Not undone when the caller goes away. Raises
+        RequestError."""
         while topic.topic_id in self._growing:
             await asyncio.wait([self._growing[topic.topic_id]])
         added = self.check_growth(topic, partition_count)
@@ -480,14 +486,16 @@ class Topics:
     # --- delete -------------------------------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> None:
-        """End a visible topic: gone for clients once that is recorded, then closed. Raises Refused.
+        """End a visible topic: gone for clients once that is recorded, then closed. Raises RequestError.
 
         What is recorded is done, as in Kafka; what cannot be closed yet is closed later.
         """
         check_may_change(topic)
         self.check_leads()
         if topic.topic_id in self._deleting:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is being deleted.")
+            raise RequestError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is being deleted."
+            )
         self._deleting.add(topic.topic_id)
         task = asyncio.ensure_future(self._delete(topic))
         task.add_done_callback(lambda done: self._deleting.discard(topic.topic_id))
@@ -500,7 +508,7 @@ class Topics:
         entry = self._cluster.image.topics.get(topic.topic_id)
         if entry is None:
             error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            raise Refused(error_code, f"Topic '{topic.name}' was deleted meanwhile.")
+            raise RequestError(error_code, f"Topic '{topic.name}' was deleted meanwhile.")
         reign = self._reign
         try:
             await self.record([delete_command(topic.topic_id)])
@@ -539,18 +547,22 @@ class Topics:
     # --- configure ----------------------------------------------------------------------------------------
 
     def check_alterable(self, topic: Topic) -> None:
-        """Raises Refused for a topic that is going."""
+        """Raises RequestError for a topic that is going."""
         if topic.deleted or topic.topic_id in self._deleting:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+            raise RequestError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist."
+            )
 
     async def record_configs(self, commands: Sequence[Command]) -> None:
         """Commit configurations; the image has them when this returns. On a full disk, too, where shorter
-        retention makes room, as far as they leave alone what is kept for deletes. Raises Refused."""
+        retention makes room, as far as they leave alone what is kept for deletes. Raises RequestError."""
         self.check_leads()
         try:
             await self.record(commands, reserved=False)
         except StorageFull:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.") from None
+            raise RequestError(
+                ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first."
+            ) from None
         except StorageError as error:
             raise _refusal(error) from error
 
@@ -572,9 +584,9 @@ class Topics:
         await group.append_values(self.records, values, reserved=reserved)
 
 
-def _refusal(error: StorageError) -> Refused:
+def _refusal(error: StorageError) -> RequestError:
     if isinstance(error, StorageFull):
-        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk is full: {error}")
+        return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk is full: {error}")
     if isinstance(error, NotLeader):
-        return Refused(ErrorCode.NOT_CONTROLLER, str(error))
-    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        return RequestError(ErrorCode.NOT_CONTROLLER, str(error))
+    return RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.producer_state import CoordinatorFenced, ProducerState, StaleProducerEpoch
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.control import ControlKind, build
@@ -51,7 +51,7 @@ def ends_of(
         opened: the log group's partitions, by number; others are gone, and left out.
         time_ms: the time of the markers.
     Raises:
-        Refused: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
+        RequestError: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
     """
     wanted = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
     batch = build(
@@ -82,6 +82,6 @@ def _is_to_end(
     try:
         return producers.check_end(partition.number, *identity, marker.version)
     except CoordinatorFenced as fenced:
-        raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
+        raise RequestError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
     except StaleProducerEpoch as stale:
-        raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
+        raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None

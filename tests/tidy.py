@@ -94,7 +94,7 @@ PURE = (
     "broker/metrics/health.py",
     "broker/producer_state.py",
     "broker/recompression.py",
-    "broker/refused.py",
+    "broker/request_errors.py",
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
     "broker/settings/near_names.py",

@@ -15,7 +15,7 @@ from broker.cluster.reports import GroupReports
 from broker.cluster_image import gone_command, place_command
 from broker.membership.placement import added, removed
 from broker.metadata import METADATA_GROUP, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topics import Topics
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
@@ -30,11 +30,11 @@ FEWEST_NODES: Final = 2
 
 
 class ClusterAdmin:
-    """On the controller, for one request. Raises Refused throughout."""
+    """On the controller, for one request. Raises RequestError throughout."""
 
     def __init__(self, services: Services) -> None:
         if services.node is None:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 "this node is alone and stays so: it was started without --peers, and a cluster takes over "
                 "no log of a node alone",
@@ -45,7 +45,7 @@ class ClusterAdmin:
         self._topics: Topics = services.topics
         self._nodes = services.nodes
         if not self._topics.leads:
-            raise Refused(ErrorCode.NOT_CONTROLLER, self._no_controller())
+            raise RequestError(ErrorCode.NOT_CONTROLLER, self._no_controller())
 
     def _no_controller(self) -> str:
         voters = self._cluster.nodes_of(METADATA_GROUP)
@@ -61,13 +61,13 @@ class ClusterAdmin:
         """Place log groups on a node; what is not there yet is in `waiting`."""
         image = self._cluster.image
         if node_id not in image.nodes:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 f"node {node_id} is not registered: start it first, with --peers that list it and the others",
             )
         if not self._holds(node_id):
             if not self._nodes.is_alive(node_id):
-                raise Refused(ErrorCode.INVALID_REQUEST, f"node {node_id} has not been heard of lately")
+                raise RequestError(ErrorCode.INVALID_REQUEST, f"node {node_id} has not been heard of lately")
             await self._record(place_command(added(image.placement, self._placed(), node_id)))
         holds = self._holds(node_id)
         waiting = []
@@ -86,13 +86,13 @@ class ClusterAdmin:
         holds = self._holds(node_id)
         if holds:
             if len(self._placed()) <= FEWEST_NODES:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.INVALID_REQUEST,
                     f"{len(self._placed())} nodes hold all there is, {node_id} is one: add another first",
                 )
             await self._record(place_command(removed(image.placement, self._placed(), node_id)))
         elif node_id not in image.nodes:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no node {node_id}")
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no node {node_id}")
         waiting = []
         for number, known in (await self._reports.of_all(image.placement)).items():
             if known is None or known["changing"] or node_id in self._parts(number, known):
@@ -116,17 +116,17 @@ class ClusterAdmin:
         """Have a group led by a node, from now on by preference."""
         placed = self._cluster.image.placement.get(number)
         if placed is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"there is no log group {number}")
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no log group {number}")
         if node_id not in placed:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 f"log group {number} has no part on node {node_id}, but on {_listed(placed)}",
             )
         known = await self._reports.of(number)
         if known is None:
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {number} now")
+            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {number} now")
         if not any(each["node"] == node_id and each["in_sync"] for each in known["voters"]):
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST, f"node {node_id} has not caught up with log group {number}"
             )
         if placed[0] != node_id:
@@ -136,7 +136,7 @@ class ClusterAdmin:
             try:
                 await self._node.transfer(number, node_id)
             except (PeerError, StorageError) as error:
-                raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
+                raise RequestError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
         return {"done": known["leader"] == node_id}
 
     # --- within ---------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class ClusterAdmin:
         try:
             await self._topics.record([command])
         except StorageError as error:
-            raise Refused(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
+            raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
 
 
 def _listed(numbers: object) -> str:

@@ -14,9 +14,9 @@ from struct import Struct as Binary
 from typing import TYPE_CHECKING, Any, Final
 
 from broker.cluster.peering import Asked, NotHere, Peering
-from broker.context import ClientContext, Encoded, answered
+from broker.context import ClientContext, EncodedResponse, await_response
 from broker.metadata import METADATA_GROUP, Cluster, Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topics import Topics
 from protocol.api import ApiKey, RequestHeader
 from protocol.compiler import decode, encode
@@ -68,7 +68,7 @@ class Controller:
     # --- topics ---------------------------------------------------------------------------------------------
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made with the brokers' defaults if need be. Raises Refused."""
+        """The topic of this name, made with the brokers' defaults if need be. Raises RequestError."""
         topic = self._cluster.topic(name)
         if topic is not None:
             return topic
@@ -94,13 +94,13 @@ class Controller:
                 RequestHeader(ApiKey.CREATE_TOPICS, CREATE_VERSION, 0, None), "", "", body
             )
         except (NotLeader, PeerError) as error:
-            raise Refused(ErrorCode.NOT_CONTROLLER, str(error)) from None
+            raise RequestError(ErrorCode.NOT_CONTROLLER, str(error)) from None
         result = decode(CreateTopicsResponse, CREATE_VERSION, memoryview(answer), 0).topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise Refused(ErrorCode(result.error_code), result.error_message or "")
+            raise RequestError(ErrorCode(result.error_code), result.error_message or "")
         topic = self._cluster.topic(name)
         if topic is None:
-            raise Refused(ErrorCode.NOT_CONTROLLER, f"Topic '{name}' is not known here yet.")
+            raise RequestError(ErrorCode.NOT_CONTROLLER, f"Topic '{name}' is not known here yet.")
         return topic
 
     # --- forwarding -----------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ class Controller:
         """Have the controller answer a request; `local` answers it here where no controller is found, and
         refuses it in the request's own words."""
         try:
-            return Encoded([await self._ask(header, context.listener, context.peer, body)])
+            return EncodedResponse([await self._ask(header, context.listener, context.peer, body)])
         except (NotLeader, PeerError):
-            return await answered(local())
+            return await await_response(local())
 
     async def _ask(self, header: RequestHeader, listener: str, peer: str, body: bytes) -> bytes:
         assert self._peering is not None
@@ -144,8 +144,8 @@ class Controller:
         context = ClientContext(self._services, listener, peer, "")
         context.is_forwarded = True
         view = memoryview(question)[body_at:]
-        response = await answered(self._router.answer(context, header, view, 0))
-        if isinstance(response, Encoded):
+        response = await await_response(self._router.answer(context, header, view, 0))
+        if isinstance(response, EncodedResponse):
             encoded = response.body
         else:
             assert response is not None

@@ -18,7 +18,7 @@ from typing import Any, Final
 from broker.cluster.orphans import is_placed
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from storage.peers.limits import PeerError
 from storage.types import CONTROL_PARTITION, NotLeader, StorageError
 
@@ -30,7 +30,7 @@ LAST_INDEX: Final = (1 << 31) - 1
 MOST_ASKED: Final = 16
 """LIMIT. Commands on their way to one group: its leader does one after the other, and answers a peer only so
 many questions. The rest waits here."""
-TURN_SECONDS: Final = 30.0
+TIME_SLICE_SECONDS: Final = 30.0
 """So long, lest commands to a group without a leader pile up."""
 
 MOST_UNEXPLAINED: Final = 1000
@@ -56,7 +56,7 @@ class GroupCommands:
         self.term = 0
         """Of group 0 when this node began to lead it, as it did last: commands bear it."""
         self.forget_here: Forget | None = None
-        """Ends a topic's committed offsets in a group led here. Raises Refused: to be asked again."""
+        """Ends a topic's committed offsets in a group led here. Raises RequestError: to be asked again."""
         if peering is not None:
             peering.handlers[Asked.GROUP] = self._asked
 
@@ -158,7 +158,7 @@ class GroupCommands:
             return b""
         try:
             return SOME_STAY if await self.forget_here(number, name) else b""
-        except Refused as refused:
+        except RequestError as refused:
             raise NotLeader(refused.message) from None
 
     # --- elsewhere ------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class GroupCommands:
         body = json.dumps({"group": number, "term": self.term, **command}).encode()
         turn = self._turns.setdefault(number, asyncio.Semaphore(MOST_ASKED))
         try:
-            async with asyncio.timeout(TURN_SECONDS):
+            async with asyncio.timeout(TIME_SLICE_SECONDS):
                 await turn.acquire()
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {number}") from None

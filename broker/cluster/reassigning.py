@@ -22,8 +22,8 @@ from broker.cluster.reports import GroupReports
 from broker.cluster_image import Command, move_command, moved_command, place_command
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metadata import Cluster
-from broker.refused import Refused
 from broker.replica_assignment import check_replicas
+from broker.request_errors import RequestError
 from broker.topic_names import MAX_NAME_CHARACTERS
 from broker.topics import Topics
 from protocol.errors import ErrorCode
@@ -44,7 +44,7 @@ class Wish:
     topic: str
     index: int
     broker_ids: Sequence[int] | None
-    refused: Refused | None = None
+    refused: RequestError | None = None
 
     @property
     def target(self) -> frozenset[int] | None:
@@ -81,14 +81,15 @@ class Reassignment:
         """What of topics that are not the broker's own is in each log group, once that was needed."""
 
     async def make(self, wishes: Sequence[Wish]) -> None:
-        """Record what can be met, and tell each other wish why not. Raises Refused where nothing can be."""
+        """Record what can be met, and tell each other wish why not. Raises RequestError where nothing can
+        be."""
         if self._services.node is not None and not self._services.topics.leads:
-            raise Refused(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
+            raise RequestError(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
         by_group: dict[int, list[Wish]] = {}
         for wish in wishes:
             try:
                 by_group.setdefault(self._group_of(wish), []).append(wish)
-            except Refused as refused:
+            except RequestError as refused:
                 wish.refused = refused
         planned = [self._plan(number, asked) for number, asked in by_group.items()]
         commands = [command for command in planned if command is not None]
@@ -96,16 +97,16 @@ class Reassignment:
             try:
                 await self._services.topics.record(commands)
             except StorageError as error:
-                raise Refused(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
+                raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
 
     def _group_of(self, wish: Wish) -> int:
-        """The log group that a wish is about, where it makes sense by itself. Raises Refused."""
+        """The log group that a wish is about, where it makes sense by itself. Raises RequestError."""
         if self._cluster.topic(wish.topic) is None:
             shown = wish.topic[:MAX_NAME_CHARACTERS]  # it is said for each partition
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
         partition = self._cluster.partition(wish.topic, wish.index)
         if partition is None:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {wish.topic}:{wish.index}."
             )
         number = partition.group.group_id
@@ -116,19 +117,19 @@ class Reassignment:
             self._check_size(number, wish.broker_ids)
         elif origin is None:
             error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-            raise Refused(error, error.message)
+            raise RequestError(error, error.message)
         else:
             check_replicas(origin, registered)
         return number
 
     def _check_size(self, number: int, broker_ids: Sequence[int]) -> None:
-        """A group has as many nodes as survive the loss of one, if there are so many. Raises Refused."""
+        """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
         now, count = len(self._cluster.nodes_of(number)), len(self._services.nodes.registered())
         least = min(MAX_DATA_VOTERS, count)
         if len(broker_ids) == now:
             return
         if len(broker_ids) != least or not self._may_resize:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"The replication factor is {now} and cannot become {len(broker_ids)}: with {count} brokers "
                 f"it is {least}{'' if self._may_resize else ', and this request is not to change it'}.",
@@ -173,9 +174,13 @@ class Reassignment:
 
 def _refuse(wishes: Sequence[Wish], number: int, why: str) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    wishes[0].refused = Refused(error, f"{why}. The partitions of a log group move together or not at all.")
+    wishes[0].refused = RequestError(
+        error, f"{why}. The partitions of a log group move together or not at all."
+    )
     for wish in wishes[1:]:
-        wish.refused = Refused(error, f"The partitions of log group {number} move together or not at all.")
+        wish.refused = RequestError(
+            error, f"The partitions of log group {number} move together or not at all."
+        )
 
 
 async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports: GroupReports) -> None:

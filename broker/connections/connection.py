@@ -4,8 +4,8 @@ Invariants: requests are dispatched in order and may be answered in any; replies
 answered in a loop turn is written together where nothing presses. A connection is not read from while too
 much of it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker
 hold more than its limits; nor once its requests have taken long enough for one turn, so that none holds up
-the others, nor while one of them goes on in later turns (`Deferred.is_alone`). Whatever a client sends, or a
-handler does, ends at most this connection. An idle connection keeps a few KB.
+the others, nor while one of them goes on in later turns (`PendingResponse.blocks_connection`). Whatever a
+client sends, or a handler does, ends at most this connection. An idle connection keeps a few KB.
 Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
 """
 
@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from broker.connections.connections import Connections
 from broker.connections.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
-from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded
-from broker.turns import TURN_SECONDS
+from broker.context import ClientContext, ConnectionRejected, EncodedResponse, PendingResponse
+from broker.time_slices import TIME_SLICE_SECONDS
 from protocol.api import ApiKey, read_request_header
 from protocol.fields import Struct
 from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
@@ -29,7 +29,7 @@ ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
 PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
 """What is written waits for room, however small: it is what takes it."""
-AT_ONCE: Final = (Struct, Encoded)
+AT_ONCE: Final = (Struct, EncodedResponse)
 """What is an answer already; anything else becomes one."""
 SMALL_FRAME_BYTES: Final = 4096
 """A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
@@ -213,11 +213,11 @@ class Connection(asyncio.BufferedProtocol):
         now = self._shared.clock()
         self._busy_seconds += now - self._busy_since
         self._busy_since = now
-        if self._busy_seconds < TURN_SECONDS or self._closing:
+        if self._busy_seconds < TIME_SLICE_SECONDS or self._closing:
             return False
         self._busy_seconds = 0.0
         self._resting = True
-        self._shared.services.turns.go_on(self._end_rest)
+        self._shared.services.time_slicer.schedule(self._end_rest)
         return True
 
     def _end_rest(self) -> None:
@@ -295,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 fetching = header.api_key == ApiKey.FETCH
                 held = len(frame)
-                if isinstance(answer, Deferred) and not answer.holds_request:
+                if isinstance(answer, PendingResponse) and not answer.holds_request:
                     held = 0
                 reply = Reply(self, header, held, fetching)
                 self._fetching = self._fetching or fetching
@@ -311,16 +311,16 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.append(reply)
         shared.taken(reply.request_bytes)
         if reply.buffers is None:
-            deferred = answer if isinstance(answer, Deferred) else self._run(reply, answer)
-            if deferred.is_alone:
+            deferred = answer if isinstance(answer, PendingResponse) else self._run(reply, answer)
+            if deferred.blocks_connection:
                 self._work_on(reply)
             reply.deferred = deferred
             deferred.listen(reply.settle)
 
-    def _run(self, reply: Reply, answer: Any) -> Deferred:
+    def _run(self, reply: Reply, answer: Any) -> PendingResponse:
         """A coroutine's answer, from a task of its own."""
         self._alone = reply
-        return Deferred.of(answer)
+        return PendingResponse.from_awaitable(answer)
 
     def _work_on(self, reply: Reply) -> None:
         """It goes on in later turns: until then there is nothing else of this connection's."""
@@ -330,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- replies ------------------------------------------------------------------------------------------
 
-    def answered(self, reply: Reply, deferred: Deferred) -> None:
+    def answered(self, reply: Reply, deferred: PendingResponse) -> None:
         """A reply's answer is there; send whatever is now next in order."""
         if self._closing or self._replies is None:
             return
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("a request failed, its connection is closed", deferred.failure)
             return
         response = deferred.response
-        if isinstance(response, Deferred):
+        if isinstance(response, PendingResponse):
             self._wait_on(reply, response)
             return
         reply.buffers = []
@@ -371,13 +371,13 @@ class Connection(asyncio.BufferedProtocol):
         if not replies:
             self._replies = None
 
-    def _wait_on(self, reply: Reply, deferred: Deferred) -> None:
+    def _wait_on(self, reply: Reply, deferred: PendingResponse) -> None:
         """What had to be found out first is: the answer is waited for as any other, and requests go on,
         unless it is worked on in later turns once more."""
         if not deferred.holds_request:
             self._shared.done(reply.request_bytes)
             reply.request_bytes = 0
-        if deferred.is_alone:
+        if deferred.blocks_connection:
             self._work_on(reply)
         reply.deferred = deferred
         deferred.listen(reply.settle)
@@ -437,7 +437,7 @@ class Connection(asyncio.BufferedProtocol):
             if deferred.is_long_poll:
                 self.close()
                 return
-            deferred.hurry()
+            deferred.on_shutdown()
 
     def sweep(self, now: float, max_idle_seconds: float, others_wait: bool) -> None:
         """Close it if it was idle for too long; give back the buffer of one that rests.
@@ -469,9 +469,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, text: str, failure: BaseException | None = None, same: str | None = None) -> None:
         """Close it, with a line; those of clients that come again and again are few."""
-        if isinstance(failure, ConnectionRefused):
+        if isinstance(failure, ConnectionRejected):
             text = str(failure)
-            same = text if failure.is_everybodys else None
+            same = text if failure.is_same_for_all_clients else None
             failure = None
         self._shared.complain(self._context.peer, text, failure, same)
         self.write_out()
@@ -506,5 +506,5 @@ class Connection(asyncio.BufferedProtocol):
         for reply in replies or ():
             shared.done(reply.request_bytes)
             deferred, reply.deferred = reply.deferred, None
-            if deferred is not None and deferred.abandoned is not None:
-                deferred.abandoned()
+            if deferred is not None and deferred.on_disconnect is not None:
+                deferred.on_disconnect()

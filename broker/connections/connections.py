@@ -146,7 +146,7 @@ class Connections:
     ) -> None:
         """One plain line about a client, a few a second at most; of the same `same`, whoever it is, one a
         minute."""
-        self.services.complaints.say(f"{peer}: {text}", same, failure)
+        self.services.rate_limited_log.say(f"{peer}: {text}", same, failure)
 
     def sweep(self, now: float) -> None:
         """Close connections that were silent for too long."""

@@ -10,7 +10,7 @@ import logging
 from struct import Struct
 from typing import Final, Protocol
 
-from broker.context import Deferred, Encoded
+from broker.context import EncodedResponse, PendingResponse
 from protocol.api import RequestHeader, response_header
 from protocol.compiler import encode
 from protocol.framing import LENGTH_BYTES
@@ -30,7 +30,7 @@ class UnsayableAnswer(Exception):
 class Asker(Protocol):
     """The connection that a reply is for."""
 
-    def answered(self, reply: Reply, deferred: Deferred) -> None:
+    def answered(self, reply: Reply, deferred: PendingResponse) -> None:
         """The reply's answer is there."""
 
     def abort(self) -> None:
@@ -60,9 +60,9 @@ class Reply:
         self.buffers: list[Buffer] | None = None
         """The encoded answer once it is there; empty for a request without one."""
         self.reply_bytes = 0
-        self.deferred: Deferred | None = None
+        self.deferred: PendingResponse | None = None
 
-    def settle(self, deferred: Deferred) -> None:
+    def settle(self, deferred: PendingResponse) -> None:
         """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
         self.deferred = None
         try:
@@ -76,7 +76,7 @@ def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]
     """The whole reply, length first, and its size."""
     api_version = header.api_version
     try:
-        body = response.body if isinstance(response, Encoded) else encode(response, api_version)
+        body = response.body if isinstance(response, EncodedResponse) else encode(response, api_version)
     except MalformedMessage as error:  # not to be taken for the client's mistake
         raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
     head = response_header(header.api_key, api_version, header.correlation_id)

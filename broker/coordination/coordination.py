@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from broker.coordination.hosted import Hosted
 from broker.coordination.key_hash import positive_hash
 from broker.metadata import Cluster, Topic, TopicPartition
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_rules import new_partition_count
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
@@ -28,7 +28,7 @@ class TopicMaker(Protocol):
     """Whoever has topics made."""
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made if need be. Raises Refused."""
+        """The topic of this name, made if need be. Raises RequestError."""
 
 
 H = TypeVar("H", bound=Hosted[Any])
@@ -66,7 +66,7 @@ class Coordination(Generic[H]):
             hosted.stop()
 
     async def ready(self) -> None:
-        """Make the topic if it is not there. Raises Refused."""
+        """Make the topic if it is not there. Raises RequestError."""
         if self._find() is None:
             self._refuse_foreign()
             await self._controller.ensure(self.topic_name)
@@ -98,15 +98,15 @@ class Coordination(Generic[H]):
         return [each for each in self._hosted.values() if each.serves]
 
     def _find_hosted(self, key: str) -> H:
-        """Where this key is coordinated, perhaps without a lease, or not yet loaded. Raises Refused."""
+        """Where this key is coordinated, perhaps without a lease, or not yet loaded. Raises RequestError."""
         partition = self._topic_partition(key)
         if partition is None:
             self._refuse_foreign()
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"{self.topic_name} is not there yet")
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"{self.topic_name} is not there yet")
         group = partition.group
         hosted = self._hosted.get(group.group_id)
         if hosted is None or not group.is_leader:
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
         return hosted
 
     def _topic_partition(self, key: str) -> TopicPartition | None:
@@ -133,4 +133,4 @@ class Coordination(Generic[H]):
 
     def _refuse_foreign(self) -> None:
         if self._is_foreign():
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.foreign_topic)
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.foreign_topic)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 
@@ -76,23 +76,26 @@ class Hosted(Generic[C]):
         return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
 
     def require_lease(self) -> None:
-        """Raises Refused where another node is the coordinator, Uncertain where that is to be found out."""
+        """Raises RequestError where another node is the coordinator, Uncertain where that is to be found
+        out."""
         group = self.group
         if not group.is_leader:
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
         if group.has_lease or self.is_confirmed:
             return
         uncertain = Uncertain(self)
         if self.is_confirmed is None:
             raise uncertain
-        raise Refused(ErrorCode.NOT_COORDINATOR, str(uncertain))
+        raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain))
 
     def require(self) -> C:
-        """The coordinator. Raises as `require_lease`, and Refused where not all is known yet."""
+        """The coordinator. Raises as `require_lease`, and RequestError where not all is known yet."""
         self.require_lease()
         refusal = self.coordinator.refusal
         if refusal is not ErrorCode.NONE:
-            raise Refused(refusal, f"the {self._served} of log group {self.group.group_id} are not served")
+            raise RequestError(
+                refusal, f"the {self._served} of log group {self.group.group_id} are not served"
+            )
         return self.coordinator
 
     def leave(self) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
-from broker.context import Deferred
+from broker.context import PendingResponse
 from broker.groups.classic import Member, Waiter
 from protocol.errors import ErrorCode
 from protocol.fields import Struct
@@ -28,7 +28,7 @@ def _keeps_waiting() -> None:
     """A member whose connection is lost is missed by its session timer, as in Kafka."""
 
 
-class GroupAnswer(Deferred):
+class GroupAnswer(PendingResponse):
     """An answer that may take minutes; it can be left behind when the broker stops."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class GroupAnswer(Deferred):
 
     def __init__(self) -> None:
         super().__init__()
-        self.abandoned = _keeps_waiting
+        self.on_disconnect = _keeps_waiting
 
 
 class JoinAnswer(GroupAnswer):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from broker.context import Deferred
+from broker.context import PendingResponse
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
 from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, group_bytes, protocols_of
 from broker.groups.joining import Joining, join
@@ -211,7 +211,7 @@ class GroupCoordinator:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse | Deferred:
+    def leave(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse | PendingResponse:
         """LeaveGroup; that nobody is left is answered when it is committed."""
         error = self._refused(request.group_id)
         if error is not ErrorCode.NONE:
@@ -233,7 +233,7 @@ class GroupCoordinator:
             live.membership_changed()
         else:
             live.complete_join_if_all_there()
-        answer: LeaveGroupResponse | Deferred = response
+        answer: LeaveGroupResponse | PendingResponse = response
         if live.group.state is State.EMPTY and live.writes > writes:
             answer = _LeaveAnswer(response, live)
         self._settled(live)

@@ -23,7 +23,7 @@ from broker.groups.groups import Groups
 from broker.groups.records import NEVER, CommittedOffset, group_record, offset_record
 from broker.groups.store import GroupStore, kafka_error
 from broker.metadata import METADATA_GROUP, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.shown import shown
 from protocol.errors import ErrorCode
 from storage.types import StorageError
@@ -82,7 +82,7 @@ class Expiration:
         """The controller deletes a topic: no client commits offsets of it to a data group led here when this
         returns, and what was committed is gone. True: some of it had to stay for now, as on a full disk.
 
-        Raises Refused: to be asked again, perhaps of another node.
+        Raises RequestError: to be asked again, perhaps of another node.
         """
         store, _ = self._consumer_groups.of_log_group(number)
         await self._hidden(topic_name)
@@ -90,16 +90,18 @@ class Expiration:
         try:
             await store.committed()
         except StorageError as error:
-            raise Refused(kafka_error(error), str(error)) from None
+            raise RequestError(kafka_error(error), str(error)) from None
         return topic_name in store.state.topics()
 
     async def _hidden(self, topic_name: str) -> None:
-        """Wait until no client can commit offsets of it here. Raises Refused."""
+        """Wait until no client can commit offsets of it here. Raises RequestError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + HIDDEN_TIMEOUT_SECONDS
         while self._cluster.topic(topic_name) is not None:
             if loop.time() >= until:
-                raise Refused(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic_name} is still to be seen here")
+                raise RequestError(
+                    ErrorCode.REQUEST_TIMED_OUT, f"topic {topic_name} is still to be seen here"
+                )
             await asyncio.sleep(HIDDEN_RETRY_SECONDS)
 
     def _lost_topics(self, store: GroupStore) -> set[str]:

@@ -22,7 +22,7 @@ from broker.groups.hosted import HostedGroups
 from broker.groups.state import GroupsState
 from broker.groups.store import GroupStore, OwnAppender
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup
 from storage.group import LogGroup
@@ -72,32 +72,33 @@ class Groups(Coordination[HostedGroups]):
         self._hosted[number] = HostedGroups(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Who looks after this group, perhaps not yet loaded. Raises Refused, Uncertain."""
+        """Who looks after this group, perhaps not yet loaded. Raises RequestError, Uncertain."""
         hosted = self._find_hosted(group_id)
         hosted.require_lease()
         return hosted.coordinator
 
     def store(self, group_id: str) -> GroupStore:
-        """Where this group is written, and what is committed of it. Raises Refused, Uncertain."""
+        """Where this group is written, and what is committed of it. Raises RequestError, Uncertain."""
         return self.of(group_id)[0]
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
-        """Both of them. Raises Refused, Uncertain."""
+        """Both of them. Raises RequestError, Uncertain."""
         hosted = self._find_hosted(group_id)
         return hosted.store, hosted.require()
 
     def listed(self) -> list[ListedGroup]:
-        """Every group that is coordinated here. Raises Refused where that cannot be said now, Uncertain."""
+        """Every group that is coordinated here. Raises RequestError where that cannot be said now,
+        Uncertain."""
         found: list[ListedGroup] = []
         for hosted in self._hosted.values():
             if hosted.group.is_leader:
                 try:
                     hosted.require_lease()
-                except Refused as refused:
-                    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message) from None
+                except RequestError as refused:
+                    raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message) from None
                 found += hosted.require().listed()
             elif hosted.group.leader_id < 0:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody is known to coordinate some groups"
                 )
         return found
@@ -109,7 +110,7 @@ class Groups(Coordination[HostedGroups]):
     def _find_hosted(self, key: str) -> HostedGroups:
         if len(key) > LONGEST_ID:
             problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
-            raise Refused(ErrorCode.INVALID_GROUP_ID, problem)
+            raise RequestError(ErrorCode.INVALID_GROUP_ID, problem)
         return super()._find_hosted(key)
 
     def _batch_bytes(self) -> int:
@@ -117,11 +118,11 @@ class Groups(Coordination[HostedGroups]):
         return self._cluster.settings.message_max_bytes if topic is None else topic.config.max_message_bytes
 
     def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
-        """Those of one log group. Raises Refused where it is not led here, or not loaded."""
+        """Those of one log group. Raises RequestError where it is not led here, or not loaded."""
         hosted = self._hosted.get(number)
         if hosted is None:
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
         try:
             return hosted.store, hosted.require()
         except Uncertain as uncertain:  # whoever asks this asks again
-            raise Refused(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None
+            raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None

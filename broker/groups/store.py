@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from broker.append import Overtaken
+from broker.append import VerificationGuardMismatch
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader
@@ -47,13 +47,13 @@ class Transaction(NamedTuple):
     producer_epoch: int
     verified: bool = False
     guard: int | None = None
-    """From the `Unverified` that the coordinator was asked after."""
+    """From the `VerificationRequired` that the coordinator was asked after."""
 
 
 class OwnAppender(Protocol):
     """The append path into the log group; `broker.append.Appender`."""
 
-    def append_own(
+    def append_coordinator_batch(
         self,
         partition: PartitionLog,
         batch: bytearray,
@@ -62,7 +62,7 @@ class OwnAppender(Protocol):
         verified: bool = False,
         guard: int | None = None,
     ) -> int:
-        """Append what is part of a transaction. Raises Unverified, Refused, StorageError."""
+        """Append what is part of a transaction. Raises VerificationRequired, RequestError, StorageError."""
 
 
 class _Write:
@@ -133,9 +133,9 @@ class GroupStore:
     ) -> None:
         """The same within a transaction: readers of `state` find it when its marker is committed.
 
-        Raises Unverified where it would begin the transaction in this partition and its coordinator has not
-        been asked, Overtaken where a marker came meanwhile; then nothing has changed, and `done` is never
-        called.
+        Raises VerificationRequired where it would begin the transaction in this partition and its coordinator
+        has not been asked, VerificationGuardMismatch where a marker came meanwhile; then nothing has changed,
+        and `done` is never called.
         """
         self._write(group_id, records, done, partial(self._append_within, transaction))
 
@@ -157,8 +157,8 @@ class GroupStore:
         except StorageError as error:
             self._loop.call_soon(self._settle, write, kafka_error(error))
             return
-        except Refused as refused:
-            if isinstance(refused, Overtaken):
+        except RequestError as refused:
+            if isinstance(refused, VerificationGuardMismatch):
                 del self._writes[write]
                 raise
             self._loop.call_soon(self._settle, write, refused.error)
@@ -229,7 +229,7 @@ class GroupStore:
         assert self._appender is not None
         producer_id, producer_epoch, verified, guard = transaction
         batch, header = key_value_batch(records, self.time_ms(), (producer_id, producer_epoch))
-        self._appender.append_own(partition, batch, header, verified=verified, guard=guard)
+        self._appender.append_coordinator_batch(partition, batch, header, verified=verified, guard=guard)
 
 
 def _append_batches(

@@ -30,10 +30,10 @@ What several of them share, or one is too long with, is no handler:
 
 | file | owns |
 |---|---|
-| `atomic_produce` | a Produce over several partitions that is taken or refused as a whole |
-| `produce_turns` | the rest of a Produce whose batches take more than one turn of the loop |
-| `refused_batches` | the partition and the producer of a batch that Produce refused |
-| `in_turns` | answers that take more than one turn to make |
+| `atomic_produce` | a Produce over several partitions that is appended or rejected as a whole |
+| `sliced_produce` | the rest of a Produce whose batches take more than one time slice of the loop |
+| `rejected_batches` | the partition and the producer of a batch that Produce rejected |
+| `sliced_response` | responses that take more than one time slice to make |
 | `follower_reads` | what a follower may serve of its copy |
 | `replicas` | where a partition is and who leads it, as Metadata and its kin tell it |
 | `altering` | what AlterConfigs and IncrementalAlterConfigs have in common |

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import ConnectionRefused
+from broker.context import ConnectionRejected
 
 NO_AUTHORIZER_HERE: Final = "No Authorizer is configured on the broker"
 NO_AUTHORIZER: Final = "No Authorizer is configured."
@@ -17,4 +17,4 @@ _UNKNOWN: Final = 0
 def refuse_unknown(*elements: int) -> None:
     """A rule with an element of kind 0, "unknown", is no request: Kafka closes the connection."""
     if _UNKNOWN in elements:
-        raise ConnectionRefused("a request about access rules contains UNKNOWN elements")
+        raise ConnectionRejected("a request about access rules contains UNKNOWN elements")

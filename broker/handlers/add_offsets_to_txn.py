@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.metadata import CONSUMER_OFFSETS
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -23,7 +23,7 @@ NOT_RAISING: Final = 0
 """The transaction version of those who ask for this."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest) -> HandlerResponse:
     """Serve one AddOffsetsToTxn; the answer waits for the commit."""
     return _add(context, header.api_version, request)
 
@@ -37,7 +37,7 @@ async def _add(
         await services.transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [place], NOT_RAISING
         )
-    except Refused as refused:
+    except RequestError as refused:
         error = refused.error
         if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
             error = ErrorCode.INVALID_PRODUCER_EPOCH

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from broker.context import Answer, ClientContext, Services
+from broker.context import ClientContext, HandlerResponse, Services
 from broker.metadata import INTERNAL_TOPICS
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.records import Place
 from broker.transactions.verification import Question
 from protocol.api import ApiKey, RequestHeader
@@ -38,7 +38,9 @@ BROKERS_VERSION: Final = 2
 """The transaction version that whoever uses the batched requests speaks."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest
+) -> HandlerResponse:
     """Answer each transaction in turn."""
     if header.api_version >= BATCHED_SINCE:
         return _many(context.services, request)
@@ -103,7 +105,7 @@ async def _codes(
         if transaction.verify_only:
             return await services.transactions.verify(Question(name, *identity, add=False), places)
         await services.transactions.add_partitions(name, *identity, places, version)
-    except Refused as refused:
+    except RequestError as refused:
         return dict.fromkeys(places, refused.error)
     return dict.fromkeys(places, ErrorCode.NONE)
 

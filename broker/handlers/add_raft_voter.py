@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.raft_voters import refusal
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -11,7 +11,7 @@ API_KEY = ApiKey.ADD_RAFT_VOTER
 VERSIONS = (0, 1)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> HandlerResponse:
     """The reason why the voters stay as they are."""
     error, text = refusal(context, "add", request.cluster_id, request.voter_id, request.voter_directory_id)
     return AddRaftVoterResponse(error_code=error, error_message=text)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
 from protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
-from protocol.messages.alter_client_quotas_request import EntryData as Wanted
+from protocol.messages.alter_client_quotas_request import EntryData as AppendRequest
 
 API_KEY = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AlterClientQuotasRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: AlterClientQuotasRequest
+) -> HandlerResponse:
     """One result per entity."""
     return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
 
 
-def _result(entry: Wanted) -> EntryData:
+def _result(entry: AppendRequest) -> EntryData:
     result = EntryData(
         error_message=None,
         entity=[

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from broker.cluster.reassigning import Reassignment, Wish
 from broker.context import ClientContext
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -35,7 +35,7 @@ async def handle(
     reassignment = Reassignment(context.services, request.allow_replication_factor_change)
     try:
         await reassignment.make([each for of_topic in wishes for each in of_topic])
-    except Refused as refused:
+    except RequestError as refused:
         response.error_code, response.error_message = refused.error, refused.message
         return response
     response.responses = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_replica_log_dirs import (
@@ -22,7 +22,9 @@ API_KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
 VERSIONS = (1, 2)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AlterReplicaLogDirsRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: AlterReplicaLogDirsRequest
+) -> HandlerResponse:
     """One result for each partition; of several directories for one partition the last counts."""
     own_path = os.path.abspath(context.services.settings.log_dirs)
     paths = {

@@ -6,7 +6,7 @@ wrong with the request; so does Lockstep.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
@@ -22,7 +22,7 @@ REASON = "SCRAM is not supported by this broker"
 
 def handle(
     context: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
-) -> Answer:
+) -> HandlerResponse:
     """One refusal for each user that is named."""
     deleted, upserted = ([each.name for each in part] for part in (request.deletions, request.upsertions))
     users = dict.fromkeys([*deleted, *upserted])

@@ -12,8 +12,8 @@ from copy import copy
 
 from broker.cluster_image import WHOLE_CLUSTER
 from broker.config_changes import Change, check_node
-from broker.context import ClientContext, Encoded
-from broker.refused import Refused
+from broker.context import ClientContext, EncodedResponse
+from broker.request_errors import RequestError
 from protocol.api import RequestHeader
 from protocol.compiler import decode, encode
 from protocol.config_resources import ResourceType
@@ -26,7 +26,7 @@ from protocol.messages.incremental_alter_configs import (
 
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 Response = AlterConfigsResponse | IncrementalAlterConfigsResponse
-Outcomes = list[Refused | None]
+Outcomes = list[RequestError | None]
 
 
 async def alter(
@@ -64,7 +64,7 @@ def _shared_out(
                     change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},"
                 )
                 there.append(place)
-            except Refused as refused:
+            except RequestError as refused:
                 outcomes[place] = refused
         else:
             there.append(place)
@@ -80,12 +80,12 @@ async def _elsewhere(
     wanted.resources = [request.resources[place] for place in places]  # type: ignore[assignment]
     body = b"".join(bytes(each) for each in encode(wanted, version))
     told = await context.services.controller.forward(context, header, body, lambda: None)
-    if not isinstance(told, Encoded):
+    if not isinstance(told, EncodedResponse):
         error = ErrorCode.NOT_CONTROLLER
-        return [Refused(error, error.message)] * len(places)
+        return [RequestError(error, error.message)] * len(places)
     decoded = decode(answer, version, memoryview(b"".join(map(bytes, told.body))), 0)
     return [
-        Refused(ErrorCode(each.error_code), each.error_message or "") if each.error_code else None
+        RequestError(ErrorCode(each.error_code), each.error_message or "") if each.error_code else None
         for each in decoded.responses
     ]
 

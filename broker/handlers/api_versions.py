@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from broker.context import Answer, ClientContext, Services
+from broker.context import ClientContext, HandlerResponse, Services
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -51,7 +51,7 @@ FEATURES_EPOCH = 3
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRequest) -> HandlerResponse:
     """The whole table; INVALID_REQUEST where the client's name or version is no name (KIP-511)."""
     error = _error(context, header.api_version, request)
     if error is not ErrorCode.NONE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -12,7 +12,7 @@ API_KEY = ApiKey.CREATE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: CreateAclsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: CreateAclsRequest) -> HandlerResponse:
     """SECURITY_DISABLED for every rule."""
     for each in request.creations:
         refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)

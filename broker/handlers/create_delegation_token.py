@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.delegation_tokens import ANONYMOUS, NO_TIME, PRINCIPAL_TYPE, REFUSAL
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.create_delegation_token import (
@@ -15,7 +15,9 @@ VERSIONS = (1, 3)
 REQUESTER_SINCE = 3
 
 
-def handle(context: ClientContext, header: RequestHeader, request: CreateDelegationTokenRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: CreateDelegationTokenRequest
+) -> HandlerResponse:
     """The error, with the principals that the token would have had."""
     owner_type, owner_name = request.owner_principal_type, request.owner_principal_name
     if not owner_name:

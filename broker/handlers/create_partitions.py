@@ -14,8 +14,8 @@ from typing import Final
 from broker.context import ClientContext
 from broker.handlers.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from broker.metadata import Topic
-from broker.refused import Refused
 from broker.replica_assignment import check_groups, check_replicas
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_KEPT
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -50,17 +50,17 @@ async def handle(
     for wanted in request.topics:
         try:
             if counts[wanted.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic, added = _checked(context, wanted)
             if partitions + added > limit:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.POLICY_VIOLATION,
                     f"Excessively large number of partitions per request: at most {limit}.",
                 )
             partitions += added
             results[wanted.name] = CreatePartitionsTopicResult(name=wanted.name)
             growing.append((topic, wanted.count))
-        except Refused as refused:
+        except RequestError as refused:
             results[wanted.name] = _refusal(wanted.name, refused)
     if not request.validate_only:
         for first in range(0, len(growing), TOPICS_AT_ONCE):
@@ -71,18 +71,18 @@ async def handle(
 
 
 def _checked(context: ClientContext, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:
-    """The topic, and how many partitions are to be added. Raises Refused."""
+    """The topic, and how many partitions are to be added. Raises RequestError."""
     services = context.services
     services.topics.check_leads()
     topic = services.cluster.topic(wanted.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise Refused(error, error.message)
+        raise RequestError(error, error.message)
     added = services.topics.check_growth(topic, wanted.count)
     if wanted.assignments is not None:
         given = len(wanted.assignments)
         if given != added:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Attempted to add {added} additional partition(s), but only {given} assignment(s) "
                 "were specified.",
@@ -100,11 +100,11 @@ async def _grow(context: ClientContext, growth: Growth) -> CreatePartitionsTopic
     topic, partition_count = growth
     try:
         await context.services.topics.grow(topic, partition_count)
-    except Refused as refused:
+    except RequestError as refused:
         return _refusal(topic.name, refused)
     warning = SPLIT_LOCKS if topic.config.lockstep_locks == LOCKS_KEPT else None
     return CreatePartitionsTopicResult(name=topic.name, error_message=warning)
 
 
-def _refusal(name: str, refused: Refused) -> CreatePartitionsTopicResult:
+def _refusal(name: str, refused: RequestError) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=refused.error, error_message=refused.message)

@@ -11,8 +11,8 @@ from collections import Counter
 from typing import Final
 
 from broker.context import ClientContext
-from broker.refused import Refused
 from broker.replica_assignment import check_assignments, check_groups
+from broker.request_errors import RequestError
 from broker.settings.described_config import describe_topic
 from broker.settings.topic_config import TopicConfig
 from broker.topic_rules import TopicPlan
@@ -53,18 +53,18 @@ async def handle(
             await asyncio.sleep(0)
         try:
             if counts[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if context.is_node:
                 context.services.topics.refused_creations.check(topic.name)
             plan = _plan(context, topic)
             if partitions + plan.partition_count > limit:
-                raise Refused(
+                raise RequestError(
                     ErrorCode.POLICY_VIOLATION,
                     f"Excessively large number of partitions per request: at most {limit}.",
                 )
             partitions += plan.partition_count
             plans.append(plan)
-        except Refused as refused:
+        except RequestError as refused:
             results[topic.name] = _refusal(topic.name, refused)
             if topic.configs and not request.validate_only:
                 context.services.topics.refused_creations.note(topic.name, refused)
@@ -89,7 +89,7 @@ def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
     overrides: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
             )
         overrides[config.name] = config.value
@@ -97,18 +97,18 @@ def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
     replication_factor = topic.replication_factor
     if topic.assignments:
         if partition_count != -1:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but numPartitions was not set to -1.",
             )
         if replication_factor != -1:
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 "A manual partition assignment was specified, but replication factor was not set to -1.",
             )
         assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
         if len(assignments) != len(topic.assignments):
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual assignments for one partition."
             )
         _check_assignments(context, assignments, overrides)
@@ -119,7 +119,7 @@ def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
 def _check_assignments(
     context: ClientContext, assignments: dict[int, list[int]], overrides: dict[str, str]
 ) -> None:
-    """Replicas are a log group's: a partition can only be where one of them is. Raises Refused."""
+    """Replicas are a log group's: a partition can only be where one of them is. Raises RequestError."""
     services = context.services
     check_assignments(assignments, services.nodes.registered())
     pinned = overrides.get("lockstep.group", "")
@@ -131,7 +131,7 @@ def _check_assignments(
 async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> CreatableTopicResult:
     try:
         topic = await context.services.topics.create(plan)
-    except Refused as refused:
+    except RequestError as refused:
         if plan.overrides:
             context.services.topics.refused_creations.note(plan.name, refused)
         return _refusal(plan.name, refused)
@@ -139,7 +139,7 @@ async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> Crea
     return _success(context, topic.name, topic.topic_id, len(topic.partitions), replicas, topic.config, alike)
 
 
-def _refusal(name: str, refused: Refused) -> CreatableTopicResult:
+def _refusal(name: str, refused: RequestError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message)
 
 

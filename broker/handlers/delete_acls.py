@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -12,7 +12,7 @@ API_KEY = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DeleteAclsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DeleteAclsRequest) -> HandlerResponse:
     """SECURITY_DISABLED for every filter."""
     for each in request.filters:
         refuse_unknown(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import ClientContext, HandlerResponse, PendingResponse
 from broker.groups.coordinator import GroupCoordinator
-from broker.handlers.in_turns import in_turns
-from broker.refused import Refused
+from broker.handlers.sliced_response import respond_in_slices
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
@@ -21,38 +21,42 @@ API_KEY = ApiKey.DELETE_GROUPS
 VERSIONS = (0, 3)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> HandlerResponse:
     """Serve one DeleteGroups; the answer waits for the commits."""
     names = dict.fromkeys(request.groups_names)
     if not names:
         return DeleteGroupsResponse()
     found = partial(_coordinator, context)
-    return in_turns(context, names, found, lambda all_found: _deleted(context, list(names), all_found))
+    return respond_in_slices(
+        context, names, found, lambda all_found: _deleted(context, list(names), all_found)
+    )
 
 
-def _deleted(context: ClientContext, names: list[str], found: list[GroupCoordinator | Refused]) -> Answer:
+def _deleted(
+    context: ClientContext, names: list[str], found: list[GroupCoordinator | RequestError]
+) -> HandlerResponse:
     results = [DeletableGroupResult(group_id=group_id) for group_id in names]
     answer = _Answer(results)
 
-    def delete(asked: tuple[DeletableGroupResult, GroupCoordinator | Refused]) -> None:
+    def delete(asked: tuple[DeletableGroupResult, GroupCoordinator | RequestError]) -> None:
         result, coordinator = asked
         if isinstance(coordinator, GroupCoordinator):
             coordinator.delete(result.group_id, answer.settler(result))
         else:
             answer.settle_one(result, coordinator.error)
 
-    return in_turns(context, zip(results, found, strict=True), delete, lambda _: answer)
+    return respond_in_slices(context, zip(results, found, strict=True), delete, lambda _: answer)
 
 
-def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | Refused:
+def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | RequestError:
     """Of every group before one is deleted: where it is not certain who coordinates nothing may be done."""
     try:
         return context.services.consumer_groups.coordinator(group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return refused
 
 
-class _Answer(Deferred):
+class _Answer(PendingResponse):
     """One result for each group."""
 
     __slots__ = ("_pending", "_results")

@@ -9,7 +9,7 @@ from typing import Final
 from broker.context import ClientContext
 from broker.handlers.create_topics import TOPICS_AT_ONCE
 from broker.metadata import Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
@@ -43,11 +43,11 @@ async def handle(
         results.append(result)
         try:
             if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             topic = _find(context, header.api_version, each)
             if topic.topic_id in ending:
-                raise Refused(ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id.")
-        except Refused as refused:
+                raise RequestError(ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id.")
+        except RequestError as refused:
             _refuse(result, refused)
             continue
         result.name, result.topic_id = topic.name, topic.topic_id
@@ -72,32 +72,32 @@ def _distinct(wanted: list[DeleteTopicState]) -> list[DeleteTopicState]:
 
 
 def _find(context: ClientContext, api_version: int, wanted: DeleteTopicState) -> Topic:
-    """The topic to end. Raises Refused."""
+    """The topic to end. Raises RequestError."""
     context.services.topics.check_leads()
     if not context.services.settings.delete_topic_enable:
         disabled = api_version >= DISABLED_SINCE
         error = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
-        raise Refused(error, "Topic deletion is disabled.")
+        raise RequestError(error, "Topic deletion is disabled.")
     cluster = context.services.cluster
     if wanted.name is None and wanted.topic_id == ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if wanted.name is not None and wanted.topic_id != ZERO_UUID:
-        raise Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     topic = cluster.topic_by_id(wanted.topic_id) if wanted.name is None else cluster.topic(wanted.name)
     if topic is None:
         unknown_name = wanted.name is not None
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown_name else ErrorCode.UNKNOWN_TOPIC_ID
-        raise Refused(error, error.message)
+        raise RequestError(error, error.message)
     return topic
 
 
 async def _delete(context: ClientContext, topic: Topic, result: DeletableTopicResult) -> None:
     try:
         await context.services.topics.delete(topic)
-    except Refused as refused:
+    except RequestError as refused:
         _refuse(result, refused)
 
 
-def _refuse(result: DeletableTopicResult, refused: Refused) -> None:
+def _refuse(result: DeletableTopicResult, refused: RequestError) -> None:
     result.error_code = refused.error
     result.error_message = refused.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.access_rules import NO_AUTHORIZER_HERE, refuse_unknown
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -12,7 +12,7 @@ API_KEY = ApiKey.DESCRIBE_ACLS
 VERSIONS = (1, 3)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeAclsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DescribeAclsRequest) -> HandlerResponse:
     """SECURITY_DISABLED."""
     refuse_unknown(
         request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type

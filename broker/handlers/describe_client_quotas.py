@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_client_quotas import (
@@ -23,7 +23,9 @@ ENTITY_TYPES: Final = ("user", "client-id", "ip")
 _QUOTED: Final = 250
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
+) -> HandlerResponse:
     """No entries, or what is wrong with the filter."""
     seen: set[str] = set()
     for component in request.components:

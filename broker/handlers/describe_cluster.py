@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.endpoint import Endpoint
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from broker.metadata import METADATA_GROUP
@@ -24,7 +24,7 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> HandlerResponse:
     """Those that clients are told of, and who leads them; the others that are recorded are fenced, in Kafka's
     word, and told to who asks for them."""
     if request.endpoint_type != BROKERS:

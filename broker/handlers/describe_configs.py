@@ -13,7 +13,7 @@ from typing import Final
 from broker.cluster_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.config_changes import RESOURCES_AT_ONCE, check_node
 from broker.context import ClientContext
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.described_config import (
     Described,
     describe_broker,
@@ -78,9 +78,9 @@ def _describe(
     )
     try:
         if problem is not None:
-            raise Refused(ErrorCode.INVALID_REQUEST, problem)
+            raise RequestError(ErrorCode.INVALID_REQUEST, problem)
         described = _configs(context, resource)
-    except Refused as refused:
+    except RequestError as refused:
         result.error_code = refused.error
         result.error_message = refused.message
         return result
@@ -107,7 +107,7 @@ class _Shown:
 
 
 def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:
-    """What is configured for one resource. Raises Refused."""
+    """What is configured for one resource. Raises RequestError."""
     services = context.services
     name = resource.resource_name
     match resource.resource_type:
@@ -116,7 +116,7 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[
             topic = services.cluster.topic(name)
             if topic is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise Refused(error, error.message)
+                raise RequestError(error, error.message)
             return describe_topic(topic.config, services.settings)
         case ResourceType.BROKER:
             if name == WHOLE_CLUSTER:
@@ -126,19 +126,21 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[
             return describe_broker(services.settings)
         case ResourceType.BROKER_LOGGER:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             node_id = services.settings.node_id
             check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id}")
             return describe_loggers()
         case ResourceType.GROUP:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+                raise RequestError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             return describe_group(services.cluster.image.configs.get((GROUP_CONFIGS, name), {}))
         case ResourceType.CLIENT_METRICS:
             if not name:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+                raise RequestError(
+                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                )
             return describe_client_metrics()
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
+    raise RequestError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
 
 
 def _result(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.delegation_tokens import REFUSAL
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.describe_delegation_token import (
@@ -14,6 +14,8 @@ API_KEY = ApiKey.DESCRIBE_DELEGATION_TOKEN
 VERSIONS = (1, 3)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeDelegationTokenRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeDelegationTokenRequest
+) -> HandlerResponse:
     """The error, without tokens."""
     return DescribeDelegationTokenResponse(error_code=REFUSAL)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.groups.classic import State
 from broker.handlers.authorized import GROUP_OPERATIONS
-from broker.handlers.in_turns import in_turns
-from broker.refused import Refused
+from broker.handlers.sliced_response import respond_in_slices
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -21,7 +21,7 @@ VERSIONS = (0, 6)
 NOT_FOUND_SINCE: Final = 6
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> HandlerResponse:
     """Serve one DescribeGroups."""
 
     def described(group_id: str) -> DescribedGroup:
@@ -31,13 +31,13 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeGroup
         return group
 
     names = dict.fromkeys(request.groups)
-    return in_turns(context, names, described, lambda groups: DescribeGroupsResponse(groups=groups))
+    return respond_in_slices(context, names, described, lambda groups: DescribeGroupsResponse(groups=groups))
 
 
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
     try:
         _, coordinator = context.services.consumer_groups.of(group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.error)
     described = coordinator.describe(group_id)
     if described is not None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.repeated import Repeated
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -30,7 +30,9 @@ MOST_AGAIN: Final = 1_000
 """LIMIT. Of partitions that a request names again, and the producers told of them: four bytes each time."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeProducersRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeProducersRequest
+) -> HandlerResponse:
     """One result per partition named, as often as it is named, within reason."""
     repeated = Repeated(MOST_AGAIN)
     known: dict[tuple[str, int], PartitionResponse] = {}
@@ -78,6 +80,6 @@ def _describe(
 def _unknown(name: str) -> tuple[ErrorCode, str]:
     try:
         check_name(name)
-    except Refused as refused:
+    except RequestError as refused:
         return refused.error, refused.message
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message

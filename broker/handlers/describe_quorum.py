@@ -6,7 +6,7 @@ Only a request for just that partition is answered, as in Kafka.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext, Services
+from broker.context import ClientContext, HandlerResponse, Services
 from broker.metadata import METADATA_GROUP
 from broker.topic_rules import METADATA_TOPIC
 from protocol.api import ApiKey, RequestHeader
@@ -28,7 +28,7 @@ VERSIONS = (0, 2)
 NODES_SINCE = 2
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeQuorumRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: DescribeQuorumRequest) -> HandlerResponse:
     """The quorum, or for every partition that there is none."""
     asked = [
         (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions

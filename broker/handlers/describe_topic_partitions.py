@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.authorized import TOPIC_OPERATIONS
 from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -31,7 +31,9 @@ MAX_PARTITIONS: Final = 2000
 """Kafka's default of max.request.partition.size.limit."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest
+) -> HandlerResponse:
     """One page, from the cursor on."""
     names, cursor = {topic.name for topic in request.topics}, request.cursor
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
@@ -92,7 +94,7 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
-    except Refused as refused:
+    except RequestError as refused:
         error = refused.error
     return DescribeTopicPartitionsResponseTopic(
         error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS

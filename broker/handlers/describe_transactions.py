@@ -5,9 +5,9 @@ Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.repeated import Repeated
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.transactions import Transactions
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.describe_transactions import (
@@ -21,7 +21,9 @@ API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
 VERSIONS = (0, 0)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest
+) -> HandlerResponse:
     """One result per id; an empty one is no id."""
     transactions = context.services.transactions
     return DescribeTransactionsResponse(
@@ -34,7 +36,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeTrans
 def _described(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
         found = transactions.described(transactional_id)
-    except Refused as refused:
+    except RequestError as refused:
         return TransactionState(transactional_id=transactional_id, error_code=refused.error)
     topics: dict[str, list[int]] = {}
     for topic, index in found.partitions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
@@ -19,7 +19,7 @@ VERSIONS = (0, 0)
 
 def handle(
     context: ClientContext, header: RequestHeader, request: DescribeUserScramCredentialsRequest
-) -> Answer:
+) -> HandlerResponse:
     """For each user that is named: there is no such credential."""
     users = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(

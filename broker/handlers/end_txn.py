@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -22,7 +22,7 @@ FENCED_SINCE: Final = 2
 RAISING_SINCE: Final = 5
 
 
-def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
     """The answer comes when what was decided cannot be undone."""
     return _end(context, header.api_version, request)
 
@@ -36,7 +36,7 @@ async def _end(context: ClientContext, api_version: int, request: EndTxnRequest)
             request.committed,
             2 if api_version >= RAISING_SINCE else 0,
         )
-    except Refused as refused:
+    except RequestError as refused:
         error = refused.error
         if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
             error = ErrorCode.INVALID_PRODUCER_EPOCH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.delegation_tokens import NO_TIME, REFUSAL
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.expire_delegation_token import (
@@ -14,6 +14,8 @@ API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
 VERSIONS = (1, 2)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest
+) -> HandlerResponse:
     """The error, without a time."""
     return ExpireDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME)

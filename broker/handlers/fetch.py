@@ -16,7 +16,7 @@ import asyncio
 from typing import Final
 
 from broker.committed_reads import aborted_in, end_of
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import ClientContext, HandlerResponse, PendingResponse
 from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
 from broker.handlers.follower_reads import follower_error, is_whole, offset_error
@@ -57,7 +57,7 @@ one whose name no topic can have, it is answered at once; Kafka lets it wait."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: FetchRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
     """Answer at once if there is enough, an error or no time to wait; else when one of these comes true."""
     try:
         turn = context.services.fetch_sessions.begin(request, header.api_version)
@@ -66,7 +66,7 @@ def handle(context: ClientContext, header: RequestHeader, request: FetchRequest)
     return _Fetch(context, header.api_version, request, turn).start()
 
 
-class _LongPoll(Deferred):
+class _LongPoll(PendingResponse):
     """An answer that may take as long as the client likes; of its request only the items are kept."""
 
     __slots__ = ()
@@ -113,7 +113,7 @@ class _Fetch:
         self._counted: list[int] = []
         self._counted_bytes = 0
 
-    def start(self) -> Answer:
+    def start(self) -> HandlerResponse:
         parts: list[tuple[FetchItem, PartitionData]] = []
         total, urgent, cold = self._read(parts)
         if cold:
@@ -126,7 +126,7 @@ class _Fetch:
             return self._response(parts)  # there is more, but no room for it
         waiting_fetches = self._context.services.waiting_fetches
         self._waiting = waiting_fetches.wait(self._attempt, partitions, self._max_wait_ms)
-        self._answer.abandoned = self._abandon
+        self._answer.on_disconnect = self._abandon
         return self._answer
 
     def _keep_one_item_each(self) -> list[TopicPartition]:
@@ -352,7 +352,7 @@ class _Fetch:
             parts: list[tuple[FetchItem, PartitionData]] = []
             if self._read(parts)[2]:
                 task = asyncio.ensure_future(self._read_cold())
-                task.add_done_callback(self._answer.settle)
+                task.add_done_callback(self._answer.complete_from)
             else:
                 self._answer.complete(self._response(parts))
         except Exception as error:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.coordination.coordination import Coordination
 from broker.endpoint import Endpoint
-from broker.handlers.in_turns import in_turns
-from broker.refused import Refused
+from broker.handlers.sliced_response import respond_in_slices
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
@@ -36,7 +36,7 @@ Coordinators = Coordination[Any]
 """The front door to groups, or to transactions."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> HandlerResponse:
     """The same answer for each key."""
     services = context.services
     known: dict[int, Coordinators] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
@@ -51,17 +51,17 @@ def handle(context: ClientContext, header: RequestHeader, request: FindCoordinat
 
 async def _after_making(
     context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
-) -> Answer:
+) -> HandlerResponse:
     try:
         await coordinators.ready()
-    except Refused as refused:
+    except RequestError as refused:
         return _refused(api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message)
     return _found(context, coordinators, api_version, request)
 
 
 def _found(
     context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
-) -> Answer:
+) -> HandlerResponse:
     if api_version < BATCHED_SINCE:
         found = context.endpoint_of(coordinators.coordinator_node(request.key))
         if found is None:
@@ -70,7 +70,7 @@ def _found(
         return FindCoordinatorResponse(
             error_message=FOUND, node_id=found.node_id, host=found.host, port=found.port
         )
-    return in_turns(
+    return respond_in_slices(
         context,
         request.coordinator_keys,
         lambda key: _coordinator(key, context.endpoint_of(coordinators.coordinator_node(key))),

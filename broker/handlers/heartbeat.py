@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -12,12 +12,12 @@ API_KEY = ApiKey.HEARTBEAT
 VERSIONS = (0, 4)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequest) -> HandlerResponse:
     """Serve one Heartbeat."""
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return HeartbeatResponse(error_code=refused.error)
     return HeartbeatResponse(error_code=coordinator.heartbeat(request))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -25,7 +25,7 @@ FENCED_SINCE: Final = 4
 NONE: Final = -1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: InitProducerIdRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: InitProducerIdRequest) -> HandlerResponse:
     """Serve one request; an id may have to wait for a block of them to be recorded."""
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
@@ -51,7 +51,7 @@ async def _transactional(
         producer_id, epoch = await context.services.transactions.init_producer_id(
             transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
         )
-    except Refused as refused:
+    except RequestError as refused:
         error = refused.error
         if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
             error = ErrorCode.INVALID_PRODUCER_EPOCH

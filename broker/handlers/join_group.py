@@ -6,9 +6,9 @@ a connection of its own for their coordinator. Versions: see the message table; 
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.groups.answers import JoinAnswer, join_error
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
@@ -17,13 +17,13 @@ API_KEY = ApiKey.JOIN_GROUP
 VERSIONS = (0, 9)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequest) -> HandlerResponse:
     """Serve one JoinGroup."""
     if not request.group_id:
         return _refused(header, request, ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return _refused(header, request, refused.error)
     return coordinator.join(request, header.api_version, header.client_id or "", client_host(context))
 

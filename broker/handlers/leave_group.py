@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -12,12 +12,12 @@ API_KEY = ApiKey.LEAVE_GROUP
 VERSIONS = (0, 5)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupRequest) -> HandlerResponse:
     """Serve one LeaveGroup."""
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return LeaveGroupResponse(error_code=refused.error)
     return coordinator.leave(request, header.api_version)

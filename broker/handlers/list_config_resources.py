@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.cluster_image import GROUP_CONFIGS
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
@@ -30,7 +30,9 @@ _LISTED: Final = (
 )
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest
+) -> HandlerResponse:
     """The names, by type."""
     wanted = set(request.resource_types) or set(_LISTED)
     if header.api_version == 0:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -11,11 +11,11 @@ API_KEY = ApiKey.LIST_GROUPS
 VERSIONS = (0, 5)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> HandlerResponse:
     """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
     try:
         listed = context.services.consumer_groups.listed()
-    except Refused as refused:
+    except RequestError as refused:
         return ListGroupsResponse(error_code=refused.error)
     states = {each.strip().lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}

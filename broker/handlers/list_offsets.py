@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.metadata import TopicPartition
 from broker.partition_checks import complain, epoch_at, epoch_error, read_error
 from protocol.api import ApiKey, RequestHeader
@@ -52,7 +52,7 @@ SINCE: Final = {
 READ_COMMITTED: Final = 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> HandlerResponse:
     """Answer at once, unless a search by time has to open batches."""
     answers: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
     committed = request.isolation_level == READ_COMMITTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.cluster.reassigning import Way, way_of
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.metadata import TopicPartition
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.list_partition_reassignments import (
@@ -21,7 +21,7 @@ VERSIONS = (0, 0)
 
 def handle(
     context: ClientContext, header: RequestHeader, request: ListPartitionReassignmentsRequest
-) -> Answer:
+) -> HandlerResponse:
     """Those asked for, or all; topics that are not there are not an error, as in Kafka."""
     cluster = context.services.cluster
     ways = {number: way_of(cluster, number) for number in cluster.image.moving}

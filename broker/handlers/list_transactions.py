@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from broker.transactions.id_pattern import IdPattern, InvalidPattern
 from broker.transactions.records import TransactionMetadata
 from broker.transactions.records import TransactionState as State
@@ -30,7 +30,9 @@ STATES: Final = {state.shown: state for state in State}
 Listed = list[tuple[str, TransactionMetadata]]
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ListTransactionsRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: ListTransactionsRequest
+) -> HandlerResponse:
     """Those that pass every filter, and the names of states that there are not."""
     pattern = None
     try:
@@ -39,7 +41,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ListTransacti
         everything = list(context.services.transactions.listed())
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    except Refused as refused:
+    except RequestError as refused:
         return ListTransactionsResponse(error_code=refused.error)
     found = _filtered(everything, request, context.services.clock_ms())
     if pattern is not None:

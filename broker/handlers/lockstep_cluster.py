@@ -13,7 +13,7 @@ from broker.cluster.admin import ClusterAdmin
 from broker.cluster.group_report import Document
 from broker.cluster.reports import give_up, status
 from broker.context import ClientContext
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import RequestHeader
 from protocol.cluster_messages import CLUSTER_API_KEY, LockstepClusterRequest, LockstepClusterResponse
 from protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ def is_local(request: LockstepClusterRequest) -> bool:
     try:
         asked = _read(request)
         return asked == STATUS or asked.get("do") == "give_up"
-    except Refused:
+    except RequestError:
         return True
 
 
@@ -40,7 +40,7 @@ async def handle(
     """The answer as JSON, or the error in words."""
     try:
         answer = await _done(context, _read(request))
-    except Refused as refused:
+    except RequestError as refused:
         return LockstepClusterResponse(error_code=refused.error, error_message=refused.message)
     return LockstepClusterResponse(body=json.dumps(answer).encode())
 
@@ -53,7 +53,7 @@ def _read(request: LockstepClusterRequest) -> dict[str, Any]:
             asked = None
         if isinstance(asked, dict):
             return asked
-    raise Refused(ErrorCode.INVALID_REQUEST, "the request is no small JSON object")
+    raise RequestError(ErrorCode.INVALID_REQUEST, "the request is no small JSON object")
 
 
 async def _done(context: ClientContext, asked: dict[str, Any]) -> Document:
@@ -68,10 +68,10 @@ async def _done(context: ClientContext, asked: dict[str, Any]) -> Document:
             return await ClusterAdmin(context.services).transfer(number, node_id)
         case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
             return await _given_up(context, topic, index)
-    raise Refused(ErrorCode.INVALID_REQUEST, "what is asked for is not understood by this version")
+    raise RequestError(ErrorCode.INVALID_REQUEST, "what is asked for is not understood by this version")
 
 
 async def _given_up(context: ClientContext, topic: str, index: int) -> Document:
     if context.services.cluster.partition(topic, index) is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+        raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
     return await give_up(context, topic, index)

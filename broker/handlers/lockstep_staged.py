@@ -11,8 +11,8 @@ import asyncio
 from typing import Final
 
 from broker.context import ClientContext
-from broker.handlers.produce import FROM_THE_TAIL
-from broker.refused import Refused
+from broker.handlers.produce import SPECULATIVE_ERRORS
+from broker.request_errors import RequestError
 from protocol.api import RequestHeader
 from protocol.errors import ErrorCode
 from protocol.staged_messages import (
@@ -38,7 +38,7 @@ async def handle(
     """An id, or the end of stages."""
     try:
         return await _done(context, request)
-    except Refused as refused:
+    except RequestError as refused:
         text = refused.message[:MOST_TEXT]
         return LockstepStagedResponse(error_code=refused.error, error_message=text)
     except NotLeader as error:
@@ -52,16 +52,16 @@ async def handle(
 async def _done(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
     services, query = context.services, request.query
     if not 0 < len(query) <= LONGEST_QUERY:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {LONGEST_QUERY} characters")
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {LONGEST_QUERY} characters")
     if len(request.record) != request.is_commit:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
+        raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
     if request.is_commit:
         (record,) = request.record
         try:
             group, appended = services.staged_ends.commit(query, request.stages, record)
-        except Refused as refused:
+        except RequestError as refused:
             place = services.cluster.partition(record.topic, record.partition_index)
-            if refused.error in FROM_THE_TAIL and place is not None:
+            if refused.error in SPECULATIVE_ERRORS and place is not None:
                 await place.group.committed()
             raise
         await group.committed()

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.cluster.nodes import Nodes
-from broker.context import Answer, ClientContext, ConnectionRefused, Encoded, answered
+from broker.context import ClientContext, ConnectionRejected, EncodedResponse, HandlerResponse, await_response
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.compiler import encode
@@ -47,7 +47,7 @@ SERVED_WAIT_SECONDS: Final = 0.25
 """The leader of a new partition hears of it from the controller at about the same time as this node."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
     """Answer at once, unless topics have to be made first, or this node has just started and knows little."""
     if not context.services.nodes.is_informed:
         return _when_informed(context, header, request)
@@ -64,11 +64,11 @@ async def _when_informed(
             break
     else:
         if _wanted(header, request) is None:
-            raise ConnectionRefused("all topics are asked for, and this node does not know all of them yet")
-    return await answered(_now(context, header, request))
+            raise ConnectionRejected("all topics are asked for, and this node does not know all of them yet")
+    return await await_response(_now(context, header, request))
 
 
-def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
+def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
     answer = _Answer(context, header.api_version, request)
     wanted = _wanted(header, request)
     if wanted is None:
@@ -124,7 +124,7 @@ class _Answer:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
-    def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> Answer:
+    def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> HandlerResponse:
         """The response for these topics, once the leaders of new partitions are known to serve them.
 
         That takes milliseconds, so that waiting spares the client a retry with LEADER_NOT_AVAILABLE.
@@ -139,7 +139,7 @@ class _Answer:
         self._replicas = ReplicasOfAll(self._context)
         return self.response(topics())
 
-    def all_topics(self) -> Encoded:
+    def all_topics(self) -> EncodedResponse:
         """Made once per version and address until a topic appears or goes: many clients ask."""
         services = self._context.services
         here = self._context.endpoint()
@@ -153,7 +153,7 @@ class _Answer:
             if len(cache) >= MAX_CACHED_ANSWERS:
                 cache.clear()
             response = self.response([self.known(topic) for topic in cluster.topics()])
-            found = Encoded(encode(response, self._version))
+            found = EncodedResponse(encode(response, self._version))
             if self._replicas.is_settled:
                 cache[key] = found
         return found
@@ -194,7 +194,7 @@ class _Answer:
             return self.known(topic)
         try:
             check_name(name)
-        except Refused as refused:
+        except RequestError as refused:
             return self.refused(name, refused.error)
         is_informed = self._context.services.nodes.is_informed
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
@@ -221,13 +221,13 @@ class _Answer:
             error = failures.get(name, ErrorCode.NONE)
             return self.by_name(name) if error is ErrorCode.NONE else self.refused(name, error)
 
-        return await answered(self.when_served(lambda: [known(name) for name in names]))
+        return await await_response(self.when_served(lambda: [known(name) for name in names]))
 
     async def _make(self, name: str) -> ErrorCode:
         controller = self._context.services.controller
         try:
             await asyncio.wait_for(controller.ensure(name), MAX_CREATION_WAIT_SECONDS)
-        except Refused as refused:
+        except RequestError as refused:
             if refused.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
                 return ErrorCode.LEADER_NOT_AVAILABLE
             return refused.error

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import ClientContext, HandlerResponse, PendingResponse
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import NEVER, CommittedOffset, Record, are_too_large, is_too_long, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -35,7 +35,7 @@ TOPIC_IDS_SINCE: Final = 10
 INT64_MAX: Final = 2**63 - 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> HandlerResponse:
     """Store what may be stored."""
     commit = _Commit(context, header.api_version, request)
     response = OffsetCommitResponse(topics=[commit.topic(each) for each in request.topics if each.partitions])
@@ -47,7 +47,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
         error = commit.refusal(coordinator)
         if error is ErrorCode.NONE:
             records = commit.records(store.time_ms())
-    except Refused as refused:
+    except RequestError as refused:
         error = refused.error
     if error is not ErrorCode.NONE:
         commit.refuse(error)
@@ -141,7 +141,7 @@ class _Commit:
         return records
 
 
-class _Answer(Deferred):
+class _Answer(PendingResponse):
     """An OffsetCommit response that waits for the commit."""
 
     __slots__ = ("_stored", "_waiting_response")

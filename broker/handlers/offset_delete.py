@@ -7,12 +7,12 @@ Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffset
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import ClientContext, HandlerResponse, PendingResponse
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import Record, offset_record
 from broker.groups.store import GroupStore
 from broker.groups.subscription import CONSUMER
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -27,14 +27,14 @@ API_KEY = ApiKey.OFFSET_DELETE
 VERSIONS = (0, 0)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteRequest) -> HandlerResponse:
     """Forget what may be forgotten."""
     group_id = request.group_id
     try:
         if not group_id:
-            raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+            raise RequestError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         store, coordinator = context.services.consumer_groups.of(group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return OffsetDeleteResponse(error_code=refused.error)
     error = _refusal(coordinator, group_id)
     if error is not ErrorCode.NONE:
@@ -83,7 +83,7 @@ def _topic(
     return OffsetDeleteResponseTopic(name=wanted.name, partitions=answers)
 
 
-class _Answer(Deferred):
+class _Answer(PendingResponse):
     """An OffsetDelete response that waits for the commit."""
 
     __slots__ = ("_waiting_response",)

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Set
 from functools import partial
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
-from broker.handlers.in_turns import in_turns
 from broker.handlers.repeated import Repeated
+from broker.handlers.sliced_response import respond_in_slices
 from broker.metadata import Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
@@ -48,20 +48,20 @@ STABLE: Final[Set[tuple[str, int]]] = frozenset()
 """No offset is in a transaction, or nobody asks."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> HandlerResponse:
     """Answer at once, unless commits are under way: whoever commits and then asks, perhaps without waiting
     for the first answer, is told what it committed."""
     version = header.api_version
     groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
     must_be_stable = request.require_stable
 
-    def looked(found: list[GroupStore | None]) -> Answer:
+    def looked(found: list[GroupStore | None]) -> HandlerResponse:
         stores = {store.group.group_id: store for store in found if store is not None}
         if not stores:
             return _response(context, version, groups, must_be_stable)
         return _when_committed(context, version, groups, must_be_stable, list(stores.values()))
 
-    return in_turns(context, groups, partial(_under_way, context), looked)
+    return respond_in_slices(context, groups, partial(_under_way, context), looked)
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -79,7 +79,7 @@ def _under_way(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupS
     """The store of a group whose commits are under way."""
     try:
         store = context.services.consumer_groups.store(group.group_id)
-    except Refused:
+    except RequestError:
         return None
     return store if store.is_under_way(group.group_id) else None
 
@@ -90,7 +90,7 @@ async def _when_committed(
     groups: list[OffsetFetchRequestGroup],
     must_be_stable: bool,
     stores: list[GroupStore],
-) -> Answer:
+) -> HandlerResponse:
     try:
         for store in stores:
             await store.committed()
@@ -102,7 +102,7 @@ async def _when_committed(
 
 def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
-) -> Answer:
+) -> HandlerResponse:
     # All of a group's offsets are asked for in a few bytes: so each group's only once.
     whole: set[str] = set()
     repeated = Repeated()
@@ -114,7 +114,7 @@ def _response(
             whole.add(group.group_id)
         return _group(context, version, group, must_be_stable, repeated)
 
-    return in_turns(context, groups, told, partial(_as_asked, version, groups))
+    return respond_in_slices(context, groups, told, partial(_as_asked, version, groups))
 
 
 def _as_asked(
@@ -173,7 +173,7 @@ def _group(
     services = context.services
     try:
         state = services.consumer_groups.store(wanted.group_id).state
-    except Refused as refused:
+    except RequestError as refused:
         return _refused(wanted, refused.error)
     offsets = state.offsets(wanted.group_id)
     unstable = state.pending(wanted.group_id) if must_be_stable else STABLE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.partition_checks import end_of_epoch, epoch_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -18,7 +18,9 @@ API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = (2, 4)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetForLeaderEpochRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: OffsetForLeaderEpochRequest
+) -> HandlerResponse:
     """One answer per partition."""
     return OffsetForLeaderEpochResponse(
         topics=[

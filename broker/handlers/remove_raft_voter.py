@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.raft_voters import refusal
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -11,7 +11,7 @@ API_KEY = ApiKey.REMOVE_RAFT_VOTER
 VERSIONS = (0, 0)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> HandlerResponse:
     """The reason why the voters stay as they are."""
     error, text = refusal(context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id)
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

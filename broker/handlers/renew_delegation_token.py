@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.delegation_tokens import NO_TIME, REFUSAL
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
@@ -11,6 +11,8 @@ API_KEY = ApiKey.RENEW_DELEGATION_TOKEN
 VERSIONS = (1, 2)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: RenewDelegationTokenRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: RenewDelegationTokenRequest
+) -> HandlerResponse:
     """The error, without a time."""
     return RenewDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME)

@@ -6,7 +6,7 @@ reason; a closed connection would only make it try again.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.sasl_handshake import complain
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -16,7 +16,9 @@ API_KEY = ApiKey.SASL_AUTHENTICATE
 VERSIONS = (0, 2)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest
+) -> HandlerResponse:
     """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
     complain(context)
     return SaslAuthenticateResponse(

@@ -6,7 +6,7 @@ connection give up on it, and say why.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -16,7 +16,7 @@ VERSIONS = (0, 1)
 SAID = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
 
 
-def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> HandlerResponse:
     """ILLEGAL_SASL_STATE, and a line in the log."""
     complain(context)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
@@ -24,4 +24,4 @@ def handle(context: ClientContext, header: RequestHeader, request: SaslHandshake
 
 def complain(context: ClientContext) -> None:
     """Tell the operator which client wants SASL, once a minute."""
-    context.services.complaints.say(f"{context.peer}: {SAID}", same=SAID)
+    context.services.rate_limited_log.say(f"{context.peer}: {SAID}", same=SAID)

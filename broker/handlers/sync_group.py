@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
-from broker.refused import Refused
+from broker.context import ClientContext, HandlerResponse
+from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -19,7 +19,7 @@ PROTOCOL_SINCE: Final = 5
 """From here on the request must name the protocol (KIP-559)."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> HandlerResponse:
     """Serve one SyncGroup."""
     if header.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -27,6 +27,6 @@ def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequ
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except Refused as refused:
+    except RequestError as refused:
         return SyncGroupResponse(error_code=refused.error)
     return coordinator.sync(request)

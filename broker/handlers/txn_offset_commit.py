@@ -13,13 +13,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from broker.append import Overtaken, Unverified
-from broker.context import Answer, ClientContext, Deferred, answered
+from broker.append import VerificationGuardMismatch, VerificationRequired
+from broker.context import ClientContext, HandlerResponse, PendingResponse, await_response
 from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset, Record, are_too_large, is_too_long, offset_record
 from broker.groups.store import GroupStore, Transaction
 from broker.metadata import CONSUMER_OFFSETS, Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.verification import Question
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -41,7 +41,7 @@ ABORTABLE_SINCE: Final = 4
 ADDS_SINCE: Final = 5
 
 
-def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> HandlerResponse:
     """Store what may be stored, at once where the transaction is known in the group's partition."""
     commit = _Commit(context, header.api_version, request)
     if not commit.valid:
@@ -50,9 +50,9 @@ def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetComm
         return commit.refused(ErrorCode.INVALID_GROUP_ID)
     try:
         return commit.stored(Transaction(request.producer_id, request.producer_epoch))
-    except Refused as refused:
+    except RequestError as refused:
         return commit.refused(refused.error)
-    except Unverified as unverified:
+    except VerificationRequired as unverified:
         return commit.stored_when_verified(unverified.guard)
 
 
@@ -85,8 +85,9 @@ class _Commit:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TxnOffsetCommitResponseTopic(name=wanted.name, partitions=answers)
 
-    def stored(self, transaction: Transaction) -> TxnOffsetCommitResponse | Deferred:
-        """Append what may be stored. Raises Refused, Uncertain, Unverified; nothing has changed then."""
+    def stored(self, transaction: Transaction) -> TxnOffsetCommitResponse | PendingResponse:
+        """Append what may be stored. Raises RequestError, Uncertain, VerificationRequired; nothing has
+        changed then."""
         request = self._request
         group_id = request.group_id
         store, coordinator = self._context.services.consumer_groups.of(group_id)
@@ -98,10 +99,10 @@ class _Commit:
             transactional=True,
         )
         if error is not ErrorCode.NONE:
-            raise Refused(error, "the member may not commit")
+            raise RequestError(error, "the member may not commit")
         said = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
         if are_too_large(group_id, len(self.valid), said):
-            raise Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
+            raise RequestError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
         stored, records = self._records(store.time_ms())
         if not records:
             return self.response
@@ -120,12 +121,12 @@ class _Commit:
                 return self.refused(error)
             transaction = Transaction(request.producer_id, request.producer_epoch, verified=True, guard=guard)
             try:
-                return await answered(await when_certain(partial(self.stored, transaction)))
-            except Overtaken as overtaken:
+                return await await_response(await when_certain(partial(self.stored, transaction)))
+            except VerificationGuardMismatch as overtaken:
                 if not adds:
                     return self.refused(overtaken.error)
                 guard = overtaken.guard  # the marker may be that of the transaction before
-            except Refused as refused:
+            except RequestError as refused:
                 return self.refused(refused.error)
 
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
@@ -165,8 +166,9 @@ class _Commit:
             each.error_code = told
 
 
-class _Answer(Deferred):
-    """A TxnOffsetCommit response that waits for the commit. Raises Unverified: there will be none."""
+class _Answer(PendingResponse):
+    """A TxnOffsetCommit response that waits for the commit. Raises VerificationRequired: there will be
+    none."""
 
     __slots__ = ("_commit", "_stored")
 

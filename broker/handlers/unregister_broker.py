@@ -6,7 +6,7 @@ Kafka removes a broker from the metadata at once, a live one, too. Here a node's
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -16,7 +16,9 @@ VERSIONS = (0, 0)
 REMOVE_NODE = "A node leaves the cluster with `lockstep cluster remove`, which moves its replicas first."
 
 
-def handle(context: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest
+) -> HandlerResponse:
     """BROKER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
     if request.broker_id in context.services.nodes.registered():
         return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=REMOVE_NODE)

@@ -6,7 +6,7 @@ controller with the same error.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.unregister_broker import REMOVE_NODE
 from broker.metadata import METADATA_GROUP
 from protocol.api import ApiKey, RequestHeader
@@ -20,7 +20,9 @@ API_KEY = ApiKey.UNREGISTER_CONTROLLER
 VERSIONS = (0, 0)
 
 
-def handle(context: ClientContext, header: RequestHeader, request: UnregisterControllerRequest) -> Answer:
+def handle(
+    context: ClientContext, header: RequestHeader, request: UnregisterControllerRequest
+) -> HandlerResponse:
     """CONTROLLER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
     nodes, controller_id = context.services.nodes, request.controller_id
     if controller_id not in nodes.registered():

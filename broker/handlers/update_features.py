@@ -6,7 +6,7 @@ Kafka one refusal is that of the whole request. Source: Kafka's FeatureControlMa
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import ClientContext, HandlerResponse
 from broker.handlers.api_versions import FEATURE_LEVELS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPE_SINCE = 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest) -> Answer:
+def handle(context: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest) -> HandlerResponse:
     """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
     for each in request.feature_updates:
         upgrade_type = each.upgrade_type

@@ -24,7 +24,7 @@ from broker.locks.headers import (
 )
 from broker.locks.marks import HASH_BYTES, Marks
 from broker.locks.table import LockTable, begin, end, raises, since
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.lock_words import REFUSED
@@ -40,7 +40,7 @@ RETRY: Final = ErrorCode.POLICY_VIOLATION
 NEVER: Final = ErrorCode.INVALID_RECORD
 
 
-class Held(Refused):
+class Held(RequestError):
     """Somebody has raised the lock since. `is_exact`: no estimate says so."""
 
     def __init__(self, error: ErrorCode, message: str, is_exact: bool) -> None:
@@ -95,7 +95,7 @@ class LockChecks:
         """What tail machines are to be told with this batch, which comes next in its partition.
 
         Args: mode: the topic's `lockstep.locks`.
-        Raises Refused: the batch may not be appended.
+        Raises RequestError: the batch may not be appended.
         """
         number, next_offset = partition.number, partition.next_offset
         marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
@@ -120,7 +120,7 @@ class LockChecks:
             self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
         try:
             raised = self._checked(partition, requests)
-        except Refused as refused:
+        except RequestError as refused:
             self.refused += 1
             self.refused_by_estimate += isinstance(refused, Held) and not refused.is_exact
             raise
@@ -128,7 +128,7 @@ class LockChecks:
         return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
 
     def _requests(self, partition: PartitionLog, records: Buffer, header: BatchHeader) -> list[LockRequest]:
-        """What is to be checked. Raises Refused."""
+        """What is to be checked. Raises RequestError."""
         try:
             return [each for each in lock_requests(records, header) if each.is_conditional]
         except TooManyLocks as error:
@@ -136,7 +136,7 @@ class LockChecks:
         except BadLockHeader as error:
             self._never("BAD_HEADER", partition, error.record, error)
         except MalformedBatch as error:
-            raise Refused(NEVER, str(error)) from None
+            raise RequestError(NEVER, str(error)) from None
 
     def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
         """The hashes of what the batch raises, in the records' order."""
@@ -159,11 +159,13 @@ class LockChecks:
             name = f"{topic}-{index}"
             partition = self._cluster.partition(topic, index)
             if partition is None:
-                raise Refused(NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quoted(name)}"))
+                raise RequestError(
+                    NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quoted(name)}")
+                )
             if partition.group is not self._group:
-                raise Refused(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quoted(name)}"))
+                raise RequestError(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quoted(name)}"))
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
-                raise Refused(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
+                raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
             there = self._place(partition.log)
             self._check(there, record, asked, raised if partition.log is log else ())
 
@@ -171,23 +173,25 @@ class LockChecks:
         """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
         if expected > own:
             self._require_lease()
-            raise Refused(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
+            raise RequestError(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
         text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
         raise Held(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
 
     def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
         if asked.topic_id is not None and asked.topic_id != log.topic_id:
-            raise Refused(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
+            raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
         if not (asked.writes or asked.reads):
             return
         hwm = asked.hwm
         if hwm is None:
-            raise Refused(NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm"))
+            raise RequestError(
+                NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm")
+            )
         if hwm >= log.last_stable_offset:
             self._require_lease()
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
-            raise Refused(NEVER, self._line("AHEAD", log, record, text))
+            raise RequestError(NEVER, self._line("AHEAD", log, record, text))
         worst: _Conflict | None = None
         for mode, names in (("W", asked.writes), ("R", asked.reads)):
             for name in names:
@@ -216,14 +220,16 @@ class LockChecks:
     def _require_lease(self) -> None:
         """Before saying for good that there is not so much in the log: another leader may have more."""
         if not self._group.has_lease:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now")
+            raise RequestError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now"
+            )
 
     def _place(self, log: PartitionLog) -> _Place:
         return _Place(log, self.table.partitions.get(log.number))
 
     def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
         self.refused += 1
-        raise Refused(NEVER, self._line(reason, partition, record, str(problem))) from None
+        raise RequestError(NEVER, self._line(reason, partition, record, str(problem))) from None
 
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
         topic = self._cluster.topic_by_id(log.topic_id)
@@ -232,7 +238,7 @@ class LockChecks:
 
 
 def require_no_locks(records: Buffer, most_bytes: int) -> None:
-    """For a batch that nobody waits for the answer to. Raises Refused where a record has locks.
+    """For a batch that nobody waits for the answer to. Raises RequestError where a record has locks.
 
     One of more than `most_bytes` is refused anyway, and not opened for that.
     """
@@ -240,9 +246,9 @@ def require_no_locks(records: Buffer, most_bytes: int) -> None:
         return
     try:
         if any(each.is_conditional for each in lock_requests(records, read_header(records))):
-            raise Refused(NEVER, "locks need acks=1 or acks=all")
+            raise RequestError(NEVER, "locks need acks=1 or acks=all")
     except (BadLockHeader, MalformedBatch) as error:
-        raise Refused(NEVER, str(error)) from None
+        raise RequestError(NEVER, str(error)) from None
 
 
 def hash_of(topic_id: bytes, name: bytes) -> bytes:

@@ -14,10 +14,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from broker.append import Appended, Appender
+from broker.append import Appender, AppendResult
 from broker.locks.headers import lock_requests
 from broker.metadata import Cluster, TopicPartition
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_KEPT
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
@@ -68,8 +68,10 @@ class StagedEnds:
         """Whether a query was abandoned in a log group, as far as this node remembers."""
         return (group_id, query) in self._abandoned
 
-    def commit(self, query: str, stages: Sequence[Stage], record: StagedRecord) -> tuple[LogGroup, Appended]:
-        """Make the stages visible with the record. Raises Refused; nothing has changed.
+    def commit(
+        self, query: str, stages: Sequence[Stage], record: StagedRecord
+    ) -> tuple[LogGroup, AppendResult]:
+        """Make the stages visible with the record. Raises RequestError; nothing has changed.
 
         Returns the group, whose commit is to be waited for, and where the record is.
         """
@@ -77,33 +79,35 @@ class StagedEnds:
         places = self._places(query, stages)
         place = self._partition(record.topic, record.partition_index)
         if place.topic.is_internal:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.topic} is the broker's own topic")
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.topic} is the broker's own topic")
         if place.topic.config.lockstep_locks != LOCKS_KEPT:
             text = f"a commit's record goes to a topic with lockstep.locks=true, which {record.topic} is not"
-            raise Refused(ErrorCode.INVALID_REQUEST, text)
+            raise RequestError(ErrorCode.INVALID_REQUEST, text)
         group = _the_group([place, *(each for found in places.values() for each in found)])
         appender = self._appenders[group.group_id]
-        beside = appender.ready((place.log, record.records, place.topic.config), PRODUCE_VERSION)
+        beside = appender.validate_for_markers(
+            (place.log, record.records, place.topic.config), PRODUCE_VERSION
+        )
         if not any(each.writes for each in lock_requests(beside.batch, beside.header)):
-            raise Refused(ErrorCode.INVALID_REQUEST, "a commit's record has a write lock")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "a commit's record has a write lock")
         ends = []
         for producer_id, found in places.items():
             logs = [each.log for each in found]
             for each in found:
                 if not _is_open(appender, producer_id, each.log):
                     text = f"stage {producer_id} is not open in {each.topic.name}-{each.index}: it has ended"
-                    raise Refused(ErrorCode.INVALID_TXN_STATE, text)
+                    raise RequestError(ErrorCode.INVALID_TXN_STATE, text)
             ends.append((_marker(producer_id, is_commit=True), logs))
-        appended = appender.end_together(ends, beside)
+        appended = appender.end_several(ends, beside)
         assert appended is not None
         try:
             self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
-        except Refused as refused:  # the next commit does it, or they expire
+        except RequestError as refused:  # the next commit does it, or they expire
             log.warning("what query %s has left open: %s", query, refused)
         return group, appended
 
     def abort(self, query: str, stages: Sequence[Stage]) -> list[LogGroup]:
-        """End what is open of the stages. Raises Refused.
+        """End what is open of the stages. Raises RequestError.
 
         Returns the groups, whose commit is to be waited for. Topics that are gone need no end.
         """
@@ -123,7 +127,7 @@ class StagedEnds:
 
     def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:
         """Abort all that the query has open in the log groups of these topics, and take no more of it.
-        Raises Refused.
+        Raises RequestError.
 
         Returns the groups, whose commit is to be waited for.
         """
@@ -167,7 +171,7 @@ class StagedEnds:
             try:
                 self._abort(appender, late)
                 found += len(late)
-            except Refused as refused:  # the other groups get their turn
+            except RequestError as refused:  # the other groups get their turn
                 log.warning("stages that are left over in group %d: %s", number, refused)
         return found
 
@@ -178,15 +182,15 @@ class StagedEnds:
         for stage in stages:
             if not is_staged_by(stage.producer_id, query):
                 text = f"producer {stage.producer_id} stages nothing for the query {query!r}"
-                raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+                raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
             if stage.producer_id in places:
-                raise Refused(ErrorCode.INVALID_REQUEST, f"stage {stage.producer_id} is named twice")
+                raise RequestError(ErrorCode.INVALID_REQUEST, f"stage {stage.producer_id} is named twice")
             found = places[stage.producer_id] = []
             for topic in stage.topics:
                 for index in dict.fromkeys(topic.partition_indexes):
                     try:
                         found.append(self._partition(topic.name, index))
-                    except Refused:
+                    except RequestError:
                         if not gone:
                             raise
         return places
@@ -194,14 +198,14 @@ class StagedEnds:
     def _partitions(self, topic: str) -> Sequence[TopicPartition]:
         found = self._cluster.topic(topic)
         if found is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
         return found.partitions
 
     def _partition(self, topic: str, index: int) -> TopicPartition:
         found = self._cluster.partition(topic, index)
         if found is None:
             text = f"there is no partition {topic}-{index}"
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         return found
 
     def _abort(self, appender: Appender, places: Sequence[tuple[int, PartitionLog]]) -> None:
@@ -210,23 +214,23 @@ class StagedEnds:
                 (_marker(producer_id, is_commit=False), [partition])
                 for producer_id, partition in places[first : first + MARKERS_IN_FRAME]
             ]
-            appender.end_together(ends)
+            appender.end_several(ends)
 
 
 def _the_group(places: Sequence[TopicPartition]) -> LogGroup:
-    """The one log group that all of them are in, led here. Raises Refused."""
+    """The one log group that all of them are in, led here. Raises RequestError."""
     numbers = {each.group.group_id for each in places}
     if len(numbers) > 1:
         where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in places)
         text = f"stages and their record are in one log group, not in {len(numbers)}: {where}"
-        raise Refused(ErrorCode.INVALID_REQUEST, text[:MOST_TEXT])
+        raise RequestError(ErrorCode.INVALID_REQUEST, text[:MOST_TEXT])
     _require_led(places[0].group)
     return places[0].group
 
 
 def _require_led(group: LogGroup) -> None:
     if not group.is_leader:
-        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
+        raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
 
 
 def _is_open(appender: Appender, producer_id: int, partition: PartitionLog) -> bool:
@@ -241,7 +245,7 @@ def _marker(producer_id: int, *, is_commit: bool) -> Marker:
 def _require_few(stages: Sequence[Stage]) -> None:
     if sum(len(topic.partition_indexes) for stage in stages for topic in stage.topics) > MOST_MARKERS:
         text = f"stages end in at most {MOST_MARKERS} places at a time: writers, times the partitions of each"
-        raise Refused(ErrorCode.INVALID_REQUEST, text)
+        raise RequestError(ErrorCode.INVALID_REQUEST, text)
 
 
 def _opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:

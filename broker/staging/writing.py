@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.append import Appended, Appender
+from broker.append import Appender, AppendResult
 from broker.batch_checks import AppendLimits
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.staging.ending import StagedEnds
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
@@ -34,9 +34,9 @@ class StagedAppenders:
         self._query = query
 
     def __getitem__(self, number: int) -> _StagedAppender:
-        """Raises Refused where the query was given up: what would be open now nobody would end."""
+        """Raises RequestError where the query was given up: what would be open now nobody would end."""
         if self._ends.is_abandoned(number, self._query):
-            raise Refused(
+            raise RequestError(
                 ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver"
             )
         return _StagedAppender(self._appenders[number], self._transactional_id, self._query)
@@ -52,18 +52,18 @@ class _StagedAppender:
 
     def append(
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
-    ) -> Appended:
+    ) -> AppendResult:
         """As `Appender.append`; a staged batch begins its transaction by itself."""
         header = _header(records)
         if header is not None:
             if not header.is_transactional:
-                raise Refused(ErrorCode.INVALID_RECORD, "a staged batch is marked as transactional")
+                raise RequestError(ErrorCode.INVALID_RECORD, "a staged batch is marked as transactional")
             if not is_staged_by(header.producer_id, self._query):
                 text = f"producer {header.producer_id} stages nothing for the query {self._query!r}"
-                raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+                raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
             if header.producer_epoch != STAGED_PRODUCER_EPOCH:
                 text = f"staged batches have the epoch {STAGED_PRODUCER_EPOCH}, not {header.producer_epoch}"
-                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+                raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
         return self._appender.append(
             partition,
             records,

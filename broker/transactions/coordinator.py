@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 from broker.append import Appender
 from broker.metadata import Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.shown import shown
 from broker.transaction_ends import Marker
 from broker.transactions.lines import Answer, Lines, Work, refuse
@@ -72,7 +72,8 @@ class MarkerWriter(Protocol):
 
     async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
         """Returns when every partition has it committed, however long that takes; those of deleted topics
-        count as done. Raises Refused where one knows of a newer coordinator or producer; the others have it.
+        count as done. Raises RequestError where one knows of a newer coordinator or producer; the others have
+        it.
         """
 
 
@@ -172,7 +173,8 @@ class TransactionCoordinator:
     # --- what is asked ------------------------------------------------------------------------------------
 
     async def init(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
-        """An identity for a producer; its predecessor is fenced, its transaction aborted. Raises Refused."""
+        """An identity for a producer; its predecessor is fenced, its transaction aborted. Raises
+        RequestError."""
         found: Identity = await self._ask(
             transactional_id, partial(self._init, transactional_id, timeout_ms, expected)
         )
@@ -181,7 +183,7 @@ class TransactionCoordinator:
     async def add(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place], version: int
     ) -> None:
-        """Partitions take part in the producer's transaction. Raises Refused."""
+        """Partitions take part in the producer's transaction. Raises RequestError."""
         adding = self._adding.get(transactional_id)
         if adding is None or (adding.asked, adding.version) != (asked, version):
             adding = _Adding(asked, version)
@@ -195,7 +197,7 @@ class TransactionCoordinator:
     async def verify(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
     ) -> dict[Place, ErrorCode]:
-        """Whether they do. Raises Refused."""
+        """Whether they do. Raises RequestError."""
         found: dict[Place, ErrorCode] = await self._ask(
             transactional_id, partial(self._verify, transactional_id, asked, partitions)
         )
@@ -204,13 +206,13 @@ class TransactionCoordinator:
     def verify_now(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
     ) -> dict[Place, ErrorCode] | None:
-        """The same at once; None where something is under way for the id. Raises Refused."""
+        """The same at once; None where something is under way for the id. Raises RequestError."""
         if not self._lines.is_free(transactional_id):
             return None
         return verified(self.state.get(transactional_id), asked, partitions)
 
     async def end(self, transactional_id: str, asked: Identity, commit: bool, version: int) -> Identity:
-        """The producer commits or aborts its transaction; who it is from now on. Raises Refused."""
+        """The producer commits or aborts its transaction; who it is from now on. Raises RequestError."""
         found: Identity = await self._ask(
             transactional_id, partial(self._end, transactional_id, asked, commit, version)
         )
@@ -271,7 +273,7 @@ class TransactionCoordinator:
             _, batch, _ = self._batch(transactional_id, metadata)
             if len(batch) + ROOM_TO_END > self._cluster.settings.largest_batch_bytes:
                 text = f"{len(metadata.partitions)} partitions are too many for one transaction"
-                raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+                raise RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
             await self._write(transactional_id, metadata)
 
     async def _verify(
@@ -318,7 +320,7 @@ class TransactionCoordinator:
     # --- the end of a transaction ---------------------------------------------------------------------------
 
     async def _fence(self, transactional_id: str, current: TransactionMetadata) -> None:
-        """Abort the transaction under way for its producer. Raises Refused; returns when it is over."""
+        """Abort the transaction under way for its producer. Raises RequestError; returns when it is over."""
         fresh_id = await self._fresh_id() if fence_needs_new_id(current, SERVED_VERSION) else None
         await self._end_all(transactional_id, fenced(current, SERVED_VERSION, fresh_id, self.time_ms()))
 
@@ -331,7 +333,7 @@ class TransactionCoordinator:
         """Tell every partition what was decided; `decided` is called when nothing can undo it any more.
 
         On a full disk only what has begun must end: an abort of nothing leaves alone what is kept for that.
-        Raises Refused where nothing has changed. Returns when it is over.
+        Raises RequestError where nothing has changed. Returns when it is over.
         """
         own, others = self._places(prepared.partitions)
         recorded = prepared if others else completed(prepared, prepared.update_ms)
@@ -352,13 +354,14 @@ class TransactionCoordinator:
     ) -> bool:
         """Append the markers of partitions of this log group and a record, all or nothing.
 
-        False: not possible, they are to be ended one by one. Raises Refused where nothing is possible now.
+        False: not possible, they are to be ended one by one. Raises RequestError where nothing is possible
+            now.
         """
         extra = [self._batch(transactional_id, recorded)]
         try:
             marker = self._marker(transactional_id, prepared)
             self._appender.end_transactions(own, marker, extra, reserved=bool(prepared.partitions))
-        except Refused as refused:
+        except RequestError as refused:
             log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
             return False
         except BatchTooLarge:
@@ -378,7 +381,7 @@ class TransactionCoordinator:
         if others:
             try:
                 await self._markers.write(others, marker)
-            except Refused as refused:
+            except RequestError as refused:
                 log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
         over = completed(prepared, self.time_ms())
         batch = self._batch(transactional_id, over)
@@ -388,16 +391,17 @@ class TransactionCoordinator:
     async def _end_own(self, transactional_id: str, own: Sequence[PartitionLog], marker: Marker) -> None:
         try:
             await self._until_taken(lambda: self._appender.end_transactions(own, marker))
-        except Refused:
+        except RequestError:
             for each in own:
                 try:
                     await self._until_taken(partial(self._appender.end_transactions, [each], marker))
-                except Refused as refused:  # it belongs to a newer producer already
+                except RequestError as refused:  # it belongs to a newer producer already
                     log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
         await self._committed()
 
     async def _until_taken(self, append: Callable[[], object]) -> None:
-        """Append, as soon as there is room. Raises Refused as `append` does, or where this does not lead."""
+        """Append, as soon as there is room. Raises RequestError as `append` does, or where this does not
+        lead."""
         while True:
             try:
                 append()
@@ -431,7 +435,7 @@ class TransactionCoordinator:
     # --- writing --------------------------------------------------------------------------------------------
 
     async def _write(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
-        """Commit a record. Raises Refused."""
+        """Commit a record. Raises RequestError."""
         self._append(transactional_id, metadata)
         await self._committed()
 
@@ -456,7 +460,7 @@ class TransactionCoordinator:
         return partition
 
     async def _committed(self) -> None:
-        """Wait until what was appended is committed, and replayed. Raises Refused."""
+        """Wait until what was appended is committed, and replayed. Raises RequestError."""
         future: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: BaseException | None) -> None:
@@ -474,10 +478,10 @@ class TransactionCoordinator:
         try:
             return await self._producer_ids.take()
         except StorageError as error:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from None
 
-    def _not_here(self) -> Refused:
-        return Refused(ErrorCode.NOT_COORDINATOR, f"log group {self.group.group_id} is not led here")
+    def _not_here(self) -> RequestError:
+        return RequestError(ErrorCode.NOT_COORDINATOR, f"log group {self.group.group_id} is not led here")
 
 
 def _tell(answer: Answer, result: object) -> None:
@@ -485,10 +489,10 @@ def _tell(answer: Answer, result: object) -> None:
         answer.set_result(result)
 
 
-def _refusal(error: StorageError) -> Refused:
+def _refusal(error: StorageError) -> RequestError:
     """What a coordinator answers when its append fails; as the groups' `kafka_error`."""
     if isinstance(error, NotLeader):
-        return Refused(ErrorCode.NOT_COORDINATOR, str(error))
+        return RequestError(ErrorCode.NOT_COORDINATOR, str(error))
     if isinstance(error, BatchTooLarge):
-        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-    return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        return RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+    return RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))

@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
-from broker.append import Appended, Appender, Overtaken, Unverified
+from broker.append import Appender, AppendResult, VerificationGuardMismatch, VerificationRequired
 from broker.batch_checks import AppendLimits
 from broker.metadata import Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
+from broker.time_slices import TimeSlicer
 from broker.transactions.verification import (
     ADDS_SINCE_PRODUCE,
     Place,
@@ -31,7 +32,6 @@ from broker.transactions.verification import (
     Verification,
     told_to_producer,
 )
-from broker.turns import SharedTurns
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
 from storage.partition import PartitionLog
@@ -48,7 +48,7 @@ _PRODUCER: Final = Binary(">qh")
 
 Key = tuple[int, int, int]
 """Log group, the partition's number there, producer id."""
-Outcome = Appended | Refused
+Outcome = AppendResult | RequestError
 Settled = Callable[[Outcome], None]
 
 
@@ -84,7 +84,9 @@ class _Queue:
 
     __slots__ = ("appender", "batches", "guard", "key", "log", "term")
 
-    def __init__(self, key: Key, appender: Appender, log_: PartitionLog, unverified: Unverified) -> None:
+    def __init__(
+        self, key: Key, appender: Appender, log_: PartitionLog, unverified: VerificationRequired
+    ) -> None:
         self.key = key
         self.appender = appender
         self.log = log_
@@ -108,7 +110,7 @@ class ProduceGate:
         appenders: Mapping[int, Appender],
         verification: Verification,
         loop: asyncio.AbstractEventLoop,
-        turns: SharedTurns,
+        turns: TimeSlicer,
     ) -> None:
         self._cluster = cluster
         self._appenders = appenders
@@ -132,7 +134,7 @@ class ProduceGate:
         limits: AppendLimits,
         produce_version: int,
         transactional_id: str,
-    ) -> Appended:
+    ) -> AppendResult:
         """As `Appender.append`; or raises Held."""
         if self._queues and len(records) >= BATCH_HEADER_BYTES:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
@@ -144,10 +146,10 @@ class ProduceGate:
             return appender.append(
                 partition, records, limits, produce_version, transactional_id=transactional_id
             )
-        except Unverified as found:
+        except VerificationRequired as found:
             unverified = found
-        except Refused:
-            tried(appender, partition, records)
+        except RequestError:
+            track_lowest_sequence(appender, partition, records)
             raise
         question = _question(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
@@ -179,8 +181,8 @@ class ProduceGate:
         self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> HeldBatch:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
-            tried(queue.appender, queue.log, records)
-            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
+            track_lowest_sequence(queue.appender, queue.log, records)
+            raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
         held = HeldBatch(question, bytes(records), limits, produce_version)
         self.waiting_bytes += held.counted_bytes
         queue.batches.append(held)
@@ -205,7 +207,7 @@ class ProduceGate:
     async def _ask(self, question: Question, queues: list[_Queue]) -> None:
         places = [self._place(queue.log) for queue in queues]
         codes = await self._verification.ask(question, places)
-        self._turns.work_off(self._steps(question, queues, [codes[place] for place in places]))
+        self._turns.run_steps(self._steps(question, queues, [codes[place] for place in places]))
 
     def _steps(self, question: Question, queues: list[_Queue], codes: list[ErrorCode]) -> Iterator[None]:
         """Each queue in turn, a batch each step."""
@@ -214,7 +216,7 @@ class ProduceGate:
                 yield from self._answered(queue, question, code)
             except Exception:  # the other partitions go on
                 log.exception("batches that waited for a coordinator")
-                self._refuse_all(queue, Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
+                self._refuse_all(queue, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
     def _answered(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
         """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
@@ -241,33 +243,33 @@ class ProduceGate:
                     verified=is_verified,
                     guard=queue.guard if is_verified else None,
                 )
-            except Unverified as unverified:
+            except VerificationRequired as unverified:
                 queue.guard = unverified.guard
                 self._ask_soon(queue)
                 return
-            except Overtaken as overtaken:
+            except VerificationGuardMismatch as overtaken:
                 if question.add:  # the marker may be that of the transaction before
                     queue.guard = overtaken.guard
                     self._ask_soon(queue)
                     return
                 outcome = overtaken
-            except Refused as error:
-                tried(queue.appender, queue.log, batch.records)
+            except RequestError as error:
+                track_lowest_sequence(queue.appender, queue.log, batch.records)
                 outcome = error
             self._settle(queue, outcome)
         self._queues.pop(queue.key, None)
 
-    def _lost(self, queue: _Queue) -> Refused | None:
+    def _lost(self, queue: _Queue) -> RequestError | None:
         """Why nothing that waits may be appended any more, whatever the coordinator said."""
         if queue.is_stale:
-            return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
+            return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
         topic_id, number = queue.log.topic_id, queue.key[0]
         if self._cluster.opened_at(topic_id, number, queue.log.index) is not queue.log:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return Refused(error, error.message)
+            return RequestError(error, error.message)
         return None
 
-    def _refuse_all(self, queue: _Queue, refused: Refused) -> None:
+    def _refuse_all(self, queue: _Queue, refused: RequestError) -> None:
         while queue.batches:
             self._settle(queue, refused)
         self._queues.pop(queue.key, None)
@@ -286,7 +288,7 @@ class ProduceGate:
         self._unasked.clear()
         for task in self._tasks:
             task.cancel()
-        refused = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
+        refused = RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
         for queue in list(self._queues.values()):
             self._refuse_all(queue, refused)
 
@@ -315,7 +317,7 @@ class _GatedAppender:
 
     def append(
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
-    ) -> Appended:
+    ) -> AppendResult:
         """As `ProduceGate.append`."""
         return self._gate.append(
             self._appender, partition, records, limits, produce_version, self._transactional_id
@@ -326,10 +328,10 @@ def _question(transactional_id: str, producer_id: int, epoch: int, produce_versi
     return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE)
 
 
-def tried(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
+def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
     """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
     with contextlib.suppress(MalformedBatch):
-        appender.producers.tried(partition.number, peek_header(records))
+        appender.producers.track_lowest_sequence(partition.number, peek_header(records))
 
 
 def _nobody(outcome: Outcome) -> None:

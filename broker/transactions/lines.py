@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.shown import shown
 from protocol.errors import ErrorCode
 
@@ -46,29 +46,31 @@ class Lines:
         return key not in self._lines
 
     def enter(self, key: str, work: Work) -> Answer:
-        """Have this done after all that was asked before. Raises Refused where too many wait."""
+        """Have this done after all that was asked before. Raises RequestError where too many wait."""
         answer: Answer = self._loop.create_future()
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = deque()
             self._servers[key] = self._loop.create_task(self._serve(key, line))
         elif len(line) >= MOST_IN_LINE:
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(line)} requests of {shown(key)} wait")
+            raise RequestError(
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(line)} requests of {shown(key)} wait"
+            )
         line.append((work, answer))
         return answer
 
     async def ask(self, key: str, work: Work) -> Any:
-        """As `enter`, and wait for the answer. Raises Refused, or what `work` raises."""
+        """As `enter`, and wait for the answer. Raises RequestError, or what `work` raises."""
         return await self.told(key, self.enter(key, work))
 
     async def told(self, key: str, answer: Answer) -> Any:
-        """Wait for an answer, not too long. Raises Refused, or what it was refused with."""
+        """Wait for an answer, not too long. Raises RequestError, or what it was refused with."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await answer
         except TimeoutError:
             text = f"{shown(key)}: what was asked takes longer than {PATIENCE_SECONDS:g} s"
-            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
+            raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
     def close(self, refusal: Callable[[], Exception]) -> None:
         """Nothing goes on; whoever waits gets this."""
@@ -86,7 +88,7 @@ class Lines:
             if not answer.cancelled():
                 try:
                     await work(answer)
-                except Refused as refused:
+                except RequestError as refused:
                     refuse(answer, refused)
                 except Exception as error:  # the next in line is served all the same
                     log.exception("%s: a request failed", shown(key))

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from broker.append import Appender
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
@@ -92,18 +92,18 @@ class Markers:
     async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
         """Return when the transaction has ended in all these partitions.
 
-        Raises Refused(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer coordinator or
-        a newer epoch has been there; the other partitions have their markers then.
+        Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer
+        coordinator or a newer epoch has been there; the other partitions have their markers then.
         """
         left = list(dict.fromkeys(partitions))
-        refused: Refused | None = None
+        refused: RequestError | None = None
         pause, began, complained = FIRST_PAUSE_SECONDS, self._loop.time(), False
         while True:
             codes = await self._try(left, marker)
             for place, code in codes.items():
                 if code in FENCED:
                     text = f"producer {marker.producer_id} in {place[0]}-{place[1]}: {code.message}"
-                    refused = refused or Refused(code, text)
+                    refused = refused or RequestError(code, text)
             left = [
                 place for place, code in codes.items() if code is not ErrorCode.NONE and code not in FENCED
             ]
@@ -323,7 +323,7 @@ def _ended(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> 
     try:
         appender.end_transactions(logs, marker)
         return dict.fromkeys((each.number for each in logs), ErrorCode.NONE)
-    except Refused as refused:
+    except RequestError as refused:
         if len(logs) == 1:
             return {logs[0].number: refused.error}
     except NotLeader as error:

@@ -19,7 +19,7 @@ from broker.append import Appender
 from broker.coordination.coordination import Coordination, TopicMaker
 from broker.coordination.hosted import Hosted, Uncertain, when_certain
 from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.coordinator import MarkerWriter, ProducerIdSource, TransactionCoordinator
 from broker.transactions.records import Place, TransactionMetadata
 from broker.transactions.state import TransactionsState
@@ -88,12 +88,12 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, producer_id: int, producer_epoch: int
     ) -> Identity:
-        """An identity; id and epoch are -1 for a producer that has none yet. Raises Refused."""
+        """An identity; id and epoch are -1 for a producer that has none yet. Raises RequestError."""
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
         if not 0 < timeout_ms <= self._cluster.settings.transaction_max_timeout_ms:
             text = f"a transaction timeout of {timeout_ms} ms"
-            raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
+            raise RequestError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
         expected = None if producer_id < 0 else (producer_id, producer_epoch)
         coordinator = await self._when_certain(transactional_id)
         return await coordinator.init(transactional_id, timeout_ms, expected)
@@ -106,12 +106,12 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         partitions: Sequence[Place],
         version: int,
     ) -> None:
-        """Partitions take part in the producer's transaction. Raises Refused."""
+        """Partitions take part in the producer's transaction. Raises RequestError."""
         coordinator = await self._when_certain(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
-        """Whether they take part in the producer's transaction; `add` has them do so. Raises Refused."""
+        """Whether they take part in the producer's transaction; `add` has them do so. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
         coordinator = await self._when_certain(transactional_id)
         identity = producer_id, producer_epoch
@@ -121,7 +121,7 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
     def verify_now(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode] | None:
-        """As `verify`, at once; None where that is not possible. Raises Refused."""
+        """As `verify`, at once; None where that is not possible. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
         identity = producer_id, producer_epoch
         try:
@@ -136,21 +136,21 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
     async def end(
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: int
     ) -> Identity:
-        """Commit or abort the producer's transaction; who it is from now on. Raises Refused."""
+        """Commit or abort the producer's transaction; who it is from now on. Raises RequestError."""
         coordinator = await self._when_certain(transactional_id)
         return await coordinator.end(transactional_id, (producer_id, producer_epoch), commit, version)
 
     # --- what tools ask -------------------------------------------------------------------------------------
 
     def described(self, transactional_id: str) -> TransactionMetadata:
-        """Where an id stands. Raises Refused, Uncertain."""
+        """Where an id stands. Raises RequestError, Uncertain."""
         found = self._coordinator(transactional_id).state.get(transactional_id)
         if found is None:
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the transactional id is not known")
+            raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the transactional id is not known")
         return found
 
     def listed(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id that is coordinated here. Raises Refused where that cannot be said now, Uncertain."""
+        """Every id that is coordinated here. Raises RequestError where that cannot be said now, Uncertain."""
         coordinators = [each.require() for each in self._hosted.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 
@@ -161,11 +161,11 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
     # --- within ---------------------------------------------------------------------------------------------
 
     async def _when_certain(self, transactional_id: str) -> TransactionCoordinator:
-        """Who coordinates this id. Raises Refused."""
+        """Who coordinates this id. Raises RequestError."""
         return await when_certain(partial(self._coordinator, transactional_id))
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """The same at once, or Uncertain."""
         if not transactional_id:
-            raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
         return self._find_hosted(transactional_id).require()

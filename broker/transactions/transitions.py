@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.records import (
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -62,8 +62,8 @@ def _moved(
     return current._replace(state=state, update_ms=time_ms, **changes)  # type: ignore[arg-type]
 
 
-def _refused(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> Refused:
-    return Refused(
+def _refused(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> RequestError:
+    return RequestError(
         error,
         f"producer {asked[0]} with epoch {asked[1]}; {current.producer_id} with {current.producer_epoch} "
         f"in state {current.state.shown} is known",
@@ -86,7 +86,7 @@ def begun(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadat
 
 
 def check_known(current: TransactionMetadata, expected: Identity | None) -> None:
-    """Raises Refused (PRODUCER_FENCED) if `expected` is not the current producer id and epoch (KIP-360).
+    """Raises RequestError (PRODUCER_FENCED) if `expected` is not the current producer id and epoch (KIP-360).
 
     The last epoch is accepted, too, from a producer that did not get the answer that raised its epoch, or
     that replaced its id when the epochs were exhausted. During a transaction it did get it: the last epoch is
@@ -116,7 +116,7 @@ def initialised(
 ) -> TransactionMetadata:
     """A producer begins, or goes on after an error that its epoch must rise for; no transaction is under way.
 
-    Raises Refused.
+    Raises RequestError.
     """
     if current.state in PREPARED:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -179,7 +179,7 @@ def added(
     version: int,
     time_ms: int,
 ) -> TransactionMetadata | None:
-    """Partitions take part from now on; None: they all do already. Raises Refused."""
+    """Partitions take part from now on; None: they all do already. Raises RequestError."""
     current = _of_producer(current, asked)
     places = dict.fromkeys((*current.partitions, *partitions))
     if current.state is ONGOING and len(places) == len(current.partitions):
@@ -191,7 +191,7 @@ def added(
 def verified(
     current: TransactionMetadata | None, asked: Identity, partitions: Sequence[Place]
 ) -> dict[Place, ErrorCode]:
-    """Whether each partition takes part in the producer's transaction. Raises Refused."""
+    """Whether each partition takes part in the producer's transaction. Raises RequestError."""
     taking_part = frozenset(_of_producer(current, asked).partitions)
     return {
         place: ErrorCode.NONE if place in taking_part else ErrorCode.TRANSACTION_ABORTABLE
@@ -201,7 +201,7 @@ def verified(
 
 def _of_producer(current: TransactionMetadata | None, asked: Identity) -> TransactionMetadata:
     if current is None:
-        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
+        raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
     if asked[0] != current.producer_id:
         raise _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
     if asked[1] != current.producer_epoch:
@@ -227,9 +227,10 @@ def ended(
     fresh_id: int | None,
     time_ms: int,
 ) -> TransactionMetadata | None:
-    """The producer ends its transaction; None: it did so before and did not hear of it. Raises Refused."""
+    """The producer ends its transaction; None: it did so before and did not hear of it. Raises
+    RequestError."""
     if current is None:
-        raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
+        raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
     if version >= RAISES_EPOCH_SINCE:
         return _ended_raising(current, asked, commit, version, fresh_id, time_ms)
     if asked[0] != current.producer_id:
@@ -281,7 +282,7 @@ def _ended_raising(
 
 
 def _check_repeated(current: TransactionMetadata, asked: Identity, commit: bool) -> None:
-    """Raises Refused unless the last transaction ended, or is about to end, as is asked now."""
+    """Raises RequestError unless the last transaction ended, or is about to end, as is asked now."""
     if current.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
         raise _refused(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
     if current.state is not (COMPLETE_COMMIT if commit else COMPLETE_ABORT):

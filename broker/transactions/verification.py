@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.cluster.peering import Asked, NotHere, Peering
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
 from storage.types import NotLeader, StorageError
@@ -66,10 +66,10 @@ class Coordinators(Protocol):
         """The log group whose leader coordinates this id; None where nobody does yet."""
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> Codes:
-        """What the coordinator on this node says of each. Raises Refused for all of them."""
+        """What the coordinator on this node says of each. Raises RequestError for all of them."""
 
     def verify_now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
-        """The same at once, or None where it takes longer, or not here. Raises Refused."""
+        """The same at once, or None where it takes longer, or not here. Raises RequestError."""
 
 
 class Verification:
@@ -85,7 +85,7 @@ class Verification:
         """The answer where it is to be had without waiting; None where `ask` is to be asked."""
         try:
             return self._coordinators.verify_now(question, partitions)
-        except Refused as refused:
+        except RequestError as refused:
             if refused.error in LOOK_ON:
                 return None
             return dict.fromkeys(partitions, refused.error)
@@ -138,7 +138,7 @@ class Verification:
             raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
         try:
             codes = await self._coordinators.verify(question, partitions)
-        except Refused as refused:
+        except RequestError as refused:
             if refused.error in LOOK_ON:
                 raise NotHere(refused.message) from None
             codes = dict.fromkeys(partitions, refused.error)
@@ -157,17 +157,17 @@ def _understood(answer: bytes, partitions: Sequence[Place]) -> Codes:
     return dict(zip(partitions, codes, strict=True))
 
 
-def told_to_producer(code: ErrorCode, produce_version: int) -> Refused:
+def told_to_producer(code: ErrorCode, produce_version: int) -> RequestError:
     """What a Produce of this version is told where the coordinator does not say NONE."""
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     if code is ErrorCode.TRANSACTION_ABORTABLE and produce_version < ABORTABLE_SINCE_PRODUCE:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.INVALID_TXN_STATE:
-        return Refused(code, "Partition was not added to the transaction")
+        return RequestError(code, "Partition was not added to the transaction")
     busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < ADDS_SINCE_PRODUCE
     if busy or code in NO_COORDINATOR:
         # Kafka's choice: every client tries again, and none asks for metadata first.
         text = f"Unable to verify the partition has been added to the transaction: {code.message}"
-        return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, text)
-    return Refused(code, code.message)
+        return RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    return RequestError(code, code.message)

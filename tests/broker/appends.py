@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from broker.append import Appender, GuiltyBatch, Unverified
+from broker.append import Appender, BatchRejected, VerificationRequired
 from broker.locks.checks import LockChecks
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
@@ -62,7 +62,7 @@ class World:
 
     def refuse(self, data: bytes, error: ErrorCode, limits: Limits = LIMITS, produce_version: int = 9) -> str:
         end, producers = self.partition.next_offset, self.producers.snapshot(NOW_MS)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             self.append(data, limits, produce_version)
         assert refused.value.error is error
         assert (self.partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
@@ -136,15 +136,15 @@ class Transactional:
         self, error: ErrorCode, guilty: int, one: bytes, two: bytes, limits: Limits = LIMITS
     ) -> None:
         before = self.state()
-        with pytest.raises(GuiltyBatch) as found:
+        with pytest.raises(BatchRejected) as found:
             self.together(one, two, limits)
-        assert (found.value.place, found.value.refused.error) == (guilty, error)
+        assert (found.value.index, found.value.error.error) == (guilty, error)
         assert self.state() == before
 
     def refuse_batch(self, error: ErrorCode, data: bytes, limits: Limits = LIMITS) -> None:
         """In partition one."""
         before = self.state()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             self.appender.append(self.one, data, limits, 9)
         assert refused.value.error is error
         assert self.state() == before
@@ -157,14 +157,14 @@ class Transactional:
         epoch: int = 0,
         limits: Limits = LIMITS,
     ) -> None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             self.append(partition, sequence, epoch, verified=True, limits=limits)
         assert refused.value.error is error
 
     def guard(self, partition: PartitionLog, sequence: int, epoch: int = 0) -> int:
         """The batch must be verified; with what guard."""
         end, producers = partition.next_offset, self.producers.snapshot(NOW_MS)
-        with pytest.raises(Unverified) as found:
+        with pytest.raises(VerificationRequired) as found:
             self.append(partition, sequence, epoch)
         assert (found.value.producer_id, found.value.producer_epoch) == (9, epoch)
         assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
@@ -173,7 +173,7 @@ class Transactional:
     def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
         ends = [each.next_offset for each in partitions]
         producers = self.producers.snapshot(NOW_MS)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             self.appender.end_transactions(partitions, marker)
         assert refused.value.error is error
         assert [each.next_offset for each in partitions] == ends

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker import turns
+from broker import time_slices
 from broker.producer_state import ProducerState
 from broker.server import Broker
 from broker.settings.config import Settings, from_texts
@@ -99,4 +99,4 @@ async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
 @pytest.fixture
 def one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step takes longer than a turn."""
-    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
+    monkeypatch.setattr(time_slices, "clock", itertools.count(0.0, 0.03).__next__)

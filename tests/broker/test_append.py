@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.append import Appender, Unverified
+from broker.append import Appender, VerificationRequired
 from broker.producer_state import ProducerState
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
@@ -213,7 +213,7 @@ async def test_a_marker_written_meanwhile_makes_the_verification_worthless(both:
     assert guard == 1
     both.append(both.one, 1, verified=True, guard=guard)
     both.appender.end_transactions([both.one], ABORT)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         both.append(both.one, 2, verified=True, guard=guard)
     assert refused.value.error is ErrorCode.INVALID_TXN_STATE
     assert both.append(both.one, 2, verified=True) == 4  # no guard, nothing to compare
@@ -222,13 +222,13 @@ async def test_a_marker_written_meanwhile_makes_the_verification_worthless(both:
 async def test_an_unknown_producer_of_transaction_version_2_begins_with_sequence_0(
     both: Transactional, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Unverified):  # its coordinator is asked first, as by Kafka
+    with pytest.raises(VerificationRequired):  # its coordinator is asked first, as by Kafka
         both.append(both.one, 5, produce_version=12)
-    with pytest.raises(Refused, match="is not known here: sequence 5 arrived, 0 expected") as refused:
+    with pytest.raises(RequestError, match="is not known here: sequence 5 arrived, 0 expected") as refused:
         both.append(both.one, 5, verified=True, produce_version=12)
     assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     monkeypatch.setattr(LogGroup, "is_newly_led", property(lambda group: True))
-    with pytest.raises(Refused) as refused:  # the one with 0 is on its way again
+    with pytest.raises(RequestError) as refused:  # the one with 0 is on its way again
         both.append(both.one, 5, verified=True, produce_version=12)
     assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
     monkeypatch.undo()
@@ -244,11 +244,11 @@ async def test_what_no_transaction_can_have_is_refused(both: Transactional) -> N
         (of_transaction(0), None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         (of_transaction(-1, -1, producer_id=-1), ID, ErrorCode.INVALID_RECORD),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             both.appender.append(both.one, data, LIMITS, 9, transactional_id=transactional_id)
         assert refused.value.error is error
     both.append(both.one, 0, verified=True)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         both.appender.append(both.one, of_transaction(1, transactional=False), LIMITS, 9, transactional_id=ID)
     assert refused.value.error is ErrorCode.INVALID_TXN_STATE
     both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 5)
@@ -293,7 +293,7 @@ async def test_a_marker_where_nothing_is_open_may_end_what_is_being_verified(bot
     both.appender.end_transactions([both.one], ABORT)
     guard = both.guard(both.one, 1)
     both.appender.end_transactions([both.one], ABORT)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         both.append(both.one, 1, verified=True, guard=guard)
     assert refused.value.error is ErrorCode.INVALID_TXN_STATE
 
@@ -339,10 +339,10 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
     monkeypatch.setattr(both.group.log, "room_for", only_the_reserve)
     both.refuse(ErrorCode.KAFKA_STORAGE_ERROR, both.one, 1)
     both.appender.end_transactions([both.one], COMMIT)
-    beside = both.appender.ready((both.two, bytes(batch()), LIMITS), 9)
-    with pytest.raises(Refused, match="no room"):
-        both.appender.end_together([(COMMIT, [both.two])], beside)
-    both.appender.end_together([(COMMIT, [both.two])])
+    beside = both.appender.validate_for_markers((both.two, bytes(batch()), LIMITS), 9)
+    with pytest.raises(RequestError, match="no room"):
+        both.appender.end_several([(COMMIT, [both.two])], beside)
+    both.appender.end_several([(COMMIT, [both.two])])
     assert (both.one.next_offset, both.two.next_offset) == (2, 2)
     monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
     before = both.producers.snapshot(NOW_MS)
@@ -353,21 +353,23 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
 
 async def test_a_coordinators_own_batches_have_no_sequences(both: Transactional) -> None:
     own = of_transaction(-1, epoch=2)
-    with pytest.raises(Unverified):
-        both.appender.append_own(both.one, own, read_header(own))
-    assert both.appender.append_own(both.one, own, read_header(own), verified=True, guard=-1) == 0
+    with pytest.raises(VerificationRequired):
+        both.appender.append_coordinator_batch(both.one, own, read_header(own))
+    assert (
+        both.appender.append_coordinator_batch(both.one, own, read_header(own), verified=True, guard=-1) == 0
+    )
     more = of_transaction(-1, epoch=2)
-    assert both.appender.append_own(both.one, more, read_header(more)) == 1
+    assert both.appender.append_coordinator_batch(both.one, more, read_header(more)) == 1
     old = of_transaction(-1, epoch=1)
-    with pytest.raises(Refused) as refused:
-        both.appender.append_own(both.one, old, read_header(old), verified=True)
+    with pytest.raises(RequestError) as refused:
+        both.appender.append_coordinator_batch(both.one, old, read_header(old), verified=True)
     assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
     both.appender.end_transactions([both.one], ABORT._replace(producer_epoch=2))
     await both.group.committed()
     assert both.one.aborted_between(0, 9) == [AbortedTransaction(9, 0, 2, 3)]
     await both.group.close()
     with pytest.raises(NotLeader):
-        both.appender.append_own(both.one, more, read_header(more))
+        both.appender.append_coordinator_batch(both.one, more, read_header(more))
 
 
 async def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
@@ -376,7 +378,7 @@ async def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
     before.append(before.two, 0, verified=True)
     before.appender.end_transactions([before.one], COMMIT)
     own = of_transaction(-1, 0, producer_id=8)
-    before.appender.append_own(before.one, own, read_header(own), verified=True)
+    before.appender.append_coordinator_batch(before.one, own, read_header(own), verified=True)
     after, live = await before.replayed()
     assert after.producers.snapshot(NOW_MS) == live
     assert after.guard(after.one, 1) == 1
@@ -409,16 +411,16 @@ async def test_several_producers_end_together_behind_the_batch_that_says_so(both
     both.appender.append(both.two, data, LIMITS, 12, transactional_id=ID, verified=True)
     await both.group.committed()
     index = both.group.log.last_index
-    beside = both.appender.ready((both.two, bytes(batch(b"told")), LIMITS), 12)
+    beside = both.appender.validate_for_markers((both.two, bytes(batch(b"told")), LIMITS), 12)
     other = COMMIT._replace(producer_id=stage, producer_epoch=1, version=2)
-    appended = both.appender.end_together([(COMMIT, [both.one]), (other, [both.two])], beside)
+    appended = both.appender.end_several([(COMMIT, [both.one]), (other, [both.two])], beside)
     assert appended is not None and appended.base_offset == 1
     await both.group.committed()
     (frame,) = both.group.log.frames_cold(index + 1, 1 << 20)
     assert [(e.partition, e.base_offset) for e in frame.directory] == [(2, 1), (1, 1), (2, 2)]
-    assert both.appender.end_together([(other, [both.two])]) is None  # it has ended
+    assert both.appender.end_several([(other, [both.two])]) is None  # it has ended
     late = bytes(of_transaction(1, producer_id=stage))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         both.appender.append(both.two, late, LIMITS, 12, transactional_id=ID, verified=True)
     assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -426,8 +428,8 @@ async def test_several_producers_end_together_behind_the_batch_that_says_so(both
 async def test_what_goes_with_markers_has_no_producer(both: Transactional) -> None:
     plain = bytes(batch(producer_id=5, producer_epoch=0, base_sequence=0))
     for _ in range(2):  # new, and sent again
-        with pytest.raises(Refused) as refused:
-            both.appender.ready((both.one, plain, LIMITS), 12)
+        with pytest.raises(RequestError) as refused:
+            both.appender.validate_for_markers((both.one, plain, LIMITS), 12)
         assert refused.value.error is ErrorCode.INVALID_RECORD
         both.appender.append(both.one, plain, LIMITS, 12)
 
@@ -450,11 +452,11 @@ async def test_ends_that_the_log_does_not_take_are_refused(
         raise failure
 
     monkeypatch.setattr(both.group, "append_together", fail)
-    with pytest.raises(Refused) as refused:
-        both.appender.end_together([(ABORT, [both.one])])
+    with pytest.raises(RequestError) as refused:
+        both.appender.end_several([(ABORT, [both.one])])
     assert refused.value.error is error
     monkeypatch.undo()
-    assert both.appender.end_together([(ABORT, [both.one])]) is None
+    assert both.appender.end_several([(ABORT, [both.one])]) is None
     assert both.one.next_offset == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.types import Backlogged
 from tests.broker.appends import ID, LIMITS, Transactional, idempotent, of_transaction
@@ -13,7 +13,7 @@ from tests.broker.appends import ID, LIMITS, Transactional, idempotent, of_trans
 async def test_an_unknown_producer_begins_with_the_lowest_sequence_it_has_tried(both: Transactional) -> None:
     """The first batch may be on its way again: what was sent behind it must not begin in its place."""
     both.guard(both.one, 0)
-    with pytest.raises(Refused, match="5 arrived, but the refused 0 must be appended first") as refused:
+    with pytest.raises(RequestError, match="5 arrived, but the refused 0 must be appended first") as refused:
         both.append(both.one, 5, verified=True)
     assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert both.append(both.two, 5, verified=True) == 0, "elsewhere it was not tried"
@@ -33,7 +33,7 @@ async def test_no_batch_begins_in_the_place_of_one_that_had_no_room(
         return appender.append(both.one, data, LIMITS, 9, **said).base_offset  # type: ignore[arg-type]
 
     def refuse(sequence: int, error: ErrorCode) -> None:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             append(sequence)
         assert refused.value.error is error
 
@@ -60,7 +60,7 @@ async def test_no_batch_begins_in_the_place_of_one_that_went_with_others(
         busy.setattr(both.group, "append_together", full)
         both.refuse_together(ErrorCode.REQUEST_TIMED_OUT, 0, idempotent(3), idempotent(5))
     for partition, sequence in ((both.one, 4), (both.two, 6)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             both.appender.append(partition, idempotent(sequence), LIMITS, 9)
         assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert both.together(idempotent(3), idempotent(5)) == [0, 0]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from broker.batch_checks import check_transactional
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
 from protocol.records.compression import Codec
@@ -65,6 +65,6 @@ async def test_a_transactional_batch_names_its_producer_in_a_request_with_an_id(
     plain, own = changed(batch(), attributes=TRANSACTIONAL_FLAG), batch(producer_id=7, producer_epoch=0)
     world.refuse(plain, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     check_transactional(read_header(changed(own, attributes=TRANSACTIONAL_FLAG)), "an id")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         check_transactional(read_header(plain), "an id")
     assert refused.value.error is ErrorCode.INVALID_RECORD

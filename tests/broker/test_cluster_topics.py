@@ -10,7 +10,7 @@ import pytest
 from broker.cluster.group_commands import MOST_ASKED
 from broker.cluster_image import TopicState
 from broker.metadata import METADATA_GROUP
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerLimits
@@ -72,7 +72,7 @@ async def test_what_a_later_controller_finished_is_not_undone(
     assert answer.error_code == 0
     await lead_metadata(cluster, 1)
     held.set()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         await making
     await asyncio.sleep(0.2)
     assert [each.state for each in image.topics.values()] == [TopicState.READY]
@@ -102,7 +102,7 @@ async def test_a_name_is_taken_until_nothing_is_left_of_its_topic(
         for node_id in (1, 2):
             controller = await lead_metadata(cluster, node_id)
             await asyncio.sleep(0.1)
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestError) as refused:
                 controller.services.topics.plan("t", 1, 1, {})
             assert refused.value.error is ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -132,7 +132,7 @@ async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
         patched.setattr(topics.commands, "open", nowhere)
         patched.setattr(topics.commands, "forget", nowhere)
         for name, group in (("stuck", "2"), ("free", "1")):
-            with pytest.raises(Refused):
+            with pytest.raises(RequestError):
                 await topics.create(topics.plan(name, 1, 1, {"lockstep.group": group}))
     with monkeypatch.context() as patched:
         patched.setattr(topics.commands, "close", not_in_the_second)

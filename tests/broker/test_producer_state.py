@@ -96,7 +96,7 @@ def test_sequences_wrap() -> None:
 def test_where_a_producer_is_not_known_none_begins_in_the_place_of_what_was_refused() -> None:
     state = ProducerState(DAY_MS)
     assert state.check(1, header(5)) == NEW, "it may begin anywhere"
-    state.tried(1, header(0, 5))
+    state.track_lowest_sequence(1, header(0, 5))
     with pytest.raises(OutOfOrderSequence, match="5 arrived, but the refused 0 must be") as refused:
         state.check(1, header(5))
     assert refused.value.is_ahead, "it may be right once that has come"
@@ -106,19 +106,19 @@ def test_where_a_producer_is_not_known_none_begins_in_the_place_of_what_was_refu
     assert state.check(2, header(5)) == NEW
     state.record(1, header(0, 5), 100, 0)
     assert state.check(1, header(5)) == NEW
-    state.tried(1, header(5))  # it is known by now: its sequences say what follows
+    state.track_lowest_sequence(1, header(5))  # it is known by now: its sequences say what follows
     state.forget(1)
     assert state.check(1, header(9)) == NEW
 
 
 def test_what_was_refused_does_not_count_for_ever() -> None:
     state = ProducerState(DAY_MS)
-    state.tried(1, header(0))
+    state.track_lowest_sequence(1, header(0))
     state.record_end(1, 7, 0, 3, 100, 0)
     state.forget(1)
     assert state.check(1, header(5)) == NEW, "its transaction has ended here"
     for without in (header(-1), header(0, producer_id=-1)):
-        state.tried(1, without)
+        state.track_lowest_sequence(1, without)
         assert state.check(1, header(5)) == NEW
 
 
@@ -126,8 +126,8 @@ def test_what_was_refused_counts_where_the_partition_is_open() -> None:
     """The node remembers it by topic and index; a state that is restored takes nothing from that."""
     state, firsts = ProducerState(DAY_MS), FirstSequences()
     state.first_sequences, state.partition_key = firsts, {1: (b"topic", 4)}.get
-    state.tried(1, header(3))
-    state.tried(2, header(3))
+    state.track_lowest_sequence(1, header(3))
+    state.track_lowest_sequence(2, header(3))
     assert len(firsts) == 1 and firsts.lowest(b"topic", 4, 7, 0) == 3
     state.restore(b"")
     with pytest.raises(OutOfOrderSequence):

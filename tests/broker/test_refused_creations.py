@@ -7,22 +7,22 @@ import logging
 import pytest
 
 from broker.metadata import CONSUMER_OFFSETS
-from broker.refused import Refused
 from broker.refused_creations import (
     IGNORED_ERRORS,
     MAX_REFUSED_CREATIONS,
     TTL_SECONDS,
     RefusedCreations,
 )
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 
-REFUSED = Refused(ErrorCode.INVALID_CONFIG, "max.message.bytes is too large")
+REFUSED = RequestError(ErrorCode.INVALID_CONFIG, "max.message.bytes is too large")
 
 
 def is_held(creations: RefusedCreations, name: str) -> bool:
     try:
         creations.check(name)
-    except Refused as refused:
+    except RequestError as refused:
         assert refused.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert name in refused.message and "refused (" in refused.message
         return True
@@ -63,7 +63,7 @@ def test_a_creation_that_succeeds_ends_the_wait() -> None:
 @pytest.mark.parametrize("error", sorted(IGNORED_ERRORS))
 def test_a_refusal_for_another_reason_holds_nothing(error: ErrorCode) -> None:
     creations = RefusedCreations(lambda: 0.0)
-    creations.note("t", Refused(error, "reason"))
+    creations.note("t", RequestError(error, "reason"))
     assert not is_held(creations, "t")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from protocol.errors import ErrorCode
 
@@ -28,7 +28,7 @@ def test_names(name: str) -> None:
     ],
 )
 def test_names_that_are_refused(name: str, words: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         check_name(name)
     assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
     said = refused.value.message

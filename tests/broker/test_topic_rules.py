@@ -8,7 +8,7 @@ import pytest
 
 from broker import topic_rules
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, TRANSACTION_STATE, Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.config import Settings
 from broker.settings.topic_config import topic_config
 from protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ SETTINGS = Settings(num_partitions=4, offsets_topic_num_partitions=7, transactio
 
 def refusal(call: Callable[[], object], error: ErrorCode) -> str:
     """The words in which it is refused."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         call()
     assert refused.value.error == error
     return refused.value.message

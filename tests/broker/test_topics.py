@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, grow_command
-from broker.refused import Refused
 from broker.replica_assignment import check_assignments
+from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.topic_names import check_name
 from broker.topics import random_id
@@ -31,7 +31,7 @@ def test_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "a\0", "ä", "a\n", "٣"])
 def test_names_refused(name: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         check_name(name)
     assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -45,13 +45,13 @@ def test_no_new_id_has_a_hyphen() -> None:
 
 @pytest.mark.parametrize("assignments", [{0: [2]}, {0: []}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
 def test_assignments_refused(assignments: dict[int, list[int]]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         check_assignments(assignments, [1])
     assert refused.value.error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def plan_error(broker: Broker, name: str, partitions: int, replicas: int, **configs: str) -> ErrorCode:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         broker.services.topics.plan(name, partitions, replicas, configs)
     return refused.value.error
 
@@ -59,7 +59,7 @@ def plan_error(broker: Broker, name: str, partitions: int, replicas: int, **conf
 def is_free(broker: Broker, name: str) -> bool:
     try:
         broker.services.topics.plan(name, 1, 1, {})
-    except Refused:
+    except RequestError:
         return False
     return True
 
@@ -87,7 +87,7 @@ async def test_many_at_once_make_one(broker: Broker) -> None:
     results: list[Any] = await asyncio.gather(
         *(topics.create(topics.plan(name, 1, 1, {})) for name in ("x.y", "x_y")), return_exceptions=True
     )
-    assert isinstance(results[1], Refused)
+    assert isinstance(results[1], RequestError)
     assert broker.services.cluster.topic("x.y") is not None
 
 
@@ -234,7 +234,7 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.groups[1], "open_partitions", busy)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             await topics.create(topics.plan("t", 1, 1, {}))
         assert broker.services.cluster.image.topics == {}
         record = topics.record
@@ -245,7 +245,7 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
             await record(commands, reign)
 
         patched.setattr(topics, "record", record_no_end)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             await topics.create(topics.plan("u", 1, 1, {}))
     # Its intent stands, and so does its name.
     assert plan_error(broker, "u", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -339,7 +339,7 @@ async def test_growth_that_could_not_be_done_leaves_the_topic_as_it_was(
             patched.setattr(broker.groups[1], "open_partitions", busy)
             if not undone:
                 patched.setattr(broker.groups[2], "close_partitions", busy)
-            with pytest.raises(Refused):
+            with pytest.raises(RequestError):
                 await topics.grow(topic, 4)
         assert len(topic.partitions) == 1
         entry = broker.services.cluster.image.topics[topic.topic_id]
@@ -372,7 +372,7 @@ async def test_growth_and_deletion_at_once(broker: Broker) -> None:
         results: Any = await asyncio.gather(*both, return_exceptions=True)
         ended = {"grow": 1, "delete": 0}[first]
         assert results[ended] is None
-        assert all(each is None or isinstance(each, Refused) for each in results)
+        assert all(each is None or isinstance(each, RequestError) for each in results)
         assert cluster.topics() == []
         assert cluster.image.topics == {}
         assert cluster.partition_count == 0
@@ -382,7 +382,7 @@ async def test_growth_and_deletion_at_once(broker: Broker) -> None:
 async def test_internal_topics_do_not_grow(broker: Broker) -> None:
     topics = broker.services.topics
     topic = await topics.create(topics.plan("__consumer_offsets", -1, 1, {}))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await topics.grow(topic, 51)
     assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker, ends_of, note_ends
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlKind, ControlMarker, parse
@@ -59,14 +59,14 @@ async def test_a_marker_that_comes_too_late_is_refused(
 ) -> None:
     both.append(both.one, 0, verified=True)
     both.appender.end_transactions([both.one], COMMIT)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         told(both, late, both.one)
     assert refused.value.error is error
 
 
 async def test_of_markers_that_go_together_each_coordinator_has_its_own_epoch(both: Transactional) -> None:
     await open_both(both)
-    both.appender.end_together([(COMMIT, [both.one]), (OTHER, [both.two])])
+    both.appender.end_several([(COMMIT, [both.one]), (OTHER, [both.two])])
     both.refuse_end(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED, both.two, marker=OTHER._replace(coordinator_epoch=6)
     )
@@ -76,7 +76,7 @@ async def test_of_markers_that_go_together_each_coordinator_has_its_own_epoch(bo
 async def test_markers_that_went_together_are_known_as_a_replay_knows_them(tmp_path: Path) -> None:
     before = await Transactional(tmp_path).open()
     await open_both(before)
-    before.appender.end_together([(COMMIT, [before.one]), (OTHER, [before.two])])
+    before.appender.end_several([(COMMIT, [before.one]), (OTHER, [before.two])])
     after, live = await before.replayed()
     assert after.producers.snapshot(NOW_MS) == live
     await after.group.close()

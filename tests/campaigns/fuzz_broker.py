@@ -24,8 +24,8 @@ import crc32c
 
 from broker.connections.connection import Connection
 from broker.connections.connections import Connections
-from broker.context import Deferred
-from broker.refused import Refused
+from broker.context import PendingResponse
+from broker.request_errors import RequestError
 from broker.router import HANDLERS
 from broker.server import Broker, _new_loop
 from broker.settings.config import from_texts
@@ -127,8 +127,8 @@ class Handlers:
         self._log = logging.getLogger("lockstep")
         self._log.addHandler(self._log_handler)
         self._log.propagate = False
-        self._plain_fail = Deferred.fail
-        Deferred.fail = self._failing()  # type: ignore[method-assign]
+        self._plain_fail = PendingResponse.fail
+        PendingResponse.fail = self._failing()  # type: ignore[method-assign]
         self._broker: Broker | None = None
         self._directory = Path()
         self._connections: Connections | None = None
@@ -160,7 +160,7 @@ class Handlers:
         finally:
             self._broker = None
             self._log.removeHandler(self._log_handler)
-            Deferred.fail = self._plain_fail  # type: ignore[method-assign]
+            PendingResponse.fail = self._plain_fail  # type: ignore[method-assign]
             self._loop.close()
 
     # --- the broker ---------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Handlers:
     def _failing(self) -> Any:
         unexpected, plain = self._unexpected, self._plain_fail
 
-        def fail(deferred: Deferred, failure: BaseException) -> None:
+        def fail(deferred: PendingResponse, failure: BaseException) -> None:
             if not isinstance(failure, asyncio.CancelledError):
                 unexpected.append(failure)
             plain(deferred, failure)
@@ -304,7 +304,7 @@ class Handlers:
 
     def _nobody_waited(self, loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
         failure = said.get("exception")
-        if not isinstance(failure, Refused):
+        if not isinstance(failure, RequestError):
             self._unexpected.append(failure or Violated(f"the loop says: {said.get('message')}"))
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.batch_checks import AppendLimits, check, header_of
 from broker.handlers.list_offsets import first_at
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.api import read_request_header, response_header_version
 from protocol.client_errors import ClientError
 from protocol.client_protocol import ClientProtocol
@@ -89,7 +89,7 @@ def records(data: bytes) -> bool:
     try:
         check(data, header_of(data), _LIMITS, 9)
         accepted = True
-    except Refused:
+    except RequestError:
         pass
     try:
         for at, head in iter_headers(data):

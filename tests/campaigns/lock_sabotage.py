@@ -14,7 +14,7 @@ from broker.locks.checks import LockChecks
 from broker.locks.headers import LockRequest, PartitionLocks, lock_requests
 from broker.locks.marks import Marks
 from broker.locks.table import LockTable
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from lockstep.cli import main
 
 _raised = Marks.raised
@@ -77,7 +77,7 @@ def _in_any_case(self: LockChecks, partition: Any, requests: Sequence[LockReques
     """What a refused batch asked for counts as raised by the last one that was taken."""
     try:
         return _checked(self, partition, requests)
-    except Refused:
+    except RequestError:
         marks = self.table.partitions.get(partition.number)
         if marks is not None:
             for name in [name for each in requests for name in each.writes]:

@@ -30,7 +30,7 @@ from broker.locks.checks import Held, LockChecks
 from broker.locks.marks import Marks
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
 from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder, Headers
@@ -141,7 +141,7 @@ class World:
         wanted = self.judge(index, asked)
         try:
             notes = self.checks.notes(log, data, read_header(data), self.config.lockstep_locks)
-        except Refused as refused:
+        except RequestError as refused:
             is_estimate = isinstance(refused, Held) and not refused.is_exact
             self.counts["refused"] += 1
             if wanted is None and is_estimate:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.connections.replies import UnsayableAnswer
-from broker.context import Deferred
+from broker.context import PendingResponse
 from broker.handlers import api_versions
 from protocol import primitives
 from protocol.messages import MESSAGES
@@ -126,10 +126,10 @@ def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch, handler
 def test_an_answer_that_fails_after_its_client_left_is_found(
     monkeypatch: pytest.MonkeyPatch, handlers: Handlers
 ) -> None:
-    waiting: list[Deferred] = []
+    waiting: list[PendingResponse] = []
 
     def handle(context: Any, header: Any, request: Any) -> Any:
-        waiting.append(Deferred())
+        waiting.append(PendingResponse())
         return waiting[-1]
 
     monkeypatch.setattr(api_versions, "handle", handle)

@@ -233,7 +233,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
 
 @pytest.mark.parametrize("partitions", [100_000, INT_MAX, 0, -2, -(2**31)])
 async def test_a_hundred_thousand_partitions(target: Broker, partitions: int) -> None:
-    """Refused for what they are, before anything is made."""
+    """RequestError for what they are, before anything is made."""
     client = await Client.connect(target.port)
     for validate_only in (True, False):
         wanted = CreatableTopic(name="wide", num_partitions=partitions, replication_factor=1)

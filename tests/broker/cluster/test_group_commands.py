@@ -12,7 +12,7 @@ import pytest
 from broker.cluster.group_commands import GroupCommands
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
 from storage.types import NotLeader, StorageError
@@ -100,7 +100,7 @@ def there(group: Group) -> Way:
 
     async def forget(number: int, name: str) -> bool:
         if name == "busy":
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")
         group.asked.append((name, [number]))
         return name == "many"
 

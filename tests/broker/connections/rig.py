@@ -8,7 +8,7 @@ from typing import Any
 
 from broker.connections.connection import Connection
 from broker.connections.connections import Connections
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import ClientContext, HandlerResponse, PendingResponse
 from broker.router import Router
 from broker.server import Broker
 from protocol.api import ApiKey, RequestHeader
@@ -59,12 +59,12 @@ class Scripted:
 
     def __init__(self, api_key: int) -> None:
         self.API_KEY = api_key
-        self.asked: list[tuple[int, Deferred]] = []
-        self.now: Answer = None
+        self.asked: list[tuple[int, PendingResponse]] = []
+        self.now: HandlerResponse = None
         self.failure: Exception | None = None
 
-    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> Answer:
-        deferred = Deferred()
+    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> HandlerResponse:
+        deferred = PendingResponse()
         self.asked.append((header.correlation_id, deferred))
         if self.failure is not None:
             raise self.failure

@@ -10,7 +10,7 @@ import struct
 
 import pytest
 
-from broker.context import ConnectionRefused, Deferred
+from broker.context import ConnectionRejected, PendingResponse
 from broker.server import Broker
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
@@ -80,7 +80,7 @@ async def test_too_many_in_flight_are_left_unread(broker: Broker) -> None:
 async def test_answers_at_once_do_not_recurse(broker: Broker) -> None:
     rig = Rig(broker, max_in_flight=1)
     rig.receive(*(ask(number) for number in range(3000)))
-    done = Deferred()
+    done = PendingResponse()
     done.complete(ApiVersionsResponse())
     rig.versions.now = done
     rig.answer(0)
@@ -144,20 +144,20 @@ async def test_a_connection_may_close_while_others_have_their_turn(broker: Broke
     assert rig.shared.in_flight_bytes == 0
 
 
-class Working(Deferred):
+class Working(PendingResponse):
     """A request that goes on in later turns."""
 
-    is_alone = True
+    blocks_connection = True
     hurried = 0
 
-    def hurry(self) -> None:
+    def on_shutdown(self) -> None:
         self.hurried += 1
 
 
 async def test_a_request_that_goes_on_in_later_turns_has_its_connection_for_itself(broker: Broker) -> None:
     rig = Rig(broker)
     for first in (1, 3):
-        working, answer = Working(), Deferred()
+        working, answer = Working(), PendingResponse()
         rig.versions.now = working
         rig.receive(ask(first))
         rig.versions.now = None
@@ -202,7 +202,7 @@ async def test_a_request_that_goes_on_is_no_long_poll(broker: Broker) -> None:
     rig = Rig(broker)
     given_up: list[int] = []
     working = Working()
-    working.abandoned = lambda: given_up.append(1)
+    working.on_disconnect = lambda: given_up.append(1)
     rig.versions.now = working
     rig.receive(ask(1))
     rig.connection.quiesce()
@@ -338,7 +338,7 @@ async def test_a_closing_connection_gives_back_its_requests_room(broker: Broker)
     rig = Rig(broker)
     rig.receive(ask(1), ask(2))
     given_up: list[int] = []
-    rig.versions.asked[0][1].abandoned = lambda: given_up.append(1)
+    rig.versions.asked[0][1].on_disconnect = lambda: given_up.append(1)
     rig.receive(struct.pack(">i", -1))
     assert rig.transport.closed
     assert (rig.shared.in_flight_bytes, given_up) == (0, [1])
@@ -367,7 +367,7 @@ async def test_a_closing_connection_is_dropped_once_its_client_takes_nothing(bro
 async def test_what_is_answered_later_holds_up_nobody_once_it_is_known_that_it_can_be(broker: Broker) -> None:
     rig = Rig(broker)
 
-    class Later(Deferred):
+    class Later(PendingResponse):
         holds_request = False
 
     certain, later = asyncio.Event(), Later()
@@ -398,7 +398,7 @@ async def test_waiting_requests_are_abandoned_with_their_connection(broker: Brok
     rig.receive(ask(1), ask(2))
     given_up: list[int] = []
     for number, deferred in rig.versions.asked:
-        deferred.abandoned = lambda number=number: given_up.append(number)
+        deferred.on_disconnect = lambda number=number: given_up.append(number)
     rig.connection.connection_lost(None)
     assert given_up == [1, 2]
     assert rig.shared.in_flight_bytes == 0
@@ -423,7 +423,7 @@ async def test_a_refused_connection_needs_no_traceback(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig(broker)
-    rig.versions.failure = ConnectionRefused("not like this")
+    rig.versions.failure = ConnectionRejected("not like this")
     with caplog.at_level(logging.WARNING):
         rig.receive(ask(1))
     assert rig.transport.closed
@@ -431,7 +431,7 @@ async def test_a_refused_connection_needs_no_traceback(
     later = Rig(broker)
     with caplog.at_level(logging.WARNING):
         later.receive(ask(1))
-        dict(later.versions.asked)[1].fail(ConnectionRefused("nor like that"))
+        dict(later.versions.asked)[1].fail(ConnectionRejected("nor like that"))
     assert later.transport.closed
     assert "nor like that" in caplog.text
     assert "Traceback" not in caplog.text

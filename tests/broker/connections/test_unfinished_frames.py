@@ -9,7 +9,7 @@ import pytest
 
 from broker import router
 from broker.connections.connection import Connection
-from broker.context import Deferred
+from broker.context import PendingResponse
 from broker.server import Broker
 from protocol.api import ApiKey
 from protocol.framing import UNASKED_BYTES
@@ -180,7 +180,7 @@ async def test_half_a_request_counts_as_idle(rig: Rig) -> None:
 
 async def test_an_answer_that_is_awaited_does_not_keep_half_a_large_request(rig: Rig) -> None:
     sender = Sender(rig)
-    rig.versions.now = Deferred()
+    rig.versions.now = PendingResponse()
     request = ask(1)
     sender.connection.get_buffer(-1)[: len(request)] = request
     sender.connection.buffer_updated(len(request))

@@ -11,7 +11,7 @@ from broker.coordination.coordination import Coordination
 from broker.coordination.key_hash import positive_hash
 from broker.groups.groups import Groups
 from broker.metadata import Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.transactions.transactions import Transactions
 from protocol.errors import ErrorCode
@@ -29,7 +29,7 @@ def front_door(broker: Broker, kind: Kind) -> Coordination[Any]:
 
 def refused(coordination: Coordination[Any]) -> tuple[ErrorCode, str]:
     """What is said to whoever asks of a key."""
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestError) as found:
         if isinstance(coordination, Groups):
             coordination.coordinator("a")
         elif isinstance(coordination, Transactions):
@@ -66,7 +66,7 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
     monkeypatch.setitem(cluster._by_name, kind.topic_name, Topic(kind.topic_name, bytes(16), config))
     coordination.check()
     assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.foreign_topic)]
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestError) as found:
         await coordination.ready()
     said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.foreign_topic
     assert (found.value.error, found.value.message) == said == refused(coordination)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.coordination.hosted import Hosted, Uncertain, when_certain
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
@@ -41,7 +41,7 @@ def hosted_by(group: Any) -> Hosted[Noting]:
 
 
 def refused(hosted: Hosted[Noting]) -> tuple[ErrorCode, str]:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestError) as found:
         hosted.require()
     return found.value.error, found.value.message
 
@@ -111,7 +111,7 @@ async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
     if leads:
         assert await asking is hosted.coordinator
     else:
-        with pytest.raises(Refused, match="it is not certain") as found:
+        with pytest.raises(RequestError, match="it is not certain") as found:
             await asking
         assert found.value.error is E.NOT_COORDINATOR
     assert hosted.is_confirmed is None and len(group.confirming.asked) == 1
@@ -141,7 +141,7 @@ async def test_a_leadership_that_ends_meanwhile() -> None:
     await asyncio.sleep(0)
     group.lead(False)
     group.confirming.asked[0].set_result(False)
-    with pytest.raises(Refused, match="log group 1 is not led here"):
+    with pytest.raises(RequestError, match="log group 1 is not led here"):
         await asking
 
 

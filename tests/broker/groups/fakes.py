@@ -209,7 +209,7 @@ class World:
         return error
 
     def leave(self, *members: str, group: str = "g", instances: Sequence[str] = (), version: int = 5) -> Any:
-        """A LeaveGroup; the answer, or the Deferred of it."""
+        """A LeaveGroup; the answer, or the PendingResponse of it."""
         leaving = [MemberIdentity(member_id=each) for each in members]
         leaving += [MemberIdentity(member_id="", group_instance_id=each) for each in instances]
         if version < 3:
@@ -242,14 +242,14 @@ class World:
 
 
 def response(answer: Any) -> JoinGroupResponse | SyncGroupResponse:
-    """What a Deferred came to."""
+    """What a PendingResponse came to."""
     assert answer.done
     found: JoinGroupResponse | SyncGroupResponse = answer.response
     return found
 
 
 def error_of(answer: Any) -> ErrorCode:
-    """What a Deferred was answered with."""
+    """What a PendingResponse was answered with."""
     assert answer.done, "not answered"
     return ErrorCode(answer.response.error_code)
 

@@ -15,7 +15,7 @@ from broker.coordination.hosted import Uncertain, when_certain
 from broker.groups.expiration import Expiration
 from broker.groups.records import CommittedOffset, offset_record
 from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 from storage.raft.raft import Raft
@@ -74,7 +74,7 @@ async def test_members_and_offsets_go_along_and_come_back(nodes: Nodes) -> None:
         assert error is E.NONE
         assert nodes.groups[node].store("g").state.offsets("g")["t", 0].offset == 7
         for other in {1, 2, 3} - {node}:
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RequestError) as refused:
                 nodes.groups[other].coordinator("g")
             assert refused.value.error is E.NOT_COORDINATOR
             assert nodes.groups[other].listed() == [] == nodes.groups[other].of_log_groups()
@@ -176,7 +176,7 @@ async def test_no_success_is_lost_while_the_leadership_moves(nodes: Nodes) -> No
             for node in (1, 2, 3):
                 try:
                     error = await nodes.write(node, "g", commit(value, index))
-                except Refused as refused:
+                except RequestError as refused:
                     error = refused.error
                 errors.add(error)
                 if error is E.NONE:
@@ -211,7 +211,7 @@ async def test_without_its_lease_a_leader_says_nothing(nodes: Nodes, monkeypatch
             ask("g")
     with pytest.raises(Uncertain):
         groups.listed()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         groups.of_log_group(NUMBER)
     assert refused.value.error is E.NOT_COORDINATOR, "the controller asks again"
     monkeypatch.undo()
@@ -238,7 +238,7 @@ async def test_a_leader_that_is_cut_off_refuses_when_it_knows(nodes: Nodes) -> N
     ]
     await nodes.serving(2, 3)
     for each in asking:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             await asyncio.wait_for(each, 5)
         assert refused.value.error is E.NOT_COORDINATOR
 
@@ -257,12 +257,12 @@ async def test_a_copy_that_goes_and_comes(nodes: Nodes) -> None:
     assert (waiting.response.error_code, told) == (E.NOT_COORDINATOR, [E.NOT_COORDINATOR])
     assert group.on_leading == [] and groups.listed() == []
     for ask in (lambda: groups.coordinator("g"), lambda: groups.of_log_group(NUMBER)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             ask()
         assert refused.value.error is E.NOT_COORDINATOR
     await group.committed()
     groups.host(NUMBER, group, state, nodes.appenders[1])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         groups.store("g")
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     members.coordinator = await nodes.serving(1)
@@ -297,7 +297,7 @@ async def test_only_the_coordinator_expires_and_forgets(nodes: Nodes) -> None:
     for each in expiration.values():
         assert await each.enforce() == 0
     assert nodes.cluster.groups[1].log.last_index == last_index, "who is not the controller cannot know"
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await expiration[2].forget(NUMBER, "t")
     assert refused.value.error is E.NOT_COORDINATOR
     nodes.known[1].visible.add("t")
@@ -316,7 +316,7 @@ async def test_a_topic_that_stays_to_be_seen(nodes: Nodes, monkeypatch: pytest.M
     known = nodes.known[1]
     known.visible.add("t")
     expiration = Expiration(nodes.groups[1], known)  # type: ignore[arg-type]
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await expiration.forget(NUMBER, "t")
     assert refused.value.error is E.REQUEST_TIMED_OUT
     assert nodes.states[1].topics() == {"t": 1}
@@ -332,7 +332,7 @@ async def test_groups_of_log_groups_that_others_have(nodes: Nodes) -> None:
     partition.group = elsewhere
     partition.log = None  # type: ignore[assignment]
     for ask in (groups.coordinator, groups.store, groups.of):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             ask("g")
         assert refused.value.error is E.NOT_COORDINATOR
     assert groups.is_ready and groups.listed() == []
@@ -352,7 +352,7 @@ async def test_what_cannot_be_forgotten_now(nodes: Nodes, monkeypatch: pytest.Mo
         refusing.setattr(LogGroup, "append", full)
         assert await expiration.forget(NUMBER, "t")
     nodes.cut_off(1)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await asyncio.wait_for(expiration.forget(NUMBER, "t"), 5)
     assert refused.value.error is E.NOT_COORDINATOR
     with pytest.raises(NotLeader):

@@ -20,7 +20,7 @@ from broker.groups.records import (
     offset_record,
 )
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
@@ -41,7 +41,7 @@ async def write(broker: Broker, group_id: str, *records: Record) -> None:
 async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) -> None:
     groups = broker.services.consumer_groups
     assert not groups.is_ready
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         groups.coordinator("g")
     assert refused.value.error is ErrorCode.NOT_COORDINATOR
     await asyncio.gather(*(groups.ready() for _ in range(5)))
@@ -85,10 +85,10 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
     broker = await start_broker()
     assert "is an ordinary one" in caplog.text
     groups = broker.services.consumer_groups
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await groups.ready()
     assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    with pytest.raises(Refused) as not_served:
+    with pytest.raises(RequestError) as not_served:
         groups.coordinator("g")
     assert not_served.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     topic = broker.services.cluster.topic(CONSUMER_OFFSETS)
@@ -264,11 +264,11 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
         await topics.delete(topic)
         assert topic.topic_id not in {each.topic_id for each in broker.groups[1].partitions.values()}
         assert broker.services.consumer_groups.store("g").state.topics() == {"t": 1}
-        with pytest.raises(Refused):  # a new one would begin with the offsets of this one
+        with pytest.raises(RequestError):  # a new one would begin with the offsets of this one
             topics.plan("t", 1, 1, {})
 
     def is_free() -> bool:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestError):
             return topics.plan("t", 1, 1, {}).name == "t"
         return False
 

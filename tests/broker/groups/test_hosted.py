@@ -9,7 +9,7 @@ import pytest
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.hosted import HostedGroups
 from broker.groups.store import GroupStore
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
@@ -44,7 +44,7 @@ async def test_it_loads_when_all_before_is_committed() -> None:
     it.group.lead(True)
     assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
     it.hosted.require_lease()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         it.hosted.require()
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert error_of(it.world.ask_join()) is E.COORDINATOR_LOAD_IN_PROGRESS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.append import Unverified
+from broker.append import VerificationRequired
 from broker.groups.records import CommittedOffset, group_record, offset_record
 from broker.groups.store import BATCH_BYTES, GroupStore, Transaction
 from broker.server import Broker
@@ -172,7 +172,7 @@ async def test_within_a_transaction(store: GroupStore) -> None:
 
 async def test_a_transaction_that_nobody_was_asked_about(store: GroupStore) -> None:
     done = Done()
-    with pytest.raises(Unverified) as unverified:
+    with pytest.raises(VerificationRequired) as unverified:
         store.append_within(within(verified=False), "g", [offset_record("g", "t", 0, None)], done)
     assert unverified.value.producer_id == 70
     await asyncio.sleep(0)

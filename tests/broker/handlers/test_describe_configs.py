@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.context import ClientContext, answered
+from broker.context import ClientContext, await_response
 from broker.handlers.describe_configs import handle
 from broker.server import Broker
 from protocol.api import ApiKey, RequestHeader
@@ -83,7 +83,7 @@ async def test_others_are_served_while_many_are_described(broker: Broker) -> Non
     )
     context = ClientContext(broker.services, "PLAINTEXT", "", "")
     header = RequestHeader(ApiKey.DESCRIBE_CONFIGS, 4, 1, None)
-    answering = asyncio.ensure_future(answered(handle(context, header, request)))
+    answering = asyncio.ensure_future(await_response(handle(context, header, request)))
     turns = 0
     while not answering.done():
         turns += 1

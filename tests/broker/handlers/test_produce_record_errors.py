@@ -9,7 +9,7 @@ import pytest
 
 from broker.context import ClientContext
 from broker.handlers import produce
-from broker.refused import RecordsRefused
+from broker.request_errors import RecordErrors
 from broker.server import Broker
 from broker.transactions.gate import HeldBatch
 from protocol.errors import ErrorCode
@@ -75,7 +75,7 @@ async def test_a_batch_that_is_refused_as_a_whole_names_none(client: Client) -> 
 
 async def test_an_answer_names_so_many_records(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all of a batch can be named none is: what is not named would seem to be good."""
-    monkeypatch.setattr(produce, "MOST_NAMED", 3)
+    monkeypatch.setattr(produce, "MAX_RECORD_ERRORS", 3)
     await client.create("c", 3, cleanup_policy="compact")
     batches = [keyed(None, None), keyed(None, None), keyed(b"k", None)]
     wanted = TopicProduceData(
@@ -97,10 +97,10 @@ async def test_those_of_a_batch_that_waited_for_its_coordinator_are_named(
     partition = broker.services.cluster.partition("c", 0)
     assert partition is not None
     context = ClientContext(broker.services, "PLAINTEXT", "a peer", "127.0.0.1")
-    gated = produce._Gated(context, 9, broker.services.appenders, False)
+    gated = produce._TransactionalProduce(context, 9, broker.services.appenders, False)
     held = cast(HeldBatch, SimpleNamespace(settled=None))
-    response = gated.later(partition, held)
-    held.settled(RecordsRefused(ErrorCode.INVALID_RECORD, "No key", [1]))
+    response = gated.respond_later(partition, held)
+    held.settled(RecordErrors(ErrorCode.INVALID_RECORD, "No key", [1]))
     assert (response.error_code, named(response)) == (
         ErrorCode.INVALID_RECORD,
         [(1, "No key in topic partition c-0")],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.transaction_ends import Marker
 from broker.transactions.verification import Codes, Place, Question
@@ -241,7 +241,7 @@ async def test_the_group_is_coordinated_elsewhere(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def of(group_id: str) -> None:
-        raise Refused(E.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
+        raise RequestError(E.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
 
     monkeypatch.setattr(broker.services.consumer_groups, "of", of)
     assert await errors(client, commit_of(identity, 5), 2) == [E.COORDINATOR_LOAD_IN_PROGRESS]

@@ -192,7 +192,7 @@ async def test_both_halves_after_a_restart(start_broker: StartBroker) -> None:
 async def test_checking_takes_no_longer_than_it_may(topics: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one turn of the loop, whatever batches have to be opened."""
     both = {("t", 0): batch([]), ("t", 1): batch([])}
-    monkeypatch.setattr(atomic_produce, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_produce, "MAX_SECONDS", 0.0)
     answers = await together(topics, both)
     assert codes(answers) == {E.RECORD_LIST_TOO_LARGE}
     assert codes(await together(topics, {("t", 0): batch([])})) == {0}, "one may take as long as it takes"

@@ -14,7 +14,7 @@ from broker.locks.checks import LockChecks
 from broker.locks.headers import MOST_RECORDS
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header
@@ -45,7 +45,7 @@ class One:
         data = builder.build()
         try:
             notes = self.checks.notes(self.log, data, read_header(data), mode)
-        except Refused as refused:
+        except RequestError as refused:
             return refused.error
         self.checks.table.take(notes)
         self.log.next_offset += 1
@@ -108,5 +108,5 @@ def test_batches_of_very_many_records(codec: Codec) -> None:
         if fits:
             assert one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)
             continue
-        with pytest.raises(Refused, match="reason=TOO_MANY_LOCKS"):
+        with pytest.raises(RequestError, match="reason=TOO_MANY_LOCKS"):
             one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from broker.transactions import coordinator as module
 from broker.transactions.records import TransactionState
@@ -139,7 +139,7 @@ async def test_partitions_added_at_the_same_time_share_a_record(one: World) -> N
     await asyncio.sleep(0)  # its turn has come
     others = [add(1), add(2), add(9, epoch=7), add(3)]
     told = await asyncio.gather(first, *others, return_exceptions=True)
-    assert [type(each) for each in told] == [type(None)] * 3 + [Refused, type(None)]
+    assert [type(each) for each in told] == [type(None)] * 3 + [RequestError, type(None)]
     assert one.now.partitions == tuple(("t", index) for index in range(4))
     assert one.coordinator.group.applied_index <= before + 3
     # What is added behind an end belongs to the next transaction.
@@ -147,7 +147,7 @@ async def test_partitions_added_at_the_same_time_share_a_record(one: World) -> N
     await asyncio.sleep(0)
     late = add(0)
     await ending
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         await late
     waiting = [add(0, epoch=identity[1] + 1), add(1, epoch=identity[1] + 1)]
     await asyncio.sleep(0)
@@ -168,7 +168,7 @@ async def test_what_can_be_said_at_once(one: World) -> None:
     await asyncio.sleep(0)
     assert now(Question(NAME, *identity, add=False), [("t", 0)]) is None
     await ending
-    with pytest.raises(Refused):
+    with pytest.raises(RequestError):
         now(Question(NAME, identity[0] + 1, 0, add=False), [("t", 0)])
 
 
@@ -283,7 +283,7 @@ async def test_a_refusal_elsewhere_does_not_hold_the_id_up(
     two: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = await two.begin(*two.places(own=False))
-    two.markers.refusal = Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer one")
+    two.markers.refusal = RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer one")
     two.markers.open.set()
     await two.transactions.end(NAME, *identity, True, 0)
     await until(two, TransactionState.COMPLETE_COMMIT)
@@ -420,7 +420,7 @@ async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) ->
     assert await expiration.forget_expired() == 1
     late = world.transactions.end(NAME, *identity, True, 0)
     assert await error(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         world.transactions.described(NAME)
     assert refused.value.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 

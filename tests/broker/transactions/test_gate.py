@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from broker import turns
-from broker.append import Appended, Appender, Overtaken, Unverified
+from broker import time_slices
+from broker.append import Appender, AppendResult, VerificationGuardMismatch, VerificationRequired
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions import gate as of_gate
 from broker.transactions.gate import Held, Outcome, ProduceGate
 from broker.transactions.verification import Codes, Place, Question, Verification
@@ -51,7 +51,7 @@ class Appends:
         self.guard = 0
         self.appended: list[tuple[int, int, int]] = []
         """Partition's index, producer's epoch, sequence."""
-        self.refusals: dict[int, Refused] = {}
+        self.refusals: dict[int, RequestError] = {}
         """By sequence."""
         self.crash: Exception | None = None
 
@@ -65,7 +65,7 @@ class Appends:
         transactional_id: str | None = None,
         verified: bool = False,
         guard: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         assert transactional_id is not None
         if self.crash is not None:
             raise self.crash
@@ -77,12 +77,12 @@ class Appends:
         key = partition.index, producer_id
         if key not in self.open:
             if not verified:
-                raise Unverified(producer_id, epoch, self.guard)
+                raise VerificationRequired(producer_id, epoch, self.guard)
             if guard != self.guard:
-                raise Overtaken(self.guard)
+                raise VerificationGuardMismatch(self.guard)
             self.open.add(key)
         self.appended.append((partition.index, epoch, sequence))
-        return Appended(len(self.appended) - 1, -1)
+        return AppendResult(len(self.appended) - 1, -1)
 
 
 class Coordinator:
@@ -129,7 +129,7 @@ class World:
             {2: cast(Appender, self.appends) if real is None else real.appender},
             cast(Verification, self.coordinator),
             asyncio.get_running_loop(),
-            turns.SharedTurns(asyncio.get_running_loop().call_soon),
+            time_slices.TimeSlicer(asyncio.get_running_loop().call_soon),
         )
         self.outcomes: dict[str, Outcome] = {}
 
@@ -145,7 +145,7 @@ class World:
         view = bytearray(records)
         try:
             self.outcomes[name] = self.gate.appenders(of)[2].append(log, view, LIMITS, version)
-        except Refused as refused:
+        except RequestError as refused:
             self.outcomes[name] = refused
         except Held as held:
             held.batch.settled = lambda outcome: self.outcomes.__setitem__(name, outcome)
@@ -153,7 +153,7 @@ class World:
 
     def error(self, name: str) -> ErrorCode:
         outcome = self.outcomes[name]
-        return outcome.error if isinstance(outcome, Refused) else NONE
+        return outcome.error if isinstance(outcome, RequestError) else NONE
 
 
 @pytest.fixture
@@ -222,13 +222,13 @@ async def test_no_coordinator(world: World) -> None:
 
 async def test_behind_a_batch_that_is_refused_the_next_one_is_tried(world: World) -> None:
     """Whether it may begin in its place the append path says."""
-    world.appends.refusals[0] = Refused(ErrorCode.MESSAGE_TOO_LARGE, "large")
+    world.appends.refusals[0] = RequestError(ErrorCode.MESSAGE_TOO_LARGE, "large")
     world.send("a", data(0))
     assert world.error("a") is ErrorCode.MESSAGE_TOO_LARGE, "no question about it"
     world.appends.refusals = {}
     world.send("b", data(0))
     world.send("c", data(1))
-    world.appends.refusals[0] = Refused(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+    world.appends.refusals[0] = RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "full")
     await world.coordinator.answer(NONE)
     assert (world.error("b"), world.error("c")) == (ErrorCode.KAFKA_STORAGE_ERROR, NONE)
 
@@ -246,7 +246,7 @@ async def in_order(world: World, real: Transactional) -> None:
     world.coordinator.at_once = {("t", 0): NONE}
     for name, sequence in (("first", 0), ("second", 1)):
         world.send(name, data(sequence))
-        assert cast(Appended, world.outcomes[name]).base_offset == sequence
+        assert cast(AppendResult, world.outcomes[name]).base_offset == sequence
 
 
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -409,14 +409,14 @@ async def test_a_stop_answers_who_waits(world: World) -> None:
 
 async def test_garbage_beside_a_batch_that_waits(world: World) -> None:
     world.send("a", data(0))
-    world.appends.refusals[0] = Refused(ErrorCode.INVALID_RECORD, "short")
+    world.appends.refusals[0] = RequestError(ErrorCode.INVALID_RECORD, "short")
     world.send("b", data(0)[:60])
     assert world.error("b") is ErrorCode.INVALID_RECORD
 
 
 async def wait_for_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three batches for each of three partitions, of which some are appended: each takes more than a turn."""
-    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
+    monkeypatch.setattr(time_slices, "clock", itertools.count(0.0, 0.03).__next__)
     for index in range(3):
         for sequence in range(3):
             world.send(f"{index} {sequence}", data(sequence), index=index)

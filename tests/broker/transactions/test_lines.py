@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions import lines as module
 from broker.transactions.lines import MOST_IN_LINE, Answer, Lines
 from protocol.errors import ErrorCode
@@ -71,8 +71,8 @@ async def test_an_answer_may_come_before_the_work_is_done() -> None:
 async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.open.set()
-    with pytest.raises(Refused):
-        await ask(desk, "a", "refused", fails=Refused(ErrorCode.PRODUCER_FENCED, "no"))
+    with pytest.raises(RequestError):
+        await ask(desk, "a", "refused", fails=RequestError(ErrorCode.PRODUCER_FENCED, "no"))
     assert not caplog.records
     with pytest.raises(ZeroDivisionError):
         await ask(desk, "a", "wrong", fails=ZeroDivisionError())
@@ -84,7 +84,7 @@ async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     desk = Desk()
     for name in ("begun", "in line"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             await ask(desk, "a", name)
         assert refused.value.error is ErrorCode.CONCURRENT_TRANSACTIONS
     desk.open.set()
@@ -96,7 +96,7 @@ async def test_a_line_is_bounded() -> None:
     desk = Desk()
     asked = [asyncio.ensure_future(ask(desk, "a", str(number))) for number in range(MOST_IN_LINE)]
     await desk.turn()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await ask(desk, "a", "one more")
     assert refused.value.error is ErrorCode.CONCURRENT_TRANSACTIONS
     desk.open.set()
@@ -108,9 +108,9 @@ async def test_when_it_closes_everybody_is_told() -> None:
     early = await ask(desk, "a", "0", early=True)
     asked = [asyncio.ensure_future(ask(desk, key, key)) for key in "aab"]
     await desk.turn()
-    desk.lines.close(lambda: Refused(ErrorCode.NOT_COORDINATOR, "gone"))
+    desk.lines.close(lambda: RequestError(ErrorCode.NOT_COORDINATOR, "gone"))
     told = await asyncio.gather(*asked, return_exceptions=True)
-    assert [each.error for each in told if isinstance(each, Refused)] == [ErrorCode.NOT_COORDINATOR] * 3
+    assert [each.error for each in told if isinstance(each, RequestError)] == [ErrorCode.NOT_COORDINATOR] * 3
     desk.open.set()
     await desk.turn()
     assert early == "0"

@@ -12,7 +12,7 @@ import pytest
 from broker.append import Appender
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from broker.transactions import markers as of_markers
 from broker.transactions.markers import Ending, Markers
@@ -72,7 +72,7 @@ class Appends:
             raise self.errors.pop(0)
         for each in partitions:
             if each.index in self.refusals:
-                raise Refused(self.refusals[each.index], "no")
+                raise RequestError(self.refusals[each.index], "no")
         self.frames.append(([each.index for each in partitions], marker))
 
     @property
@@ -229,7 +229,7 @@ async def test_no_room_is_waited_for(world: World) -> None:
 
 async def test_a_newer_coordinator_ends_it_and_the_others_have_theirs(world: World) -> None:
     world.there.appends[2].refusals = {1: FENCED}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         await world.write(0, 1, 2)
     assert caught.value.error is FENCED
     assert (world.here.appends[1].ended, world.there.appends[2].ended) == ([0], [2])
@@ -237,7 +237,7 @@ async def test_a_newer_coordinator_ends_it_and_the_others_have_theirs(world: Wor
 
 async def test_a_newer_epoch_ends_it(world: World) -> None:
     world.here.appends[1].refusals = {0: WRONG_EPOCH}
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestError) as caught:
         await world.write(0, 1)
     assert caught.value.error is WRONG_EPOCH and world.there.appends[2].ended == [1]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.coordination.hosted import Uncertain
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.transactions.transactions import Transactions
 from broker.transactions.verification import Question
@@ -18,7 +18,7 @@ from tests.broker.conftest import StartBroker
 
 
 def refused(call: object) -> ErrorCode:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestError) as found:
         call()  # type: ignore[operator]
     return found.value.error
 
@@ -78,7 +78,7 @@ async def test_a_coordinator_that_may_be_deposed_says_nothing(
         transactions.verify(Question("a", *identity, add=False), [("t", 0)]),
         transactions.end("a", *identity, True, 0),
     ):
-        with pytest.raises(Refused) as found:
+        with pytest.raises(RequestError) as found:
             await ask
         assert found.value.error is ErrorCode.NOT_COORDINATOR
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.records import Place, TransactionMetadata, TransactionState
 from broker.transactions.transitions import (
     BEFORE,
@@ -48,7 +48,7 @@ def at(state: TransactionState, identity: tuple[int, int] = ME, /, **more: objec
 
 
 def error(call: Callable[[], object]) -> ErrorCode:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         call()
     return refused.value.error
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from broker.cluster.peering import Asked, NotHere, Peering
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transactions.verification import Codes, Place, Question, Verification, told_to_producer
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
@@ -28,7 +28,7 @@ class Coordinators:
     def __init__(self, number: int | None = 2) -> None:
         self.number = number
         self.partitions: set[Place] = {("t", 0)}
-        self.refusal: Refused | None = None
+        self.refusal: RequestError | None = None
         self.is_busy = False
 
     def log_group_of(self, transactional_id: str) -> int | None:
@@ -99,7 +99,7 @@ async def test_a_node_alone_asks_itself() -> None:
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
     asking, _, coordinators, _ = apart()
-    coordinators.refusal = Refused(error, "no")
+    coordinators.refusal = RequestError(error, "no")
     assert await asking.ask(ASKED, [("t", 0), ("t", 1)]) == {("t", 0): error, ("t", 1): error}
 
 
@@ -107,7 +107,7 @@ async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
 async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None:
     """`ask_leader` looks on when it is told so."""
     asking, _, coordinators, there = apart()
-    coordinators.refusal = Refused(error, "not here")
+    coordinators.refusal = RequestError(error, "not here")
     body = json.dumps({"id": "id", "producer": 7, "epoch": 1, "add": False, "partitions": [["t", 0]]})
     with pytest.raises(NotHere):
         await there.handlers[Asked.VERIFY](2, body.encode())
@@ -163,7 +163,7 @@ async def test_at_once_where_it_can_be() -> None:
     assert here.now(ASKED, [("t", 0)]) == {("t", 0): NONE}
     coordinators.is_busy = True
     assert here.now(ASKED, [("t", 0)]) is None
-    coordinators.refusal = Refused(ErrorCode.INVALID_PRODUCER_EPOCH, "old")
+    coordinators.refusal = RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, "old")
     assert here.now(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.transaction_ends import Marker
 from broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
@@ -37,7 +37,7 @@ class HeldMarkers:
         self._real = real
         self.asked: list[tuple[list[Place], Marker]] = []
         self.open = asyncio.Event()
-        self.refusal: Refused | None = None
+        self.refusal: RequestError | None = None
 
     async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
         self.asked.append((list(partitions), marker))
@@ -111,7 +111,7 @@ async def make(start_broker: StartBroker, **texts: str) -> World:
 
 
 async def error(asked: object) -> ErrorCode:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await asked  # type: ignore[misc]
     return refused.value.error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -117,7 +117,7 @@ async def test_an_error_of_a_group_in_offset_fetch_1(
     """KAFKA-19246: version 1 has no place for it but in each partition."""
 
     def nobody(group_id: str) -> Any:
-        raise Refused(E.COORDINATOR_LOAD_IN_PROGRESS, "later")
+        raise RequestError(E.COORDINATOR_LOAD_IN_PROGRESS, "later")
 
     monkeypatch.setattr(broker.services.consumer_groups, "store", nobody)
     asked = OffsetFetchRequest(

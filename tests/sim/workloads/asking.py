@@ -1,8 +1,8 @@
 """How clients reach the leader, and what they may conclude from what they hear.
 
-Three outcomes, as for every Kafka client: done; certainly not done (`Elsewhere`, `Refused`, raised before
-anything was appended); in doubt (`InDoubt`, `Unanswered`): it may be there, or come to be. Functions with a
-node as their first argument run on that node, through `World.ask`.
+Three outcomes, as for every Kafka client: done; certainly not done (`Elsewhere`, `RequestError`, raised
+before anything was appended); in doubt (`InDoubt`, `Unanswered`): it may be there, or come to be. Functions
+with a node as their first argument run on that node, through `World.ask`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from broker.locks.headers import lock_requests
 from broker.locks.table import SECTION, LockTable
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.record import BatchBuilder, Headers
 from storage.partition import PartitionLog
@@ -83,7 +83,7 @@ async def _append(node: Node, data: bytes) -> int:
         raise Elsewhere(-1)
     try:
         appended = node.memory["appender"].append(partition, data, LIMITS, PRODUCE_VERSION)
-    except Refused as refused:
+    except RequestError as refused:
         if refused.error is ErrorCode.POLICY_VIOLATION:
             await commit(node)
         raise
@@ -161,13 +161,13 @@ class Locking(Workload):
         except (Elsewhere, InDoubt, Unanswered, StorageError, OSError):
             await asyncio.sleep(BACKOFF_S)
             return False
-        except Refused as refused:
+        except RequestError as refused:
             self._hear(refused)
             return False
         self._acknowledged[offset] = value
         return True
 
-    def _hear(self, refused: Refused) -> None:
+    def _hear(self, refused: RequestError) -> None:
         if refused.error in TRANSIENT:
             return
         words = dict(each.split("=", 1) for each in refused.message.split() if "=" in each)

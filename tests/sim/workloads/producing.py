@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.record import BatchBuilder
 from storage.group import LogGroup
@@ -57,10 +57,10 @@ async def produce(node: Node, number: int, data: bytes) -> int:
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
+        raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
     try:
         appended = node.memory["appender"].append(partition, data, LIMITS, PRODUCE_VERSION)
-    except Refused as refusal:
+    except RequestError as refusal:
         if refusal.error in TRANSIENT or refusal.error in FOR_GOOD:
             raise
         await _stands(node, group)
@@ -117,7 +117,7 @@ class Producer:
         except (InDoubt, Unanswered):
             write.doubtful = True
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        except Refused as refusal:
+        except RequestError as refusal:
             if refusal.error is ErrorCode.UNKNOWN_TOPIC_ID:
                 self._workload.is_gone(number)
             return refusal.error

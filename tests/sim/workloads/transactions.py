@@ -14,9 +14,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.append import Unverified
+from broker.append import VerificationRequired
 from broker.committed_reads import aborted_in
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from storage.types import NotLeader, OffsetOutOfRange, StorageError
@@ -52,16 +52,16 @@ async def produce(node: Node, transaction: Transaction, number: int, data: bytes
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
+        raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
     appender = node.memory["appender"]
     try:
         try:
             appended = appender.append(
                 partition, data, LIMITS, PRODUCE_VERSION, transactional_id=TRANSACTIONAL_ID
             )
-        except Unverified as unverified:
+        except VerificationRequired as unverified:
             if transaction.is_commit is not None:
-                raise Refused(ErrorCode.INVALID_TXN_STATE, "it ends, or has ended") from None
+                raise RequestError(ErrorCode.INVALID_TXN_STATE, "it ends, or has ended") from None
             term = group.term
             await asyncio.sleep(delay_s)
             must_lead(node)
@@ -76,7 +76,7 @@ async def produce(node: Node, transaction: Transaction, number: int, data: bytes
                 verified=True,
                 guard=unverified.guard,
             )
-    except Refused as refusal:
+    except RequestError as refusal:
         if refusal.error in TRANSIENT or refusal.error in FOR_GOOD:
             raise
         await _stands(node, group)
@@ -103,7 +103,7 @@ async def end(node: Node, transaction: Transaction, version: int) -> None:
         node.memory["appender"].end_transactions(partitions, marker)
     except NotLeader:
         raise Elsewhere(-1) from None
-    except Refused:
+    except RequestError:
         await _stands(node, group)
         raise
     await commit(node)
@@ -232,7 +232,7 @@ class TransactionalProducer(Producer):
         except (InDoubt, Unanswered):
             write.doubtful = True
             return ErrorCode.UNKNOWN_SERVER_ERROR
-        except Refused as refusal:
+        except RequestError as refusal:
             if refusal.error is ErrorCode.UNKNOWN_TOPIC_ID:
                 self._workload.is_gone(number)
             return refusal.error
@@ -247,7 +247,7 @@ class TransactionalProducer(Producer):
                 break
             except (Elsewhere, InDoubt, Unanswered, StorageError):
                 await asyncio.sleep(BACKOFF_S * (0.5 + self._random.random()))
-            except Refused as refusal:
+            except RequestError as refusal:
                 self._world.violate("a transaction must end", f"{transaction}: {refusal}")
         self._transactions.over(transaction)
         if self._random.random() < 0.2:
@@ -256,7 +256,7 @@ class TransactionalProducer(Producer):
     async def _end_again(self, transaction: Transaction) -> None:
         """A copy that comes late: it ends nothing of what has begun since."""
         await asyncio.sleep(self._random.random() * 2)
-        with contextlib.suppress(Elsewhere, InDoubt, Unanswered, StorageError, Refused):
+        with contextlib.suppress(Elsewhere, InDoubt, Unanswered, StorageError, RequestError):
             await self._world.ask(self._finder.guess(), on_node(end, transaction, self._version), 2.0)
 
     async def finish(self) -> None:

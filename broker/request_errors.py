@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.errors import ErrorCode
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The Kafka error to answer, and why in words."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -16,16 +16,16 @@ class Refused(Exception):
         self.message = message
 
 
-class RecordsRefused(Refused):
+class RecordErrors(RequestError):
     """A batch is refused for some of its records, which its producer may be told (KIP-467).
 
     Args:
         problem: what is wrong with each of them.
-        places: which they are, by their place in the batch; at least one.
+        indexes: which they are, by their place in the batch; at least one.
     """
 
-    def __init__(self, error: ErrorCode, problem: str, places: Sequence[int]) -> None:
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        super().__init__(error, f"{problem}: record {places[0]} of the batch{more}.")
+    def __init__(self, error: ErrorCode, problem: str, indexes: Sequence[int]) -> None:
+        more = f" and {len(indexes) - 1} more" if len(indexes) > 1 else ""
+        super().__init__(error, f"{problem}: record {indexes[0]} of the batch{more}.")
         self.problem = problem
-        self.places = places
+        self.indexes = indexes

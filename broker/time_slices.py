@@ -4,7 +4,7 @@ Everything runs on one loop: while it works for one client it hears no other, an
 much to do therefore looks at the time between its pieces and does the rest in later turns of the loop: a
 connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
 as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
-What is left shares one turn (`SharedTurns`), whosever it is: many hold the loop no longer than one does.
+What is left shares one turn (`TimeSlicer`), whosever it is: many hold the loop no longer than one does.
 Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
 it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much, to some 0.7 s at most
 (`protocol/records/filtering.py`, `broker/locks/headers.py`, `broker/recompression.py`).
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-TURN_SECONDS: Final = 0.02
+TIME_SLICE_SECONDS: Final = 0.02
 """After so long it is the others' turn: a batch may take 0.7 s where its records must be opened, and many of
 them minutes, in which followers would hear nothing."""
 
@@ -26,12 +26,12 @@ clock: Callable[[], float] = time.perf_counter
 """Seconds."""
 
 
-class Turn:
+class TimeSlice:
     """Lasts from when it is made. Args: seconds: how long."""
 
     __slots__ = ("_ends_at",)
 
-    def __init__(self, seconds: float = TURN_SECONDS) -> None:
+    def __init__(self, seconds: float = TIME_SLICE_SECONDS) -> None:
         self._ends_at = clock() + seconds
 
     @property
@@ -39,49 +39,49 @@ class Turn:
         return clock() >= self._ends_at
 
 
-class SharedTurns:
+class TimeSlicer:
     """What goes on in later turns of the loop, for whomever: all of it together has one turn in each."""
 
-    __slots__ = ("_call_soon", "_is_due", "_waiting")
+    __slots__ = ("_call_soon", "_is_scheduled", "_queue")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._is_due = False
+        self._queue: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
 
-    def go_on(self, work: Callable[[], None]) -> None:
+    def schedule(self, work: Callable[[], None]) -> None:
         """Call it once, in a later turn, after what waits already."""
-        self._waiting.append(work)
-        if not self._is_due:
-            self._is_due = True
-            self._call_soon(self._take)
+        self._queue.append(work)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._run_queued)
 
-    def work_off(self, steps: Iterator[None]) -> None:
-        """Take steps, as `done_in_turn` wants them: now, and in later turns what takes longer than one."""
-        if not done_in_turn(steps):
-            self.go_on(partial(self.work_off, steps))
+    def run_steps(self, steps: Iterator[None]) -> None:
+        """Take steps, as `run_slice` wants them: now, and in later turns what takes longer than one."""
+        if not run_slice(steps):
+            self.schedule(partial(self.run_steps, steps))
 
-    def _take(self) -> None:
-        self._is_due = False
-        waiting = self._waiting
-        turn = Turn()
+    def _run_queued(self) -> None:
+        self._is_scheduled = False
+        queue = self._queue
+        time_slice = TimeSlice()
         try:
-            for _ in range(len(waiting)):
-                waiting.popleft()()
-                if turn.is_over:
+            for _ in range(len(queue)):
+                queue.popleft()()
+                if time_slice.is_over:
                     break
         finally:
-            if waiting and not self._is_due:
-                self._is_due = True
-                self._call_soon(self._take)
+            if queue and not self._is_scheduled:
+                self._is_scheduled = True
+                self._call_soon(self._run_queued)
 
 
-def done_in_turn(steps: Iterator[None]) -> bool:
+def run_slice(steps: Iterator[None]) -> bool:
     """Take steps for one turn. Returns whether all are taken.
 
     Args:
         steps: yields before each of them. So one is left wherever this stops, and is the first to be taken
             when it is asked to go on, whatever the time.
     """
-    ends_at = clock() + TURN_SECONDS  # no Turn: this is the way of every Produce
+    ends_at = clock() + TIME_SLICE_SECONDS  # no Turn: this is the way of every Produce
     return all(clock() < ends_at for _ in steps)

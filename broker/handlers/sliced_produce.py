@@ -19,46 +19,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from broker.context import Deferred
-from broker.handlers.in_turns import LaterTurns
-from broker.turns import SharedTurns, Turn
+from broker.context import PendingResponse
+from broker.handlers.sliced_response import SlicedResponse
+from broker.time_slices import TimeSlice, TimeSlicer
 
-MOST_SECONDS: Final = 30.0
+MAX_SECONDS: Final = 30.0
 """LIMIT. After so long clients have given a request up, and its bytes are room that others wait for: the rest
 is refused, so that who does want it sends it again."""
 
 
-class Work(Protocol):
+class AppendWork(Protocol):
     """A request on which there is more to do."""
 
-    def turned(self, is_done: bool) -> None:
+    def on_slice_end(self, is_done: bool) -> None:
         """A turn has ended; `is_done`: the last one."""
 
-    def give_up(self, why: str) -> None:
+    def abort(self, reason: str) -> None:
         """Refuse what is left, in the steps that are left. May be called again."""
 
 
-class ProduceTurns(LaterTurns):
-    """Completed with the Deferred that waits for the commits, once the last step is taken.
+class SlicedProduce(SlicedResponse):
+    """Completed with the PendingResponse that waits for the commits, once the last step is taken.
 
     Args:
-        answer: waits for what is appended, and is told by `work.turned`.
+        response: waits for what is appended, and is told by `work.on_slice_end`.
     """
 
-    __slots__ = ("_limit", "_work")
+    __slots__ = ("_deadline", "_work")
 
-    def __init__(self, turns: SharedTurns, steps: Iterator[None], work: Work, answer: Deferred) -> None:
-        super().__init__(turns, steps, lambda: answer)
+    def __init__(
+        self, time_slicer: TimeSlicer, steps: Iterator[None], work: AppendWork, response: PendingResponse
+    ) -> None:
+        super().__init__(time_slicer, steps, lambda: response)
         self._work = work
-        self._limit = Turn(MOST_SECONDS)
+        self._deadline = TimeSlice(MAX_SECONDS)
 
-    def hurry(self) -> None:
-        """As `Deferred`: what is left is refused, so that the client sends it where there is time."""
-        self._work.give_up("this node is about to end")
+    def on_shutdown(self) -> None:
+        """As `PendingResponse`: what is left is refused, so that the client sends it where there is time."""
+        self._work.abort("this node is about to end")
 
-    def _turn(self, steps: Iterator[None]) -> bool:
-        if self._limit.is_over:
-            self._work.give_up("the batches before it took too long")
-        is_done = super()._turn(steps)
-        self._work.turned(is_done)
+    def _run_slice(self, steps: Iterator[None]) -> bool:
+        if self._deadline.is_over:
+            self._work.abort("the batches before it took too long")
+        is_done = super()._run_slice(steps)
+        self._work.on_slice_end(is_done)
         return is_done

@@ -15,7 +15,7 @@ from protocol.primitives import ZERO_UUID
 from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
 
 
-def note_refused(
+def record_rejected(
     cluster: Cluster,
     appenders: Mapping[int, Appender],
     topic_data: TopicProduceData,
@@ -31,18 +31,20 @@ def note_refused(
         return
     if header.producer_id < 0 or header.base_sequence < 0:
         return
-    firsts = cluster.first_sequences
+    first_sequences = cluster.first_sequences
     topic, name = _topic(cluster, topic_data)
     if topic is None:
         key = name or topic_data.topic_id
-        firsts.note(key, data.index, header.producer_id, header.producer_epoch, header.base_sequence)
+        first_sequences.note(key, data.index, header.producer_id, header.producer_epoch, header.base_sequence)
         return
     if data.index < len(topic.partitions):
         partition = topic.partitions[data.index]
         appender = appenders.get(partition.group.group_id) if partition.is_here else None
         if appender is not None and appender.producers.knows(partition.log.number, header.producer_id):
             return
-    firsts.note(topic.topic_id, data.index, header.producer_id, header.producer_epoch, header.base_sequence)
+    first_sequences.note(
+        topic.topic_id, data.index, header.producer_id, header.producer_epoch, header.base_sequence
+    )
 
 
 def _topic(cluster: Cluster, topic_data: TopicProduceData) -> tuple[Topic | None, str | None]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker import turns
-from broker.turns import TURN_SECONDS, SharedTurns, Turn, done_in_turn
+from broker import time_slices
+from broker.time_slices import TIME_SLICE_SECONDS, TimeSlice, TimeSlicer, run_slice
 
 
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 5.0
-        monkeypatch.setattr(turns, "clock", lambda: self.now)
+        monkeypatch.setattr(time_slices, "clock", lambda: self.now)
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_turn(clock: Clock) -> None:
-    turn = Turn()
-    assert not turn.is_over
-    clock.now += TURN_SECONDS
-    assert turn.is_over
-    turn = Turn()
-    assert not turn.is_over
-    clock.now += TURN_SECONDS
-    assert turn.is_over
-    longer = Turn(1.0)
+    time_slice = TimeSlice()
+    assert not time_slice.is_over
+    clock.now += TIME_SLICE_SECONDS
+    assert time_slice.is_over
+    time_slice = TimeSlice()
+    assert not time_slice.is_over
+    clock.now += TIME_SLICE_SECONDS
+    assert time_slice.is_over
+    longer = TimeSlice(1.0)
     clock.now += 0.9
     assert not longer.is_over
 
@@ -42,14 +42,14 @@ def test_steps(clock: Clock) -> None:
         for number in range(7):
             yield
             taken.append(number)
-            clock.now += TURN_SECONDS * 0.4
+            clock.now += TIME_SLICE_SECONDS * 0.4
 
     left = steps()
-    assert not done_in_turn(left)
+    assert not run_slice(left)
     assert taken == [0, 1, 2]
-    assert not done_in_turn(left)
+    assert not run_slice(left)
     assert taken == [0, 1, 2, 3, 4, 5], "the one it stopped before comes first"
-    assert done_in_turn(left)
+    assert run_slice(left)
     assert taken == list(range(7))
 
 
@@ -60,15 +60,15 @@ def test_there_is_something_left_wherever_it_stops(clock: Clock) -> None:
         yield
         clock.now += 9.0
 
-    assert done_in_turn(steps())
-    assert done_in_turn(iter(()))
+    assert run_slice(steps())
+    assert run_slice(iter(()))
 
 
 class Loop:
     def __init__(self) -> None:
         self.ready: list[Callable[[], None]] = []
 
-    def turn(self) -> None:
+    def run_turn(self) -> None:
         ready, self.ready = self.ready, []
         for each in ready:
             each()
@@ -76,54 +76,54 @@ class Loop:
 
 def test_all_that_goes_on_has_one_turn(clock: Clock) -> None:
     loop, taken = Loop(), list[int]()
-    shared = SharedTurns(lambda work: loop.ready.append(work))
+    shared = TimeSlicer(lambda work: loop.ready.append(work))
 
     def work(number: int, times: int) -> Callable[[], None]:
         def do() -> None:
             taken.append(number)
-            clock.now += TURN_SECONDS * 0.6
+            clock.now += TIME_SLICE_SECONDS * 0.6
             if times > 1:
-                shared.go_on(work(number, times - 1))
+                shared.schedule(work(number, times - 1))
 
         return do
 
     for number in range(3):
-        shared.go_on(work(number, 2))
-    loop.turn()
+        shared.schedule(work(number, 2))
+    loop.run_turn()
     assert taken == [0, 1], "and each its share"
-    loop.turn()
+    loop.run_turn()
     assert taken == [0, 1, 2, 0]
-    loop.turn()
-    loop.turn()
+    loop.run_turn()
+    loop.run_turn()
     assert taken == [0, 1, 2, 0, 1, 2]
     assert not loop.ready
 
 
 def test_one_that_fails_does_not_hold_up_the_others(clock: Clock) -> None:
     loop, taken = Loop(), list[str]()
-    shared = SharedTurns(lambda work: loop.ready.append(work))
+    shared = TimeSlicer(lambda work: loop.ready.append(work))
 
     def fail() -> None:
         raise ZeroDivisionError("planted")
 
-    shared.go_on(fail)
-    shared.go_on(lambda: taken.append("next"))
+    shared.schedule(fail)
+    shared.schedule(lambda: taken.append("next"))
     with pytest.raises(ZeroDivisionError):
-        loop.turn()
-    loop.turn()
+        loop.run_turn()
+    loop.run_turn()
     assert taken == ["next"] and not loop.ready
 
 
 def test_who_has_quick_work_goes_on_once_a_turn(clock: Clock) -> None:
     loop, taken = Loop(), list[int]()
-    shared = SharedTurns(lambda work: loop.ready.append(work))
+    shared = TimeSlicer(lambda work: loop.ready.append(work))
 
     def again() -> None:
         taken.append(len(taken))
         if len(taken) < 3:
-            shared.go_on(again)
+            shared.schedule(again)
 
-    shared.go_on(again)
+    shared.schedule(again)
     for count in (1, 2, 3, 3):
-        loop.turn()
+        loop.run_turn()
         assert len(taken) == count

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from broker.append import Appended, Appender
-from broker.context import Deferred
-from broker.handlers import produce_turns
-from broker.handlers.produce_turns import ProduceTurns
+from broker.append import Appender, AppendResult
+from broker.context import PendingResponse
+from broker.handlers import sliced_produce
+from broker.handlers.sliced_produce import SlicedProduce
 from broker.metadata import Cluster, Topic
-from broker.refused import Refused
+from broker.request_errors import RequestError
 from broker.server import Broker
-from broker.turns import SharedTurns
+from broker.time_slices import TimeSlicer
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.compression import Codec
@@ -149,7 +149,7 @@ async def test_a_topic_that_goes_between_two_turns(client: Client, monkeypatch: 
 async def test_what_takes_too_long_is_refused_in_the_end(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_turns, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(sliced_produce, "MAX_SECONDS", 0.5)
     await client.create("t", 20)
     first, second = (
         batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in (0, 1)
@@ -171,17 +171,17 @@ class Turned:
         self.failure: Exception | None = None
         self.given_up: list[str] = []
 
-    def turned(self, is_done: bool) -> None:
+    def on_slice_end(self, is_done: bool) -> None:
         self.turns.append(is_done)
         if self.failure is not None:
             raise self.failure
 
-    def give_up(self, why: str) -> None:
+    def abort(self, why: str) -> None:
         self.given_up.append(why)
 
 
-def shared_turns() -> SharedTurns:
-    return SharedTurns(asyncio.get_running_loop().call_soon)
+def shared_turns() -> TimeSlicer:
+    return TimeSlicer(asyncio.get_running_loop().call_soon)
 
 
 async def turns_of_the_loop(count: int) -> None:
@@ -199,30 +199,30 @@ async def test_a_connection_that_breaks_ends_the_work() -> None:
             taken.append(number)
 
     work = Turned()
-    later = ProduceTurns(shared_turns(), steps(), work, Deferred())
+    later = SlicedProduce(shared_turns(), steps(), work, PendingResponse())
     await turns_of_the_loop(4)
-    assert later.abandoned is not None
+    assert later.on_disconnect is not None
     assert 0 < len(taken) < 9
     seen = len(taken)
-    later.abandoned()
+    later.on_disconnect()
     await turns_of_the_loop(4)
     assert len(taken) == seen
     assert not later.done and not any(work.turns)
 
 
 async def test_done_and_failed() -> None:
-    shared, inner = shared_turns(), Deferred()
+    shared, inner = shared_turns(), PendingResponse()
     work = Turned()
-    later = ProduceTurns(shared, iter([None, None]), work, inner)
+    later = SlicedProduce(shared, iter([None, None]), work, inner)
     assert not later.done
     await turns_of_the_loop(1)
     assert (later.response, work.turns) == (inner, [True])
     work.failure = ZeroDivisionError("planted")
-    later = ProduceTurns(shared, iter([None]), work, inner)
+    later = SlicedProduce(shared, iter([None]), work, inner)
     await turns_of_the_loop(1)
     assert later.failure is work.failure
     assert work.given_up == []
-    later.hurry()
+    later.on_shutdown()
     assert work.given_up == ["this node is about to end"]
 
 
@@ -233,9 +233,9 @@ async def test_a_lost_leadership_ends_the_work(client: Client, monkeypatch: pyte
     await client.create("t", 6)
     append = Appender.append
 
-    def refusing(appender: Appender, partition: PartitionLog, *rest: Any) -> Appended:
+    def refusing(appender: Appender, partition: PartitionLog, *rest: Any) -> AppendResult:
         if partition.index == 2:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "lost")
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "lost")
         return append(appender, partition, *rest)
 
     monkeypatch.setattr(Appender, "append", refusing)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from broker import turns
-from broker.context import Deferred
+from broker import time_slices
+from broker.context import PendingResponse
 from broker.groups.records import CommittedOffset, offset_record
-from broker.handlers.in_turns import LaterTurns
+from broker.handlers.sliced_response import SlicedResponse
 from broker.server import Broker
-from broker.turns import SharedTurns
+from broker.time_slices import TimeSlicer
 from protocol.errors import ErrorCode
 from protocol.fields import Struct
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -46,7 +46,7 @@ async def test_answers_are_the_same_as_in_one_turn(
     request, version = asked()[place]
     at_once = await client.call(request, version)
     with monkeypatch.context() as slow:
-        slow.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
+        slow.setattr(time_slices, "clock", itertools.count(0.0, 0.03).__next__)
         assert repr(await client.call(request, version)) == repr(at_once)
 
 
@@ -84,7 +84,7 @@ async def test_others_are_heard_between_turns(
         return of(group_id)
 
     monkeypatch.setattr(groups, "of", slowly)
-    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
+    monkeypatch.setattr(time_slices, "clock", itertools.count(0.0, 0.03).__next__)
     request = DescribeGroupsRequest(groups=NAMES + [f"x{number}" for number in range(3_000)])
     client.send(request, 5)
     await until(lambda: described != [])
@@ -105,13 +105,13 @@ async def test_what_is_raised_in_a_later_turn_fails_the_request_and_an_abandoned
             taken.append(number)
         raise ZeroDivisionError
 
-    shared = SharedTurns(asyncio.get_running_loop().call_soon)
-    broken = LaterTurns(shared, steps(), lambda: "never")
+    shared = TimeSlicer(asyncio.get_running_loop().call_soon)
+    broken = SlicedResponse(shared, steps(), lambda: "never")
     await until(lambda: broken.done)
     assert isinstance(broken.failure, ZeroDivisionError)
-    left = LaterTurns(shared, steps(), lambda: "never")
-    assert left.abandoned is not None
-    left.abandoned()
+    left = SlicedResponse(shared, steps(), lambda: "never")
+    assert left.on_disconnect is not None
+    left.on_disconnect()
     await asyncio.sleep(0.01)
     assert taken == [0, 1] and not left.done
 
@@ -121,9 +121,9 @@ async def test_an_answer_that_has_to_wait_is_waited_for() -> None:
         await asyncio.sleep(0)
         return "there"
 
-    later = LaterTurns(SharedTurns(asyncio.get_running_loop().call_soon), iter([]), answer)
+    later = SlicedResponse(TimeSlicer(asyncio.get_running_loop().call_soon), iter([]), answer)
     await until(lambda: later.done)
     waiting = later.response
-    assert isinstance(waiting, Deferred)
+    assert isinstance(waiting, PendingResponse)
     await until(lambda: waiting.done)
     assert waiting.response == "there"
