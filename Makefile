@@ -26,7 +26,7 @@ newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 SECOND_TRY := --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,8 +42,15 @@ native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTE
 cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LISTEN=) with their data in ./data/1 to 3 (DATA_DIR=)
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
-test: setup check ## Run the checks and every test (the real-client cases included), about 25 minutes on two cores
+# Every process that a test starts would compile the product anew, every test process all tests.
+test compiled: export PYTHONDONTWRITEBYTECODE =
+
+test: setup ## Run the checks and every test (the real-client cases included), about 25 minutes on two cores
+	@$(MAKE) --no-print-directory --jobs 2 check compiled
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
+
+compiled: $(VENV)/.dev ## Collect every test once: their modules are compiled before four processes would all do it
+	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider tests compat_tests >/dev/null 2>&1 || true
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy and vocabulary rules (under 10 s warm)
 	@failed=; say() { echo "check: $$1 failed" >&2; failed=1; }; \
