@@ -166,7 +166,7 @@ class Hosting:
             raft=RaftSettings(
                 heartbeat_ms=HEARTBEAT_MS,
                 commit_push_ms=COMMIT_PUSH_MS,
-                spare_wait_ms=settings.spare_wait_ms,
+                deferral_ms=settings.spare_wait_ms,
             ),
         )
         if number == METADATA_GROUP:

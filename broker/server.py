@@ -47,7 +47,7 @@ from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from broker.settings.config import Settings
 from broker.settings.properties import ConfigError
 from storage.group import LogGroup
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import CorruptLog, NewerFormat, StorageError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Broker:
         """Let others lead before this node goes, so that clients hardly notice."""
         for group in self.groups.values():
             if group.is_leader:
-                with contextlib.suppress(StorageError, ValueError, ConfigurationRefused):
+                with contextlib.suppress(StorageError, ValueError, ConfigurationRejected):
                     group.hand_over()
         for _ in range(HAND_OVER_LOOKS):
             if not any(group.is_leader for group in self.groups.values()):

@@ -41,7 +41,7 @@ class Confirming:
     def _look(self) -> None:
         replica = self._replica
         raft, now_ms = replica.raft, replica.now_ms()
-        leads = replica.serving and not replica.stopped
+        leads = replica.is_serving and not replica.stopped
         contact_ms, has_lease = raft.contact_ms(now_ms), raft.has_lease(now_ms)
         asked, self._asked = self._asked, []
         for each in asked:

@@ -63,7 +63,7 @@ class Outgoing:
         """Send each now, or when its frames have been read. What members in touch lack stays in memory."""
         for message in messages:
             self._send_one(message)
-        self._log.keep_from(self._raft.needed_from(self._log.recent_index))
+        self._log.keep_from(self._raft.lowest_active_match(self._log.recent_index))
 
     def _send_one(self, message: Message) -> None:
         if not isinstance(message, Append) or message.last_index == message.prev_index:
@@ -101,7 +101,7 @@ class Outgoing:
             # Without all of its records a frame verifies only in a shipment: let the core ask for one.
             self._gone(cleaned[-1])
             return
-        leads = self._raft.term == message.term and self._raft.leading is not None
+        leads = self._raft.term == message.term and self._raft.leader_state is not None
         if frames and chain is not None and leads:
             self._attach(message, frames, chain)
 

@@ -32,7 +32,7 @@ from storage.idle_marker import IdleMarker
 from storage.log.file_system import FileSystem
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import Message
 from storage.read_ahead import ReadAhead
 from storage.read_repair import ReadRepair
@@ -233,8 +233,8 @@ class LogGroup:
     @property
     def is_newly_led(self) -> bool:
         """Whether the leadership came here from elsewhere a moment ago: clients are still coming after it."""
-        leading = self.raft.leading
-        if leading is None or leading.alone or leading.no_op_index == 1:
+        leading = self.raft.leader_state
+        if leading is None or leading.is_only_voter or leading.no_op_index == 1:
             return False  # nobody else led before
         return self._loop.time() - self._led_at < NEWLY_LED_SECONDS
 
@@ -286,15 +286,15 @@ class LogGroup:
             self._replica.receive(message)
 
     def change_members(self, voters: Sequence[int], learners: Sequence[int] = ()) -> None:
-        """Begin to change the membership (member ids). Raises NotLeader, ConfigurationRefused."""
+        """Begin to change the membership (member ids). Raises NotLeader, ConfigurationRejected."""
         self.log.keep_recent_frames(True)
         self._replica.asked(lambda: self.raft.change_members(tuple(voters), tuple(learners)))
 
     def transfer(self, member_id: int) -> None:
-        """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRefused."""
+        """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
         self._hand_in()  # what was taken goes along where it can
         if self.is_leader and self.raft.last_index > self.log.last_index:
-            raise ConfigurationRefused("an entry waits for room on the disk here, and nobody can be sent it")
+            raise ConfigurationRejected("an entry waits for room on the disk here, and nobody can be sent it")
         self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
     def hand_over(self) -> None:
@@ -305,26 +305,26 @@ class LogGroup:
         if heirs:
             self.transfer(max(heirs, key=lambda each: heirs[each]))
 
-    def unreachable(self, node_id: int) -> None:
+    def report_unreachable(self, node_id: int) -> None:
         """The transport lost its connection to a node, and what was on the way with it."""
         members = [each for each in self.raft.configuration.members if node_of(each) == node_id]
 
         def lost() -> None:
             for member in members:
-                self.raft.unreachable(member)
+                self.raft.report_unreachable(member)
 
         if members and not self._closed_for_good and self.failed is None:
             self._replica.asked(lost)
 
-    def found(self, rank: int) -> None:
+    def campaign_after(self, rank: int) -> None:
         """The group is new, here and on all its nodes: its first leader is elected at once, by rank."""
-        self._replica.asked(lambda: self.raft.found(rank, self._replica.now_ms()))
+        self._replica.asked(lambda: self.raft.campaign_after(rank, self._replica.now_ms()))
 
-    def gone(self, node_id: int) -> None:
+    def on_node_stopped(self, node_id: int) -> None:
         """The process of a node is known to have ended: whoever follows it need not wait for its silence."""
         leader_id = self.raft.leader_id
         if node_of(leader_id) == node_id and not self._closed_for_good and self.failed is None:
-            self._replica.asked(lambda: self.raft.leader_gone(leader_id, self._replica.now_ms()))
+            self._replica.asked(lambda: self.raft.on_leader_stopped(leader_id, self._replica.now_ms()))
 
     def append(
         self, partition: PartitionLog, batch: bytearray, header: BatchHeader, *, reserved: bool = False
@@ -505,7 +505,7 @@ class LogGroup:
 
     def _hand_in(self) -> None:
         """Make entries of what was taken, unless that has to wait."""
-        if self._replica.stopped or self._replica.busy or not self.raft.accepting:
+        if self._replica.stopped or self._replica.busy or not self.raft.accepts_proposals:
             return
         self._gathered = self._looks = 0
         if self._open.pending_bytes:
@@ -549,7 +549,7 @@ class LogGroup:
 
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
         """As `Owner`."""
-        serving = self._replica.serving and not self._closed_for_good
+        serving = self._replica.is_serving and not self._closed_for_good
         if serving != self._serving:
             self._next_number = self.control.next_number  # whoever begins to serve has applied all there is
             self._serve(serving)

@@ -138,7 +138,7 @@ class Installing:
             log_of_installs.warning("log group %d: no checkpoint to ship: %s", self._log.group_id, error)
             return
         checkpoint = None if done.cancelled() else done.result()
-        if checkpoint is not None and self._raft.leading is not None:
+        if checkpoint is not None and self._raft.leader_state is not None:
             # One that an older version wrote does not say who the members were.
             members = self._raft.configurations.at(checkpoint.index)
             checkpoint.sections.setdefault(CONFIGURATION_SECTION, members.encode())
@@ -170,7 +170,7 @@ class Installing:
             self._shipments.pop(peer, None)
             return
         found = done.result()
-        if found is None or self._shipments.get(peer) is not shipment or self._raft.leading is None:
+        if found is None or self._shipments.get(peer) is not shipment or self._raft.leader_state is None:
             return
         piece, last = found
         checkpoint = shipment.checkpoint

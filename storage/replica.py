@@ -88,11 +88,11 @@ class Work:
 class _OwnWrite:
     """Frames that this leader made; `followed`: the state has seen them as they were made."""
 
-    __slots__ = ("cuts", "followed", "frames")
+    __slots__ = ("followed", "frames", "truncation_count")
 
-    def __init__(self, frames: Sequence[Frame], cuts: int) -> None:
+    def __init__(self, frames: Sequence[Frame], truncation_count: int) -> None:
         self.frames = frames
-        self.cuts = cuts
+        self.truncation_count = truncation_count
         self.followed = True
 
 
@@ -146,7 +146,7 @@ class Replica:
         self._arrived: list[Frame] = []
         self._arrived_chain = 0
         self._unflushed = False
-        self._cuts = raft.cuts
+        self._truncation_count = raft.truncation_count
         """The core's count of truncations when the newest write was handed in."""
         self.time_ms = log.last_time_ms
         """The leader's time in the newest frame."""
@@ -180,13 +180,13 @@ class Replica:
         return self.applier.index
 
     @property
-    def serving(self) -> bool:
+    def is_serving(self) -> bool:
         """Whether this member takes entries and has applied everything up to its term's no-op, and up to
         where a hand-over that came to nothing left the log: what it decides rests on all of that."""
-        leading = self.raft.leading
-        if leading is None or not self.raft.accepting:
+        leader_state = self.raft.leader_state
+        if leader_state is None or not self.raft.accepts_proposals:
             return False
-        whole_index = max(leading.no_op_index, leading.resumed_index)
+        whole_index = max(leader_state.no_op_index, leader_state.resumed_index)
         return self.applier.index >= whole_index and self.failed is None
 
     def receive(self, message: Message) -> None:
@@ -267,7 +267,7 @@ class Replica:
             frame.term = raft.term
             frame.first_lsn = lsn
             lsn += frame.record_count
-        write = _OwnWrite(frames, raft.cuts)
+        write = _OwnWrite(frames, raft.truncation_count)
         self._own_writes.append(write)
         self._work.append(Work(lambda: self._append_proposed(write)))
         proposed(frames[-1].index, raft.term)
@@ -341,8 +341,8 @@ class Replica:
         if wanted is not None:
             saved = HardState(wanted.term, wanted.voted_for, self.log.hard_state.incarnation)
             self.log.save_hard_state(saved)
-            self.raft.hard_state_persisted(saved)
-        if not self.raft.accepting:
+            self.raft.on_hard_state_persisted(saved)
+        if not self.raft.accepts_proposals:
             self._owner.on_not_accepting()
         if ready is not NOTHING:
             self._queue(ready)
@@ -367,24 +367,24 @@ class Replica:
 
     def _queue(self, ready: Ready) -> None:
         """Log work that the core asks for, in its order."""
-        work, cuts = self._work, self.raft.cuts
+        work, truncation_count = self._work, self.raft.truncation_count
         if ready.truncate_after is not None:
             last_index = ready.truncate_after
-            work.append(Work(lambda: self._truncate(last_index, cuts), quiet=True))
+            work.append(Work(lambda: self._truncate(last_index, truncation_count), quiet=True))
         if ready.accepted is not None:
             first, last = ready.accepted
             arrived, before = self._arrived, first - self._arrived[0].index
             head = arrived[before - 1].head if before else None
             chain = chain_of(head) if head is not None else self._arrived_chain
             frames = arrived[before : before + last - first + 1]
-            work.append(Work(lambda: self._append_shipped(frames, chain, cuts)))
+            work.append(Work(lambda: self._append_shipped(frames, chain, truncation_count)))
         if ready.no_op_index is not None:
             no_op = self._own_frame(FrameKind.NO_OP, ready.no_op_index)
-            work.append(Work(lambda: self._append_own(no_op, cuts)))
+            work.append(Work(lambda: self._append_own(no_op, truncation_count)))
         if ready.configuration is not None:
             change = self._own_frame(FrameKind.CONFIGURATION, ready.configuration[0])
             carry(change, ready.configuration[1])
-            work.append(Work(lambda: self._append_own(change, cuts)))
+            work.append(Work(lambda: self._append_own(change, truncation_count)))
         for chunk in ready.chunks:
             self.installing.take(chunk, self._chunk_stored)
 
@@ -412,7 +412,7 @@ class Replica:
         """
         if self._room_timer is None:
             self._room_timer = self._loop.call_later(ROOM_RETRY_SECONDS, self._try_again)
-        if self.raft.leading is not None and not self.raft.serving:
+        if self.raft.leader_state is not None and not self.raft.is_serving:
             self.raft.resign()
 
     @property
@@ -432,26 +432,26 @@ class Replica:
     def _own_frame(self, kind: FrameKind, index: int) -> Frame:
         return Frame(kind, self.raft.term, index, 0, 0, [], [], 0)
 
-    def _append_own(self, frame: Frame, cuts: int) -> None:
+    def _append_own(self, frame: Frame, truncation_count: int) -> None:
         frame.first_lsn = self.log.next_lsn
         # A frame that is being filled has its time already: no configuration may come in ahead of it.
         frame.time_ms = self.next_time_ms() if frame.kind is FrameKind.NO_OP else self.time_ms
-        self._append([frame], cuts, followed=True)
+        self._append([frame], truncation_count, followed=True)
 
-    def _append_shipped(self, frames: list[Frame], chain: int, cuts: int) -> None:
+    def _append_shipped(self, frames: list[Frame], chain: int, truncation_count: int) -> None:
         again = self.log.last_index >= frames[0].index  # there was room for some of them
         if not again and chain != self.log.chain:
             raise CorruptLog(
                 f"group {self.log.group_id}: entry {frames[0].index} of the leader does not continue this "
                 f"log, although their last common entry has the same term"
             )
-        self._append(frames, cuts, followed=False)
+        self._append(frames, truncation_count, followed=False)
 
     def _append_proposed(self, write: _OwnWrite) -> None:
-        self._append(write.frames, write.cuts, write.followed)
+        self._append(write.frames, write.truncation_count, write.followed)
         self._own_writes.remove(write)
 
-    def _append(self, frames: Sequence[Frame], cuts: int, followed: bool) -> None:
+    def _append(self, frames: Sequence[Frame], truncation_count: int, followed: bool) -> None:
         """Write them. Where there is room for some only, these are in the log and the others tried again."""
         log = self.log
         left = frames
@@ -469,7 +469,7 @@ class Replica:
                 is_all = len(written) == len(left) and not own_wait and not self._owner.is_filling
                 self.applier.appended(written, followed, is_all)
                 self._unflushed = True
-                self._cuts = cuts
+                self._truncation_count = truncation_count
 
     def rebuild_tail(self) -> None:
         """Make the speculative state anew: what was taken and not handed in is lost. Frames that wait to be
@@ -478,13 +478,13 @@ class Replica:
         for write in self._own_writes:
             write.followed = False
 
-    def _truncate(self, last_index: int, cuts: int) -> None:
+    def _truncate(self, last_index: int, truncation_count: int) -> None:
         self.log.truncate(last_index)
         self.time_ms = self.log.last_time_ms
         self.applier.truncated(last_index)
         self._owner.on_truncated(last_index)
         self._unflushed = True  # so that the core hears what is flushed now
-        self._cuts = cuts
+        self._truncation_count = truncation_count
 
     def _chunk_stored(self, whole: bool) -> None:
         if whole:
@@ -496,7 +496,7 @@ class Replica:
         arrival = self.installing.arrival
         if arrival is None or not arrival.whole:
             return
-        if not self.raft.wants_install(arrival.index, arrival.term):
+        if not self.raft.needs_install(arrival.index, arrival.term):
             self.installing.abort()
             return
         self.clean_ends.forget()
@@ -515,14 +515,14 @@ class Replica:
         self.time_ms = checkpoint.time_ms
         self.applier.installed(checkpoint)
         self._owner.on_truncated(checkpoint.index)
-        encoded = checkpoint.sections[CONFIGURATION_SECTION]
-        self.raft.installed(checkpoint.index, checkpoint.term, Configuration.decode(encoded), self.now_ms())
+        members = Configuration.decode(checkpoint.sections[CONFIGURATION_SECTION])
+        self.raft.on_installed(checkpoint.index, checkpoint.term, members, self.now_ms())
 
     # --- flushes, checkpoints, time -----------------------------------------------------------------------
 
     def _persisted(self) -> None:
         log = self.log
-        self.raft.persisted(log.last_index, log.last_term, self._cuts, self.now_ms())
+        self.raft.on_persisted(log.last_index, log.last_term, self._truncation_count, self.now_ms())
         self._owner.on_flushed()
 
     def _flush_ended(self, error: BaseException | None) -> None:
@@ -544,11 +544,11 @@ class Replica:
         pinned = self.installing.shipped_index
         if pinned is not None and pinned > keep_from - self._kept_entries:
             keep_from = min(keep_from, pinned)
-        self.raft.checkpointed(max(keep_from, log.unbroken_index - 1))
+        self.raft.on_checkpoint(max(keep_from, log.unbroken_index - 1))
 
     def _gone(self, upto_index: int | None) -> None:
         """As `Outgoing`: a follower wanted entries that it cannot be sent as such."""
-        self._guarded(self.trim if upto_index is None else lambda: self.raft.checkpointed(upto_index))
+        self._guarded(self.trim if upto_index is None else lambda: self.raft.on_checkpoint(upto_index))
 
     def _arm(self) -> None:
         """Wake up for the core's next deadline; one that moved on is looked at when the old one comes."""
@@ -568,7 +568,7 @@ class Replica:
         if now_ms < self.raft.deadline_ms:
             self._arm()
             return
-        if self.waits_for_room and self.raft.leading is None:
+        if self.waits_for_room and self.raft.leader_state is None:
             # It could not write what a leader must: others may.
             self._timer_ms = now_ms + int(ROOM_RETRY_SECONDS * 1000)
             self._timer = self._loop.call_later(ROOM_RETRY_SECONDS, self._tick)

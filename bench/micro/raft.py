@@ -33,13 +33,13 @@ def _drain(raft: Raft) -> Ready:
     """Everything to do, with a hard state flushed at once."""
     ready = raft.ready()
     if ready.hard_state is not None:
-        raft.hard_state_persisted(ready.hard_state)
+        raft.on_hard_state_persisted(ready.hard_state)
         raft.ready()
     return ready
 
 
 def _acknowledge(raft: Raft, index: int) -> None:
-    raft.persisted(index, raft.term, raft.cuts)
+    raft.on_persisted(index, raft.term, raft.truncation_count)
     raft.step(AppendResponse(_PEER, _ME, raft.term, index, index, 0, 0, raft.now_ms), raft.now_ms)
     raft.step(AppendResponse(_OTHER, _ME, raft.term, index, index, 0, 0, raft.now_ms), raft.now_ms)
 
@@ -54,7 +54,7 @@ def _leader() -> Raft:
     _drain(raft)
     _acknowledge(raft, raft.last_index)
     _drain(raft)
-    assert raft.serving
+    assert raft.is_serving
     return raft
 
 
@@ -68,7 +68,7 @@ def leading_step() -> Callable[[], object]:
         _acknowledge(raft, index)
         raft.ready()
         assert raft.commit_index == index
-        raft.checkpointed(index - KEPT_ENTRIES)
+        raft.on_checkpoint(index - KEPT_ENTRIES)
         return index
 
     return step
@@ -86,10 +86,10 @@ def following_step() -> Callable[[], object]:
         append = Append(_PEER, _ME, 1, last, term, runs, last + 1, (), last, raft.now_ms, sizes=sizes)
         raft.step(append, raft.now_ms)
         raft.ready()
-        raft.persisted(last + 1, 1, raft.cuts)
+        raft.on_persisted(last + 1, 1, raft.truncation_count)
         answers = raft.ready().messages
         assert len(answers) == 1 and raft.last_index == last + 1
-        raft.checkpointed(last - KEPT_ENTRIES)
+        raft.on_checkpoint(last - KEPT_ENTRIES)
         return last
 
     return step

@@ -24,7 +24,7 @@ def report(group: LogGroup) -> Document:
         "term": raft.term,
         "commit_index": raft.commit_index,
         "last_index": raft.last_index,
-        "changing": raft.leading is None or raft.leading.unsettled or configuration.joint,
+        "changing": raft.leader_state is None or raft.leader_state.change_pending or configuration.joint,
         "voters": [_member(group, each) for each in sorted(voters, key=_by_node)],
         "learners": [_member(group, each) for each in sorted(configuration.learners, key=_by_node)],
     }

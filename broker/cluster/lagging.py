@@ -2,10 +2,10 @@
 
 Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that does not live or does not vote is behind at
 once, and one that lives once it has not reached an end that the log had LAG_SECONDS ago: neither a busy
-moment nor a delay that does not grow, such as a spare's (`storage/raft/spares.py`), is a lag. It is in sync
-again when it lives, votes and is up to date. A new leader takes its predecessor's word, for nobody catches up
-by a change of leaders. Invariant: a leader is never behind. Decides nothing: what is committed, and who may
-lead, is Raft's.
+moment nor a delay that does not grow, such as a deferred voter's (`storage/raft/deferred_voters.py`), is a
+lag. It is in sync again when it lives, votes and is up to date. A new leader takes its predecessor's word,
+for nobody catches up by a change of leaders. Invariant: a leader is never behind. Decides nothing: what is
+committed, and who may lead, is Raft's.
 """
 
 from __future__ import annotations

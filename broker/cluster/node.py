@@ -202,7 +202,7 @@ class ClusterNode:
             nodes = self._placement[group.group_id]
             if part is Part.FOUNDER and self._settings.node_id in nodes:
                 # The preferred node comes first; a little later, when the others are there.
-                group.found(nodes.index(self._settings.node_id) + 2)
+                group.campaign_after(nodes.index(self._settings.node_id) + 2)
         self._peering.tell_soon()
 
     def _serve(self, group: LogGroup) -> None:
@@ -302,13 +302,13 @@ class ClusterNode:
         """The connection to a node came up or went down."""
         if not up:
             for group in self._cluster.groups.values():
-                group.unreachable(node_id)
+                group.report_unreachable(node_id)
 
     def absent(self, node_id: int) -> None:
         """The process of a node has ended: nobody waits for what it led, and what it holds lags from now on,
         however soon it is back."""
         for group in self._cluster.groups.values():
-            group.gone(node_id)
+            group.on_node_stopped(node_id)
         self._peering.tell_soon()
 
     # --- following ------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def _follows(group: LogGroup) -> bool:
     """
     raft = group.raft
     known = group.applied_index >= min(group.recovered_index, raft.last_index)
-    return raft.leading is None and known and is_whole(group)
+    return raft.leader_state is None and known and is_whole(group)
 
 
 def is_whole(group: LogGroup) -> bool:

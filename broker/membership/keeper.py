@@ -25,7 +25,7 @@ from broker.membership.steps import (
 from broker.membership.view import View, Wanted, view_of
 from storage.group import LogGroup
 from storage.group_options import node_of
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import NotLeader
 
 log = logging.getLogger("lockstep.membership")
@@ -90,7 +90,7 @@ class Keeper:
         self._looking, self._alone = True, False
         try:
             self._act()
-        except (ConfigurationRefused, NotLeader) as refused:
+        except (ConfigurationRejected, NotLeader) as refused:
             log.debug("log group %d: not now: %s", self._group.group_id, refused)
         finally:
             self._looking = False
@@ -117,7 +117,7 @@ class Keeper:
             raise TransferRefused(f"the disk of node {node_id} is full")
         try:
             self._hand_over(member, "as was asked for")
-        except ConfigurationRefused as refused:
+        except ConfigurationRejected as refused:
             raise TransferRefused(f"group {self._group.group_id}: {refused}") from refused
 
     # --- looking ------------------------------------------------------------------------------------------

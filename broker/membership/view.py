@@ -52,18 +52,18 @@ class View:
 
 def view_of(raft: Raft, wanted: Wanted) -> View | None:
     """A look through this leader's eyes; None where it does not lead."""
-    leading = raft.leading
-    if leading is None:
+    leader_state = raft.leader_state
+    if leader_state is None:
         return None
     configuration = raft.configuration
     return View(
         raft.member_id,
         configuration.voters,
         configuration.learners,
-        leading.serving
-        and not leading.unsettled
-        and leading.wanted_configuration is None
-        and not raft.transferring,
+        leader_state.is_serving
+        and not leader_state.change_pending
+        and leader_state.next_configuration is None
+        and not raft.is_transferring,
         _little(raft, raft.commit_index),
         {member for member in configuration.members if is_up_to_date(raft, member)},
         wanted,

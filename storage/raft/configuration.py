@@ -1,4 +1,4 @@
-"""Who the members of a group are: configurations, and the stack of those that a log holds.
+"""The members of a group: configurations, and the stack of those that a log holds.
 
 A configuration is in force from its append on, committed or not, and is reverted when its entry is truncated
 (Raft paper, section 6): hence a stack, the lowest being the checkpoint's. Owns the bytes of a configuration
@@ -32,7 +32,7 @@ class Configuration:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """Everyone that receives the log, ascending."""
+        """All members that receive the log, ascending."""
         return tuple(sorted({*self.voters, *self.old_voters, *self.learners}))
 
     def voter_sets(self) -> tuple[tuple[int, ...], ...]:

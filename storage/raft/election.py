@@ -1,10 +1,10 @@
-"""Elections: who may stand, who is voted for, who has won.
+"""Elections: PreVote, votes, and the count of both.
 
-PreVote (Ongaro's thesis, section 9.6): ask whether a majority would vote before raising the term, so that
-whoever was cut off does not disrupt. Lease rule (section 6.4.1): whoever heard a leader within an election
-timeout neither votes nor lets itself be moved to another term, unless that leader hands over. Votes count
-once they are on disk, our own included. A member that the newest, still uncommitted configuration removes
-may stand: it may be the only one with the entry that removes it (section 4.2.2).
+PreVote (Ongaro's thesis, section 9.6): a candidate first requests whether a majority would vote, without a
+higher term, so that a member that was partitioned does not disrupt. Lease rule (section 6.4.1): a member
+with a message of a leader within an election timeout neither votes nor enters another term, unless that
+leader transfers. Votes count once they are on disk, our own included. A member that the newest, still
+uncommitted configuration removes may stand: it may be the only one with that entry (section 4.2.2).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 from storage.raft.messages import TimeoutNow, VoteRequest, VoteResponse
 from storage.raft.quorum import vote_won
-from storage.raft.roles import (
+from storage.raft.role_changes import (
     become_follower,
-    hears_leader,
+    campaign_after,
+    has_live_leader,
     may_campaign,
     new_term,
     restart_timer,
-    stand_in_turn,
 )
+from storage.raft.state import NOBODY, LeaderState
 from storage.raft.transitions import Role
-from storage.raft.volatile import NOBODY, Leadership
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-def ask(raft: Raft) -> None:
-    """PreVote: would a majority vote for us? The only voter asks itself."""
+def start_pre_vote(raft: Raft) -> None:
+    """Requests PreVotes of all voters; the only voter grants its own."""
     raft.become(Role.PRE_CANDIDATE)
     raft.leader_id = NOBODY
     raft.granted = {raft.member_id: True}
@@ -38,8 +38,8 @@ def ask(raft: Raft) -> None:
     _count(raft)
 
 
-def stand(raft: Raft, transfer: bool) -> None:
-    """Stand for election in the next term; our vote counts once it is on disk, no request leaves before."""
+def start_election(raft: Raft, transfer: bool) -> None:
+    """Stands for election in the next term; the own vote counts, and requests leave, once it is on disk."""
     raft.become(Role.CANDIDATE)
     new_term(raft, raft.term + 1)
     raft.voted_for = raft.member_id
@@ -57,50 +57,50 @@ def _request_votes(raft: Raft, pre: bool, term: int, transfer: bool) -> None:
         )
 
 
-def own_vote_flushed(raft: Raft) -> None:
-    """The hard state that our vote rests on is on disk."""
+def on_own_vote_flushed(raft: Raft) -> None:
+    """Counts the own vote, whose hard state is on disk."""
     if raft.role is Role.CANDIDATE:
         raft.granted[raft.member_id] = True
         _count(raft)
 
 
 def on_vote_request(raft: Raft, request: VoteRequest) -> None:
-    """Vote, once per term, for a log that is not behind ours.
+    """Votes, once per term, for a log that is at least as up-to-date as ours.
 
-    The lease rule holds in our own term, too: an answer may have moved us here while we hear a leader.
+    The lease rule holds in our own term, too: a response may have moved us here while a leader lives.
     """
     terms = raft.terms
-    whole = (request.last_term, request.last_index) >= (terms.last_term, terms.last_index)
-    asked_early = raft.role is Role.PRE_CANDIDATE and raft.granted.get(request.sender) is False
-    if not whole and (raft.role is Role.FOLLOWER or asked_early) and not hears_leader(raft):
-        # It cannot win here, and we may; who still heard a leader when we asked may hear none now.
-        stand_in_turn(raft, 0)
+    up_to_date = (request.last_term, request.last_index) >= (terms.last_term, terms.last_index)
+    was_denied = raft.role is Role.PRE_CANDIDATE and raft.granted.get(request.sender) is False
+    if not up_to_date and (raft.role is Role.FOLLOWER or was_denied) and not has_live_leader(raft):
+        # It cannot win here, and we may; a voter that denied us because of its leader may grant now.
+        campaign_after(raft, 0)
     if request.pre:
-        granted = whole and request.term > raft.term
-        answer(raft, request, granted, request.term if granted else raft.term)
+        granted = up_to_date and request.term > raft.term
+        respond(raft, request, granted, request.term if granted else raft.term)
         return
-    free = raft.voted_for == NOBODY and raft.leader_id == NOBODY
-    free = free and (request.transfer or not hears_leader(raft))
-    granted = whole and (free or raft.voted_for == request.sender)
-    if granted and free:
+    can_vote = raft.voted_for == NOBODY and raft.leader_id == NOBODY
+    can_vote = can_vote and (request.transfer or not has_live_leader(raft))
+    granted = up_to_date and (can_vote or raft.voted_for == request.sender)
+    if granted and can_vote:
         become_follower(raft, raft.term)
         raft.voted_for = request.sender
-        raft.hard_state_wanted = True
+        raft.hard_state_pending = True
         raft.hard_state_flushed = False
         restart_timer(raft)
-    answer(raft, request, granted, raft.term)
+    respond(raft, request, granted, raft.term)
 
 
-def answer(raft: Raft, request: VoteRequest, granted: bool, term: int) -> None:
-    """Granted or refused; leaves once the hard state is on disk, as everything does."""
+def respond(raft: Raft, request: VoteRequest, granted: bool, term: int) -> None:
+    """Responds to a vote request; the message leaves once the hard state is on disk, as all do."""
     raft.outbox.append(VoteResponse(raft.member_id, request.sender, term, request.pre, granted))
 
 
 def on_vote_response(raft: Raft, response: VoteResponse) -> None:
-    """Count an answer to the question that is open now, from one whose vote counts."""
-    asked = Role.PRE_CANDIDATE if response.pre else Role.CANDIDATE
+    """Counts a response to the current election's requests, from a voter."""
+    role = Role.PRE_CANDIDATE if response.pre else Role.CANDIDATE
     term = raft.term + 1 if response.pre and response.granted else raft.term
-    if raft.role is not asked or response.term != term:
+    if raft.role is not role or response.term != term:
         return
     if raft.configurations.current.is_voter(response.sender):
         raft.granted.setdefault(response.sender, response.granted)
@@ -112,21 +112,21 @@ def _count(raft: Raft) -> None:
     granted = raft.granted
     if vote_won(voter_sets, granted):
         if raft.role is Role.PRE_CANDIDATE:
-            stand(raft, transfer=False)
+            start_election(raft, transfer=False)
         else:
-            _lead(raft)
+            _become_leader(raft)
     elif not vote_won(voter_sets, {voter: granted.get(voter, True) for each in voter_sets for voter in each}):
         become_follower(raft, raft.term)
 
 
-def _lead(raft: Raft) -> None:
+def _become_leader(raft: Raft) -> None:
     raft.become(Role.LEADER)
     raft.leader_id = raft.member_id
-    raft.leading = Leadership(raft.now_ms + raft.settings.heartbeat_ms)
-    raft.leading.adopt(raft.configurations.current, raft.member_id, raft.terms.last_index + 1)
+    raft.leader_state = LeaderState(raft.now_ms + raft.settings.heartbeat_ms)
+    raft.leader_state.adopt(raft.configurations.current, raft.member_id, raft.terms.last_index + 1)
 
 
 def on_timeout_now(raft: Raft, _message: TimeoutNow) -> None:
-    """This term's leader hands over to us: no PreVote, which those who hear that leader would refuse."""
+    """Stands for election by the leader's transfer: without PreVote, which its followers would deny."""
     if raft.role is Role.FOLLOWER and may_campaign(raft):
-        stand(raft, transfer=True)
+        start_election(raft, transfer=True)

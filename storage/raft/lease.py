@@ -1,7 +1,7 @@
-"""CheckQuorum and the leader's lease: is a majority listening, and since when at the latest is that known.
+"""CheckQuorum and the leader's lease: whether a majority responds, and since when at the latest.
 
-A member that answers in this term refuses to elect another leader for an election timeout from when it
-received the message, hence at least from when the leader sent it. The quorum-th newest of those times, plus
+A member that responds in this term elects no other leader for an election timeout from when it received the
+message, hence at least from when the leader sent it. The quorum-th newest of those times, plus
 the timeout less the stated drift of both clocks, is how long no other leader can be elected. Source: Raft
 thesis, sections 6.2 and 6.4.1; etcd's rule that a lease needs CheckQuorum.
 """
@@ -11,35 +11,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.raft.quorum import joint_committed_index
-from storage.raft.volatile import Leadership
+from storage.raft.state import LeaderState
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-def contact_ms(raft: Raft, leading: Leadership, now_ms: int) -> int:
-    """Since when at the latest a majority of each voter set has known this leader; ourselves we know now."""
-    contacts = {member: progress.contact_ms for member, progress in leading.progress.items()}
+def contact_ms(raft: Raft, leader_state: LeaderState, now_ms: int) -> int:
+    """Returns since when at the latest a majority of each voter set has known this leader; it counts as
+    now."""
+    contacts = {member: progress.contact_ms for member, progress in leader_state.progress.items()}
     contacts[raft.member_id] = now_ms
-    return joint_committed_index(leading.voter_sets, contacts)
+    return joint_committed_index(leader_state.voter_sets, contacts)
 
 
-def quorum_is_silent(raft: Raft, leading: Leadership) -> bool:
-    """CheckQuorum, with each heartbeat: no majority has answered anything newer for an election timeout.
+def is_quorum_silent(raft: Raft, leader_state: LeaderState) -> bool:
+    """CheckQuorum, with each heartbeat: no majority has sent a newer response for an election timeout.
 
-    Heartbeats are counted, not time: a leader that was held up itself has answers that it has not read.
+    Heartbeats are counted, not time: a leader that was paused itself has responses that it has not read.
     """
-    newest_ms = contact_ms(raft, leading, raft.now_ms)
-    if newest_ms > leading.contact_ms:
-        leading.contact_ms = newest_ms
-        leading.silent_heartbeats = 0
+    newest_ms = contact_ms(raft, leader_state, raft.now_ms)
+    if newest_ms > leader_state.contact_ms:
+        leader_state.contact_ms = newest_ms
+        leader_state.silent_heartbeats = 0
         return False
-    leading.silent_heartbeats += 1
-    return leading.silent_heartbeats * raft.settings.heartbeat_ms >= raft.settings.election_timeout_ms
+    leader_state.silent_heartbeats += 1
+    return leader_state.silent_heartbeats * raft.settings.heartbeat_ms >= raft.settings.election_timeout_ms
 
 
-def has_lease(raft: Raft, leading: Leadership, now_ms: int) -> bool:
-    """Whether no other member can have been elected by now: what is committed here is the newest there is."""
-    if not leading.serving or leading.lease_dropped:
+def has_lease(raft: Raft, leader_state: LeaderState, now_ms: int) -> bool:
+    """Returns whether no other member can have been elected by now: no newer entry is committed elsewhere."""
+    if not leader_state.is_serving or leader_state.lease_dropped:
         return False
-    return leading.alone or now_ms < contact_ms(raft, leading, now_ms) + raft.settings.lease_ms
+    return (
+        leader_state.is_only_voter or now_ms < contact_ms(raft, leader_state, now_ms) + raft.settings.lease_ms
+    )

@@ -1,7 +1,7 @@
 """Changes of the members: one at a time, by joint consensus where voters change (Raft paper, section 6).
 
 Invariants: a change begins only once the leader's no-op and the configuration before are committed; a
-configuration is in force from its append on; a joint one is followed by its successor as soon as it is
+configuration is in force from its append on; a joint one is followed by the new one as soon as it is
 committed; a leader that is no voter any more leads until the entry that removes it is committed. What a new
 leader inherits (an uncommitted or joint configuration) it brings to its end.
 """
@@ -11,76 +11,76 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from storage.raft import sending
+from storage.raft import replication_send
 from storage.raft.configuration import Configuration
 from storage.raft.messages import TimeoutNow
-from storage.raft.roles import become_follower
-from storage.raft.volatile import NOBODY, Leadership
+from storage.raft.role_changes import become_follower
+from storage.raft.state import NOBODY, LeaderState
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-class ConfigurationRefused(Exception):
-    """The members cannot change now, or not to this; the text says why."""
+class ConfigurationRejected(Exception):
+    """The members cannot change now, or not to this; the text is the reason."""
 
 
-def require_settled(leading: Leadership) -> None:
-    """Raises ConfigurationRefused while the leader does not serve yet, changes members or hands over."""
-    if not leading.serving:
-        raise ConfigurationRefused("the leader has not committed an entry of its term yet")
-    if leading.unsettled or leading.wanted_configuration is not None:
-        raise ConfigurationRefused("a change of the members is under way")
-    if leading.transfer_target != NOBODY:
-        raise ConfigurationRefused("the leader is handing over")
+def require_no_pending_change(leader_state: LeaderState) -> None:
+    """Raises ConfigurationRejected while the leader does not serve yet, changes members or transfers."""
+    if not leader_state.is_serving:
+        raise ConfigurationRejected("the leader has not committed an entry of its term yet")
+    if leader_state.change_pending or leader_state.next_configuration is not None:
+        raise ConfigurationRejected("a change of the members is under way")
+    if leader_state.transfer_target != NOBODY:
+        raise ConfigurationRejected("the leader is transferring its leadership")
 
 
-def change(raft: Raft, leading: Leadership, voters: Sequence[int], learners: Sequence[int]) -> None:
-    """Ask for these members; the entry comes with the next `ready`. Raises ConfigurationRefused."""
-    require_settled(leading)
+def change(raft: Raft, leader_state: LeaderState, voters: Sequence[int], learners: Sequence[int]) -> None:
+    """Requests these members; the entry comes with the next `ready`. Raises ConfigurationRejected."""
+    require_no_pending_change(leader_state)
     if not voters:
-        raise ConfigurationRefused("a group needs a voter")
+        raise ConfigurationRejected("a group needs a voter")
     if len({*voters, *learners}) != len(voters) + len(learners):
-        raise ConfigurationRefused(
+        raise ConfigurationRejected(
             f"a member is named twice: voters {list(voters)}, learners {list(learners)}"
         )
     now = raft.configurations.current
     old_voters = () if set(voters) == set(now.voters) else now.voters
-    wanted = Configuration(tuple(sorted(voters)), old_voters, tuple(sorted(learners)))
+    requested = Configuration(tuple(sorted(voters)), old_voters, tuple(sorted(learners)))
     if not old_voters and set(learners) == set(now.learners):
-        raise ConfigurationRefused("these are the members")
-    leading.wanted_configuration = wanted
+        raise ConfigurationRejected("these are the members")
+    leader_state.next_configuration = requested
 
 
-def append_wanted(raft: Raft, leading: Leadership) -> tuple[int, Configuration]:
-    """The wanted configuration becomes the log's next entry and is in force."""
-    configuration = leading.wanted_configuration
+def append_next(raft: Raft, leader_state: LeaderState) -> tuple[int, Configuration]:
+    """Appends the next configuration, which is in force from then on."""
+    configuration = leader_state.next_configuration
     assert configuration is not None
-    leading.wanted_configuration = None
+    leader_state.next_configuration = None
     index = raft.extend()
     raft.configurations.append(index, configuration)
-    leading.adopt(configuration, raft.member_id, index)
+    leader_state.adopt(configuration, raft.member_id, index)
     return index, configuration
 
 
-def settle(raft: Raft, leading: Leadership) -> None:
-    """The commit index rose: a joint configuration is followed by its successor, a removed leader goes."""
+def on_commit(raft: Raft, leader_state: LeaderState) -> None:
+    """Follows a committed joint configuration by the new one; a removed leader steps down."""
     configurations = raft.configurations
     if configurations.current_index > raft.commit_index:
         return
     current = configurations.current
     if current.joint:
-        leading.wanted_configuration = Configuration(current.voters, (), current.learners)
-    leading.unsettled = False
+        leader_state.next_configuration = Configuration(current.voters, (), current.learners)
+    leader_state.change_pending = False
     if not current.is_voter(raft.member_id):
-        _leave(raft, leading)
+        _step_down(raft, leader_state)
 
 
-def _leave(raft: Raft, leading: Leadership) -> None:
-    """Step down for good, and let the voter that holds most begin at once instead of waiting for silence."""
-    held = {voter: leading.progress[voter].match_index for voter in raft.configurations.current.voters}
-    heir = max(sorted(held), key=lambda voter: held[voter])
-    for progress in leading.progress.values():
-        sending.send_heartbeat(raft, progress)
-    raft.outbox.append(TimeoutNow(raft.member_id, heir, raft.term))
+def _step_down(raft: Raft, leader_state: LeaderState) -> None:
+    """Steps down for good; the voter that holds most stands for election at once, without a timeout."""
+    match = {voter: leader_state.progress[voter].match_index for voter in raft.configurations.current.voters}
+    successor = max(sorted(match), key=lambda voter: match[voter])
+    for progress in leader_state.progress.values():
+        replication_send.send_heartbeat(raft, progress)
+    raft.outbox.append(TimeoutNow(raft.member_id, successor, raft.term))
     become_follower(raft, raft.term)

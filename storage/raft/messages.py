@@ -1,8 +1,8 @@
-"""What members of a group say to each other; the bytes on the wire are the transport's.
+"""The messages between members of a group; the bytes on the wire are the transport's.
 
-Every message names its sender, whom it is for and the sender's term. Receivers trust nothing else: a message
-may be lost, late, doubled or overtaken by another. `sent_ms` is the sender's clock and comes back in the
-answer, so that a leader can tell since when at the latest a follower has known it.
+Every message names its sender, its receiver and the sender's term. Receivers trust nothing else: a message
+may be lost, late, duplicated or reordered. `sent_ms` is the sender's clock and comes back in the response,
+so that a leader knows since when at the latest a follower has known it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from storage.types import Buffer
 
 @dataclass(slots=True)
 class Message:
-    """What all messages have: two member ids and a term."""
+    """The fields of all messages: two member ids and a term."""
 
     sender: int
     to: int
@@ -25,9 +25,9 @@ class Message:
 
 @dataclass(slots=True)
 class VoteRequest(Message):
-    """Would you vote for the sender (`pre`), or: vote. `term` is the one it stands in, or would.
+    """Requests a vote, or with `pre` a PreVote. `term` is the one that the sender stands in, or would.
 
-    `transfer`: the old leader asked for this election, so that having heard from it is no reason to refuse.
+    `transfer`: the old leader requested this election, so that its lease is no reason to deny the vote.
     """
 
     pre: bool
@@ -38,7 +38,7 @@ class VoteRequest(Message):
 
 @dataclass(slots=True)
 class VoteResponse(Message):
-    """`pre` and granted: `term` is the one that was asked about; otherwise it is the voter's own."""
+    """`pre` and granted: `term` is the request's; otherwise it is the voter's own."""
 
     pre: bool
     granted: bool
@@ -46,7 +46,7 @@ class VoteResponse(Message):
 
 @dataclass(slots=True)
 class Append(Message):
-    """The entries `prev_index + 1` to `last_index`; none where these are equal, which only asks for a match.
+    """The entries `prev_index + 1` to `last_index`; none where these are equal, which only probes the match.
 
     `runs` are the first index and term of each stretch of one term; `configurations` those among the entries.
     `frames` (their bytes), `chain` (the chain value before them) and `sizes` (bytes per entry) are the
@@ -97,12 +97,12 @@ class HeartbeatResponse(Message):
 
 @dataclass(slots=True)
 class TimeoutNow(Message):
-    """The leader hands over: stand for election at once."""
+    """Leadership transfer: the receiver stands for election at once."""
 
 
 @dataclass(slots=True)
 class Install(Message):
-    """One chunk of a shipped checkpoint, which covers the entries up to (`index`, `last_term`).
+    """One chunk of a snapshot, which covers the entries up to (`index`, `last_term`).
 
     `payload` and `commit_index`, the sender's, are the shell's.
     """
@@ -118,7 +118,7 @@ class Install(Message):
 
 @dataclass(slots=True)
 class InstallResponse(Message):
-    """The chunk is stored, or (not `accepted`) the shipment must begin again."""
+    """The chunk is stored, or (not `accepted`) the snapshot send must begin again."""
 
     index: int
     chunk: int
@@ -128,7 +128,7 @@ class InstallResponse(Message):
 
 @dataclass(slots=True)
 class RangeRequest(Message):
-    """The sender's copy of these entries has rotted: send them. Not for the core."""
+    """Requests these entries, of which the sender's copy is corrupt. Not for the core."""
 
     first_index: int
     last_index: int
@@ -137,7 +137,7 @@ class RangeRequest(Message):
 @dataclass(slots=True)
 class RangeResponse(Message):
     """Committed entries from `first_index` on, as bytes of frames; `chain` is the chain value before them.
-    They begin later than they were asked for where the sender has freed what was there. Not for the core."""
+    They begin later than requested where the sender has freed the first of them. Not for the core."""
 
     first_index: int
     chain: int

@@ -27,7 +27,7 @@ def joint_committed_index(configurations: Sequence[Sequence[int]], match: Mappin
 
 
 def vote_won(configurations: Sequence[Sequence[int]], granted: Mapping[int, bool]) -> bool:
-    """Whether a majority of every configuration granted its vote; False where one has no voters."""
+    """Returns whether a majority of every configuration granted its vote; False where one has no voters."""
     return bool(configurations) and all(
         sum(1 for voter in voters if granted.get(voter, False)) * 2 > len(voters) for voters in configurations
     )

@@ -1,4 +1,4 @@
-"""What the core wants done since it was last asked."""
+"""The work that the core has for its shell since the last call of `ready`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from storage.types import HardState
 
 
 class Ready:
-    """Each thing is handed out once; to be done in the order of the attributes below.
+    """The core hands each piece of work out once; the shell does it in the order of the attributes below.
 
     Attributes:
         hard_state: flush it before anything else, then report it; its incarnation is the shell's.
@@ -19,9 +19,9 @@ class Ready:
         truncate_after: forget own entries after this index, once the write in flight is done.
         accepted: first and last entry of the Append just stepped that are to be written.
         messages: send them; an Append gets the frames prev_index + 1 to last_index.
-        installs: peers that need a checkpoint shipped; named again when a shipment failed or stalled.
-        chunks: store these, then answer with `chunk_stored`.
-        chunk_acks: what peers say about the chunks shipped to them.
+        installs: peers that need a snapshot; named again when a snapshot send failed or stalled.
+        chunks: store these, then call `chunk_stored`.
+        chunk_acks: the peers' responses to the chunks sent to them.
     """
 
     __slots__ = (
@@ -49,4 +49,4 @@ class Ready:
 
 
 NOTHING = Ready()
-"""For a shell that need not ask, the core being idle; never changed."""
+"""The empty one, for a core that is idle; never changed."""

@@ -1,110 +1,112 @@
-"""The leader's side of replication: what answers mean, what is committed, what a heartbeat checks.
+"""The leader's side of replication: handling responses, advancing the commit index, heartbeats.
 
 Invariants: only an entry of the leader's own term is committed by counting (Raft paper, section 5.4.2); the
-leader's own log counts as far as it is flushed, like everyone's, and it may commit what its own disk lags
-behind with; an answer that is late, doubled or of a former member changes nothing.
+leader's own log counts as far as it is flushed, as every member's does, and it may commit entries before its
+own disk has them; a response that is late, duplicated or of a former member changes nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import install, lease, membership, sending, transfer
+from storage.raft import install, lease, membership, replication_send, transfer
 from storage.raft.messages import AppendResponse, HeartbeatResponse, InstallResponse
 from storage.raft.progress import Progress
 from storage.raft.quorum import joint_committed_index
-from storage.raft.roles import become_follower
-from storage.raft.volatile import Leadership
+from storage.raft.role_changes import become_follower
+from storage.raft.state import LeaderState
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-def tick(raft: Raft, leading: Leadership) -> None:
-    """With each heartbeat: send it, give up what waits for too long, and see whether anybody is listening."""
+def tick(raft: Raft, leader_state: LeaderState) -> None:
+    """Sends each heartbeat, times out requests, and checks the quorum."""
     now_ms, settings = raft.now_ms, raft.settings
-    if now_ms < leading.heartbeat_due_ms:
+    if now_ms < leader_state.heartbeat_due_ms:
         return
-    leading.heartbeat_due_ms = now_ms + settings.heartbeat_ms
-    if lease.quorum_is_silent(raft, leading):
+    leader_state.heartbeat_due_ms = now_ms + settings.heartbeat_ms
+    if lease.is_quorum_silent(raft, leader_state):
         become_follower(raft, raft.term)
         return
-    if not transfer.expire(raft, leading):
+    if not transfer.expire(raft, leader_state):
         return
-    for progress in leading.progress.values():
+    for progress in leader_state.progress.values():
         if progress.expire(now_ms, settings):
             install.begin(raft, progress)
-        sending.send_heartbeat(raft, progress)
+        replication_send.send_heartbeat(raft, progress)
 
 
-def _heard(raft: Raft, response: AppendResponse | HeartbeatResponse | InstallResponse) -> Progress | None:
-    """The sender's progress, now known to listen; None where we do not lead or it is no member."""
-    progress = raft.leading.progress.get(response.sender) if raft.leading is not None else None
-    if progress is not None and progress.heard(response.sent_ms, raft.now_ms):
+def _on_response(
+    raft: Raft, response: AppendResponse | HeartbeatResponse | InstallResponse
+) -> Progress | None:
+    """Returns the sender's progress after a response; None where we do not lead or it is no member."""
+    progress = raft.leader_state.progress.get(response.sender) if raft.leader_state is not None else None
+    if progress is not None and progress.on_response(response.sent_ms, raft.now_ms):
         install.begin(raft, progress)
     return progress
 
 
 def on_append_response(raft: Raft, response: AppendResponse) -> None:
-    """A member holds our log up to a match, or has no such entry as ours."""
-    progress = _heard(raft, response)
+    """Handles a match or a rejection of a member."""
+    progress = _on_response(raft, response)
     if progress is None:
         return
     if response.match_index < 0:
         guess = raft.terms.last_of_term(response.hint_term, min(response.hint_index, response.prev_index))
-        progress.rejected(response.prev_index, guess)
+        progress.on_rejection(response.prev_index, guess)
     else:
-        _matched(raft, progress, response.match_index)
+        _on_match(raft, progress, response.match_index)
 
 
 def on_heartbeat_response(raft: Raft, response: HeartbeatResponse) -> None:
-    """A member listens; its match makes up for answers to requests that were lost."""
-    progress = _heard(raft, response)
+    """Handles a heartbeat's response; its match makes up for lost responses to requests."""
+    progress = _on_response(raft, response)
     if progress is None:
         return
     match_index = progress.match_index
     if response.match_index < match_index and not progress.in_flight:
-        # It restarted within this term and no longer knows what it has verified: let it verify again.
+        # It restarted within this term and has to verify its log again.
         prev_term = raft.terms.term_at(match_index)
         if prev_term is not None and progress.may_send(1):
-            sending.send_append(raft, progress, match_index, prev_term, match_index)
+            replication_send.send_append(raft, progress, match_index, prev_term, match_index)
     else:
-        _matched(raft, progress, response.match_index)
+        _on_match(raft, progress, response.match_index)
 
 
 def on_install_response(raft: Raft, response: InstallResponse) -> None:
-    """For the shipping side: a chunk arrived, or the shipment failed."""
-    progress = _heard(raft, response)
+    """Handles the response to a snapshot's chunk: stored, or failed."""
+    progress = _on_response(raft, response)
     if progress is not None:
-        install.acknowledged(raft, progress, response)
+        install.on_chunk_ack(raft, progress, response)
 
 
-def _matched(raft: Raft, progress: Progress, match_index: int) -> None:
-    leading = raft.leading
-    assert leading is not None
+def _on_match(raft: Raft, progress: Progress, match_index: int) -> None:
+    leader_state = raft.leader_state
+    assert leader_state is not None
     if not 0 <= match_index <= raft.terms.last_index:
         return
-    if progress.matched(match_index, raft.terms.base_index):
-        advance_commit(raft, leading)
-    transfer.proceed(raft, progress)
+    if progress.on_match(match_index, raft.terms.base_index):
+        advance_commit(raft, leader_state)
+    transfer.send_timeout_now(raft, progress)
 
 
-def advance_commit(raft: Raft, leading: Leadership) -> None:
-    """Count who has flushed what."""
-    if leading.alone:
+def advance_commit(raft: Raft, leader_state: LeaderState) -> None:
+    """Advances the commit index to the highest entry that a majority has flushed."""
+    if leader_state.is_only_voter:
         index = raft.persisted_index
     else:
-        match = {member: progress.match_index for member, progress in leading.progress.items()}
+        match = {member: progress.match_index for member, progress in leader_state.progress.items()}
         match[raft.member_id] = raft.persisted_index
-        index = joint_committed_index(leading.voter_sets, match)
+        index = joint_committed_index(leader_state.voter_sets, match)
     # Entries of older terms commit only under one of ours (Raft paper, section 5.4.2).
-    if index <= raft.commit_index or index < leading.no_op_index or leading.no_op_index == 0:
+    if index <= raft.commit_index or index < leader_state.no_op_index or leader_state.no_op_index == 0:
         return
     raft.commit_index = index
-    leading.serving = True
-    spares = leading.spares
-    spares.waiting_ms = raft.now_ms
-    if spares.race_left:
-        spares.committed(raft, leading.progress)
-    if leading.unsettled:
-        membership.settle(raft, leading)
+    leader_state.is_serving = True
+    deferred_voters = leader_state.deferred_voters
+    deferred_voters.waiting_ms = raft.now_ms
+    if deferred_voters.probe_commits_left:
+        deferred_voters.on_commit(raft, leader_state.progress)
+    if leader_state.change_pending:
+        membership.on_commit(raft, leader_state)

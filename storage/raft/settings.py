@@ -7,7 +7,7 @@ from dataclasses import dataclass
 NEVER_MS = 1 << 62
 """A deadline that does not come."""
 LONG_AGO_MS = -(1 << 62)
-"""When something happened that has not."""
+"""The time of an event that has not happened."""
 
 
 @dataclass(frozen=True)
@@ -16,26 +16,26 @@ class RaftSettings:
 
     heartbeat_ms: int = 50
     election_timeout_ms: int = 500
-    """A follower waits once to twice as long; whoever heard a leader more recently elects no other."""
-    turn_ms: int = 50
-    """Where all know that nobody leads, they stand for election so long after one another."""
+    """A follower waits once to twice as long; with a more recent message of a leader it elects no other."""
+    election_stagger_ms: int = 50
+    """Voters that know of no leader stand for election so long after one another."""
     max_append_bytes: int = 1 << 20
     """Bytes of entries in one request; one entry always goes."""
     pipeline_depth: int = 4
     """Requests in flight per follower; 1 is the mode of seed 001. Measured: decision 16."""
     commit_push_ms: int = 0
     """A new commit waits so long for entries that carry it along before it is sent by itself."""
-    spare_wait_ms: int = 0
-    """Voters that a majority does not need are sent entries so much later; 0: all at once. See `spares`."""
+    deferral_ms: int = 0
+    """Deferred voters are sent entries so much later; 0: all voters at once. See `deferred_voters`."""
     hedge_ms: int = 3
-    """They are sent entries at once where some wait and none was committed for so long."""
-    race_commits: int = 16
-    """For so many commits all are sent everything, to see who is late: once a second, after some hedges."""
+    """Deferred voters are sent entries at once where some wait and none was committed for so long."""
+    probe_commits: int = 16
+    """A probe sends all voters everything for so many commits: once a second, and after some hedges."""
     append_timeout_ms: int = 200
-    """A request unanswered for so long, and nothing before it either, is sent again; looked at with every
+    """A request without a response for so long, and none before it either, is sent again; checked with every
     heartbeat."""
     install_timeout_ms: int = 5000
-    """A shipment of a checkpoint that shows no progress for so long begins again."""
+    """A snapshot send that makes no progress for so long begins again."""
     clock_drift: float = 0.05
     """How far the rate of any node's clock may be off, as a fraction."""
 
@@ -46,24 +46,24 @@ class RaftSettings:
             )
         if self.pipeline_depth < 1 or self.append_timeout_ms < 1 or self.install_timeout_ms < 1:
             raise ValueError("pipeline depth and timeouts begin at 1")
-        if self.turn_ms < 1:
-            raise ValueError(f"turns begin at 1 ms, not {self.turn_ms}")
+        if self.election_stagger_ms < 1:
+            raise ValueError(f"staggered elections begin at 1 ms, not {self.election_stagger_ms}")
         if not 0 <= self.commit_push_ms < self.heartbeat_ms:
             raise ValueError(
                 f"commits pushed after {self.commit_push_ms} ms, heartbeats after {self.heartbeat_ms}"
             )
-        if not 0 <= self.spare_wait_ms < self.heartbeat_ms:
+        if not 0 <= self.deferral_ms < self.heartbeat_ms:
             raise ValueError(
-                f"spares are sent entries after {self.spare_wait_ms} ms, heartbeats after {self.heartbeat_ms}"
+                f"deferred voters wait {self.deferral_ms} ms, heartbeats come every {self.heartbeat_ms}"
             )
-        if self.hedge_ms < 1 or self.race_commits < 1:
-            raise ValueError("the hedge and the commits of a race begin at 1")
+        if self.hedge_ms < 1 or self.probe_commits < 1:
+            raise ValueError("the hedge and the commits of a probe begin at 1")
         if not 0 <= self.clock_drift < 0.5:
             raise ValueError(f"a clock drift of {self.clock_drift} leaves no lease")
 
     @property
     def lease_ms(self) -> int:
-        """How long after it sent a message that a majority answered a leader knows that it is the only one.
+        """The lease's length from when the leader sent a message that a majority responded to.
 
         The voters' promise lasts an election timeout of their clocks; both clocks may be off, oppositely.
         """
@@ -71,5 +71,5 @@ class RaftSettings:
 
     @property
     def transfer_timeout_ms(self) -> int:
-        """How long a leader that hands over refuses proposals before it goes on leading."""
+        """The time for which a leader that transfers takes no proposals before it resumes."""
         return self.election_timeout_ms

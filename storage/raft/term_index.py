@@ -1,4 +1,4 @@
-"""Which term wrote which index and how many bytes, for the log above the checkpoint; no payloads.
+"""Term and size of each entry of the log above the checkpoint; no payloads.
 
 Terms are kept as runs, since they only rise along a log: a look-up is a bisection over a handful of runs.
 Sizes are kept as running totals, eight bytes per entry.
@@ -88,9 +88,9 @@ class TermIndex:
 
     def last_within(self, first: int, max_bytes: int) -> int:
         """The last entry of those from `first` on that fit `max_bytes` together, `first` itself at least."""
-        place = first - self.base_index
-        fits = bisect_right(self._ends, self._ends[place - 1] + max_bytes, place) - 1
-        return self.base_index + max(fits, place)
+        position = first - self.base_index
+        fits = bisect_right(self._ends, self._ends[position - 1] + max_bytes, position) - 1
+        return self.base_index + max(fits, position)
 
     def runs_between(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
         """(first index, term) of each run within `first` to `last`, both included and above the base."""

@@ -1,10 +1,10 @@
-"""Handing over (Raft thesis, section 3.10): bring the target up to date, then tell it to stand for election.
+"""Leadership transfer (Raft thesis, section 3.10): bring the target up to date, then send it TimeoutNow.
 
 While that is under way no proposals are taken; after the transfer timeout they are again, and the shell takes
-appends once all that was appended before is applied. Once the target was told it may win at any time within
-this term, and its voters do not wait for our lease to end: the lease is dropped for the rest of the term.
-Should the target not take over, the leader stands for election itself, as told by itself, because in a new
-term it can have a lease again.
+appends once all that was appended before is applied. After the TimeoutNow the target may win at any time
+within this term, and its voters do not wait for our lease to end: the lease is dropped for the rest of the
+term. Should the target not take over, the leader itself stands for election with the `transfer` flag, because
+in a new term it can have a lease again.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import TYPE_CHECKING
 from storage.raft import election, membership
 from storage.raft.messages import TimeoutNow
 from storage.raft.progress import Progress
-from storage.raft.roles import become_follower
-from storage.raft.volatile import NOBODY, Leadership
+from storage.raft.role_changes import become_follower
+from storage.raft.state import NOBODY, LeaderState
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-def begin(raft: Raft, leading: Leadership, target: int) -> None:
-    """Raises ConfigurationRefused where the target is no other voter, or something else is under way."""
-    membership.require_settled(leading)
+def begin(raft: Raft, leader_state: LeaderState, target: int) -> None:
+    """Raises ConfigurationRejected where the target is no other voter, or something else is under way."""
+    membership.require_no_pending_change(leader_state)
     if target == raft.member_id or not raft.configurations.current.is_voter(target):
-        raise membership.ConfigurationRefused(f"member {target} is no other voter")
-    leading.transfer_target = target
-    leading.transfer_due_ms = raft.now_ms + raft.settings.transfer_timeout_ms
-    proceed(raft, leading.progress[target])
+        raise membership.ConfigurationRejected(f"member {target} is no other voter")
+    leader_state.transfer_target = target
+    leader_state.transfer_due_ms = raft.now_ms + raft.settings.transfer_timeout_ms
+    send_timeout_now(raft, leader_state.progress[target])
 
 
-def proceed(raft: Raft, progress: Progress) -> None:
-    """Tell the target to stand once it holds everything."""
-    leading = raft.leading
-    if leading is None or leading.transfer_target != progress.member:
+def send_timeout_now(raft: Raft, progress: Progress) -> None:
+    """Sends TimeoutNow once the target holds everything."""
+    leader_state = raft.leader_state
+    if leader_state is None or leader_state.transfer_target != progress.member:
         return
     if progress.match_index == raft.terms.last_index:
-        leading.lease_dropped = True
+        leader_state.lease_dropped = True
         raft.outbox.append(TimeoutNow(raft.member_id, progress.member, raft.term))
 
 
-def expire(raft: Raft, leading: Leadership) -> bool:
-    """The target did not take over in time; False where this member leads no more because of that."""
-    if leading.transfer_target == NOBODY or raft.now_ms < leading.transfer_due_ms:
+def expire(raft: Raft, leader_state: LeaderState) -> bool:
+    """Ends a transfer that timed out; returns False where this member leads no more because of that."""
+    if leader_state.transfer_target == NOBODY or raft.now_ms < leader_state.transfer_due_ms:
         return True
-    leading.transfer_target = NOBODY
-    if not leading.lease_dropped:
-        leading.resumed_index = raft.terms.last_index
+    leader_state.transfer_target = NOBODY
+    if not leader_state.lease_dropped:
+        leader_state.resumed_index = raft.terms.last_index
         return True
     become_follower(raft, raft.term)
-    election.stand(raft, transfer=True)
+    election.start_election(raft, transfer=True)
     return False

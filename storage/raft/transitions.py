@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Role(Enum):
-    """What a voter is in its term."""
+    """The role of a voter in its term."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -19,14 +19,14 @@ class Role(Enum):
 
 TRANSITIONS: dict[tuple[Role, Role], str] = {
     (Role.FOLLOWER, Role.PRE_CANDIDATE): "the election timeout passed",
-    (Role.FOLLOWER, Role.CANDIDATE): "told to by a leader that hands over",
+    (Role.FOLLOWER, Role.CANDIDATE): "a leader transferred its leadership by a TimeoutNow",
     (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for us",
     (Role.PRE_CANDIDATE, Role.FOLLOWER): "a leader or a higher term was seen, or a majority would not",
-    (Role.PRE_CANDIDATE, Role.PRE_CANDIDATE): "too few answered in time",
+    (Role.PRE_CANDIDATE, Role.PRE_CANDIDATE): "too few responded in time",
     (Role.CANDIDATE, Role.PRE_CANDIDATE): "the vote was split: ask before standing in yet another term",
     (Role.CANDIDATE, Role.LEADER): "a majority voted for us",
-    (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen, or a majority refused",
-    (Role.LEADER, Role.FOLLOWER): "a higher term was seen, no majority answers, or it was removed",
+    (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen, or a majority denied",
+    (Role.LEADER, Role.FOLLOWER): "a higher term was seen, no majority responds, or it was removed",
 }
 
 

@@ -50,6 +50,6 @@ def raft_settings(node: Node) -> RaftSettings:
         max_append_bytes=options.max_append_bytes,
         pipeline_depth=options.pipeline_depth,
         commit_push_ms=options.commit_push_ms,
-        spare_wait_ms=options.spare_wait_ms,
-        race_commits=options.race_commits,
+        deferral_ms=options.spare_wait_ms,
+        probe_commits=options.race_commits,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import StorageError
 from tests.sim.faces import Unanswered
 from tests.sim.network import node_of
@@ -19,7 +19,7 @@ from tests.sim.node import Node, State
 if TYPE_CHECKING:
     from tests.sim.nemesis import Nemesis
 
-REFUSALS = (StorageError, Unanswered, OSError, ConfigurationRefused)
+REFUSALS = (StorageError, Unanswered, OSError, ConfigurationRejected)
 
 
 async def _as_leader(nemesis: Nemesis, what: Callable[[Node], Any]) -> bool:

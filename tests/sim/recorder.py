@@ -1,7 +1,7 @@
 """Records what each member's Raft core shows after each of its steps, for the model to judge.
 
 `recording()` patches the core's constructor, `ready` (which the shell calls after every input) and
-`hard_state_persisted`. It only reads, so the run and its trace hash stay as they are. A line is written
+`on_hard_state_persisted`. It only reads, so the run and its trace hash stay as they are. A line is written
 where something observable changed. Entries that a checkpoint covers are known from what the member, or for
 a shipped one another member, was seen to hold.
 """
@@ -31,12 +31,12 @@ ROLES = {
 class Seen:
     """One member as it was seen last; `log` outlives the member's process."""
 
-    __slots__ = ("commit", "core", "cuts", "hard", "last", "log")
+    __slots__ = ("commit", "core", "hard", "last", "log", "truncation_count")
 
     def __init__(self) -> None:
         self.core: Raft | None = None
         self.log: list[Entry] = []
-        self.cuts = 0
+        self.truncation_count = 0
         self.commit = 0
         self.hard: HardPair = (0, NOBODY)
         self.last: Event | None = None
@@ -52,7 +52,7 @@ class Recorder:
     def started(self, core: Raft) -> None:
         """A process began with this core."""
         seen = self._members.setdefault(core.member_id, Seen())
-        seen.core, seen.cuts = core, core.cuts
+        seen.core, seen.truncation_count = core, core.truncation_count
         seen.hard = (core.term, core.voted_for)
         self._observe(core, seen, "start")
 
@@ -70,11 +70,11 @@ class Recorder:
     def _observe(self, core: Raft, seen: Seen, kind: str) -> None:
         kept = len(seen.log)
         added: tuple[Entry, ...] = ()
-        if kind == "start" or core.cuts != seen.cuts or core.last_index != kept:
+        if kind == "start" or core.truncation_count != seen.truncation_count or core.last_index != kept:
             shipped, kept, added = self._log_changes(core, seen)
             if shipped and kind == "step":
                 kind = "install"
-        seen.cuts = core.cuts
+        seen.truncation_count = core.truncation_count
         event = Event(
             core.member_id,
             kind,
@@ -85,7 +85,7 @@ class Recorder:
             added,
             core.commit_index,
             core.persisted_index,
-            core.following.verified_index,
+            core.follower_state.verified_index,
             seen.hard,
         )
         last = seen.last
@@ -116,7 +116,12 @@ class Recorder:
             assert term is not None
             return term, found.voter_sets() if found is not None else None
 
-        if not shipped and core.cuts == seen.cuts and last >= len(log) and seen.last is not None:
+        if (
+            not shipped
+            and core.truncation_count == seen.truncation_count
+            and last >= len(log)
+            and seen.last is not None
+        ):
             kept = len(log)
             return False, kept, tuple(entry(index) for index in range(kept + 1, last + 1))
         now = log[:base] + [entry(index) for index in range(base + 1, last + 1)]
@@ -139,7 +144,7 @@ def recording(voters: tuple[int, ...]) -> Iterator[Recorder]:
     """Record every core that is made and driven within."""
     recorder = Recorder(voters)
     real_init: Callable[..., None] = Raft.__init__
-    real_ready, real_persisted = Raft.ready, Raft.hard_state_persisted
+    real_ready, real_persisted = Raft.ready, Raft.on_hard_state_persisted
 
     def init(self: Raft, *args: Any, **named: Any) -> None:
         real_init(self, *args, **named)
@@ -150,14 +155,14 @@ def recording(voters: tuple[int, ...]) -> Iterator[Recorder]:
         recorder.stepped(self)
         return done
 
-    def hard_state_persisted(self: Raft, hard_state: HardState) -> None:
+    def on_hard_state_persisted(self: Raft, hard_state: HardState) -> None:
         recorder.hard_state_is_durable(self, hard_state)
         real_persisted(self, hard_state)
 
     with (
         patch.object(Raft, "__init__", init),
         patch.object(Raft, "ready", ready),
-        patch.object(Raft, "hard_state_persisted", hard_state_persisted),
+        patch.object(Raft, "on_hard_state_persisted", on_hard_state_persisted),
     ):
         yield recorder
 

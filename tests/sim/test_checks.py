@@ -286,9 +286,9 @@ def elected(heard_for_ms: int, after_ms: int, held_up_ms: int = 0, pre: bool = F
     raft = SimpleNamespace(leader_id=2, settings=RaftSettings(election_timeout_ms=500))
     check = Elections(world)
 
-    def says(message: object, turn_ms: int) -> None:
+    def says(message: object, election_stagger_ms: int) -> None:
         loop = new_loop(world)  # a new life's: where the first turn is killed, it has kept the old one busy
-        loop.charge(turn_ms * 1000)
+        loop.charge(election_stagger_ms * 1000)
         node: Any = SimpleNamespace(node_id=1, loop=loop, group=SimpleNamespace(raft=raft))
         check.sent(node, message)
 

@@ -456,8 +456,8 @@ async def test_a_full_member_does_not_stop_the_group(tmp_path: Path) -> None:
         third.raft.election_due_ms += 1000  # the full one would stand first
         third.raft.wait_ms = 1000
         cluster.lost = lambda sender, to, message: away in (node_of(sender), node_of(to))
-        await cluster.until(lambda: third.raft.leading is not None)
-        assert full.raft.leading is None
+        await cluster.until(lambda: third.raft.leader_state is not None)
+        assert full.raft.leader_state is None
         cluster.lost = lambda sender, to, message: False  # all three are there: two of them are well
         await cluster.leader()
     finally:

@@ -28,7 +28,7 @@ class World:
             term=3, contact_ms=lambda now_ms: self.contact_ms, has_lease=lambda now_ms: self.lease
         )
         self.replica = SimpleNamespace(
-            raft=self.raft, serving=True, stopped=False, now_ms=lambda: self.now_ms
+            raft=self.raft, is_serving=True, stopped=False, now_ms=lambda: self.now_ms
         )
         self.confirming = Confirming(cast(Replica, self.replica), asyncio.get_running_loop())
 
@@ -66,7 +66,7 @@ async def test_a_lease_that_comes_back_says_as_much(world: World) -> None:
     assert await asked
 
 
-@pytest.mark.parametrize(("what", "now"), [("serving", False), ("stopped", True), ("term", 5)])
+@pytest.mark.parametrize(("what", "now"), [("is_serving", False), ("stopped", True), ("term", 5)])
 async def test_a_leadership_that_is_over_is_not_confirmed(world: World, what: str, now: Any) -> None:
     asked = [world.confirming.confirmed() for _ in range(2)]
     asked[0].cancel()  # whoever asked waits no more

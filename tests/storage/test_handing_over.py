@@ -12,7 +12,7 @@ import pytest
 from storage import group as group_module
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import Append, AppendResponse, Message
 from storage.types import Frame, NotLeader, StorageFull
 from tests.storage.cluster import Cluster, append
@@ -50,7 +50,7 @@ async def until_it_has_failed(cluster: Cluster, leader: LogGroup) -> None:
     term = leader.term
     leader.transfer(heir_of(leader))
     assert not leader.is_leader
-    await cluster.until(lambda: leader.raft.accepting)
+    await cluster.until(lambda: leader.raft.accepts_proposals)
     served = leader.is_leader
     cluster.lost = lambda sender, to, message: False
     await cluster.until(lambda: leader.is_leader)
@@ -107,7 +107,7 @@ async def test_what_waits_for_room_is_not_handed_over(
     with monkeypatch.context() as patched:
         patched.setattr(leader.log, "append", full)
         append(leader, partition, b"waits")
-        with pytest.raises(ConfigurationRefused, match="waits for room"):
+        with pytest.raises(ConfigurationRejected, match="waits for room"):
             leader.transfer(heir_of(leader))
         assert leader.is_leader
         assert append(leader, partition, b"more") == 1

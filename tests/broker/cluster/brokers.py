@@ -22,7 +22,7 @@ from broker.server import Broker
 from broker.settings.config import Settings, from_texts
 from compat_tests.probe import free_port
 from storage.group_options import node_of
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import NotLeader
 from tests.broker.wire import Client
 
@@ -152,7 +152,7 @@ class BrokerCluster:
                     (heir,) = (each for each in found.raft.configuration.voters if node_of(each) == node_id)
                     if found.raft.member_id == heir:
                         return True
-                    with contextlib.suppress(ConfigurationRefused, NotLeader):
+                    with contextlib.suppress(ConfigurationRejected, NotLeader):
                         found.transfer(heir)
             return False
 

@@ -45,9 +45,9 @@ def world() -> World:
     return World()
 
 
-def next_leader(configuration: Configuration = THREE, serving: bool = True) -> Raft:
+def next_leader(configuration: Configuration = THREE, is_serving: bool = True) -> Raft:
     """A leader of a later term; to one that does not serve yet nobody has answered."""
-    found = leader(configuration, [5], serving)
+    found = leader(configuration, [5], is_serving)
     assert found.term > leader().term
     return found
 
@@ -107,7 +107,7 @@ def test_a_moment_without_a_lag_begins_it_anew(world: World) -> None:
 
 def test_a_new_leader_takes_the_word_of_the_last_one(world: World) -> None:
     assert world.behind() == ()
-    world.raft = next_leader(serving=False)
+    world.raft = next_leader(is_serving=False)
     world.alive.remove(2)
     assert world.behind(3) == (2, 3)
     world.alive.add(2)
@@ -117,7 +117,7 @@ def test_a_new_leader_takes_the_word_of_the_last_one(world: World) -> None:
 
 def test_a_new_leader_doubts_nobody_else_for_a_while(world: World) -> None:
     assert world.behind() == ()
-    world.raft = next_leader(serving=False)
+    world.raft = next_leader(is_serving=False)
     assert world.behind(3) == (3,)
     world.now += LAG_SECONDS
     assert world.behind() == (2, 3)

@@ -28,7 +28,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from storage.group import LogGroup
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import StorageFull
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
@@ -216,7 +216,7 @@ async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(
     await cluster.settled()
 
     def refused(group: LogGroup) -> None:
-        raise ConfigurationRefused("a change of members is under way")
+        raise ConfigurationRejected("a change of members is under way")
 
     monkeypatch.setattr(LogGroup, "hand_over", refused)
     stopped = cluster.controller

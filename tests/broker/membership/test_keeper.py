@@ -18,7 +18,7 @@ from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.group_options import member_of
 from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.types import NotLeader, StorageError
 from tests.storage.cluster import Cluster, append
 
@@ -178,7 +178,7 @@ class Kept:
         def led() -> bool:
             for group in self.cluster.groups.values():
                 if group.is_leader and group.raft.member_id != member:
-                    with contextlib.suppress(ConfigurationRefused, NotLeader):
+                    with contextlib.suppress(ConfigurationRejected, NotLeader):
                         group.transfer(member)
             return self.cluster.groups[node].is_leader
 

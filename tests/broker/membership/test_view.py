@@ -30,7 +30,7 @@ def test_only_a_leader_has_a_view() -> None:
 
 
 def test_it_is_not_settled_before_the_leader_serves() -> None:
-    seen = view_of(leader(serving=False), WANTED)
+    seen = view_of(leader(is_serving=False), WANTED)
     assert seen is not None
     assert not seen.settled
 
@@ -41,7 +41,7 @@ def test_it_is_not_settled_while_members_change() -> None:
     wished = view_of(raft, WANTED)
     drained(raft)
     appended = view_of(raft, WANTED)
-    raft.persisted(raft.last_index, raft.term, raft.cuts)
+    raft.on_persisted(raft.last_index, raft.term, raft.truncation_count)
     raft.step(holds(raft, 2, raft.last_index), raft.now_ms)
     committed = view_of(raft, WANTED)
     assert wished is not None and appended is not None and committed is not None
@@ -64,7 +64,7 @@ def test_much_that_is_not_committed_weighs() -> None:
 
 
 def test_who_has_not_answered_or_is_no_member_is_not_up_to_date() -> None:
-    raft = leader(serving=False)
+    raft = leader(is_serving=False)
     assert is_up_to_date(raft, ME)
     assert not is_up_to_date(raft, 2)
     assert not is_up_to_date(raft, 9)
@@ -94,9 +94,9 @@ def test_entries_beyond_any_limit_may_be_on_the_way() -> None:
 
 def test_who_needs_what_is_gone_from_the_log_is_not_up_to_date() -> None:
     raft = grown(leader(), 20)
-    raft.persisted(raft.last_index, raft.term, raft.cuts)
+    raft.on_persisted(raft.last_index, raft.term, raft.truncation_count)
     raft.step(holds(raft, 3, raft.last_index), raft.now_ms)
-    raft.checkpointed(raft.commit_index - 1)
+    raft.on_checkpoint(raft.commit_index - 1)
     assert raft.terms.base_index > 10
     assert is_up_to_date(raft, 3)
     assert not is_up_to_date(raft, 2)

@@ -23,8 +23,8 @@ from storage.raft.messages import (
     VoteResponse,
 )
 from storage.raft.raft import Raft
+from storage.raft.state import LeaderState
 from storage.raft.transitions import Role
-from storage.raft.volatile import Leadership
 from storage.types import HardState, StorageError
 from tests.sim.checks.history import Entry, History, group_of, unseen
 from tests.sim.faces import Check
@@ -77,8 +77,8 @@ class Durability(Check):
         if group.failed is not None:
             return
         raft = group.raft
-        if raft.leading is not None:
-            self._matches_are_held(node, raft, raft.leading)
+        if raft.leader_state is not None:
+            self._matches_are_held(node, raft, raft.leader_state)
         known = self._commits.get(raft.member_id, 0)
         settled = min(raft.commit_index, raft.persisted_index)
         if settled > known:
@@ -93,9 +93,9 @@ class Durability(Check):
             text = f"{node} follows and commits {raft.commit_index}; flushed is {group.log.flushed_index}"
             self.world.violate("a follower commits what it has not flushed", text)
 
-    def _matches_are_held(self, node: Node, raft: Raft, leading: Leadership) -> None:
+    def _matches_are_held(self, node: Node, raft: Raft, leader_state: LeaderState) -> None:
         """What a leader counts for another member that is in its term is in that member's log."""
-        for member, progress in leading.progress.items():
+        for member, progress in leader_state.progress.items():
             match_index = progress.match_index
             if self._matches.get((node, member), 0) == match_index:
                 continue

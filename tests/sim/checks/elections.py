@@ -167,7 +167,7 @@ class Elections(Check):
 
     def _transfer_ends(self, node: Node) -> None:
         raft = group_of(node).raft
-        if not raft.transferring:
+        if not raft.is_transferring:
             self._transfers.pop(node, None)
             return
         now_ms = node.loop.local_us() // 1000

@@ -50,13 +50,13 @@ class Membership(Check):
         newest = raft.configurations.current_index
         before = self._newest.get(node)
         self._newest[node] = newest
-        leading = raft.leading
-        if leading is None or before is None or not leading.no_op_index or newest <= before:
+        leader_state = raft.leader_state
+        if leader_state is None or before is None or not leader_state.no_op_index or newest <= before:
             return
-        own = raft.configurations.items_between(max(before, leading.no_op_index) + 1, newest)
+        own = raft.configurations.items_between(max(before, leader_state.no_op_index) + 1, newest)
         where = f"{node} leads term {raft.term} with commit index {raft.commit_index}: {own}"
-        if own and raft.commit_index < leading.no_op_index:
-            text = f"{where}; its no-op is {leading.no_op_index}"
+        if own and raft.commit_index < leader_state.no_op_index:
+            text = f"{where}; its no-op is {leader_state.no_op_index}"
             self.world.violate("a configuration before the no-op", text)
         if len([index for index, _ in own if index > raft.commit_index]) > 1:
             self.world.violate("two configuration changes at once", where)

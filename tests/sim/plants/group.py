@@ -224,14 +224,14 @@ def configurations_not_recovered() -> Iterator[None]:
 def serves_before_no_op() -> Iterator[None]:
     real: Any = vars(Replica)["serving"]
 
-    def serving(self: Replica) -> bool:
-        leading = self.raft.leading
-        if leading is not None and self.failed is None and leading.no_op_index:
-            leading.serving = True
-            return not self.raft.transferring
+    def is_serving(self: Replica) -> bool:
+        leader_state = self.raft.leader_state
+        if leader_state is not None and self.failed is None and leader_state.no_op_index:
+            leader_state.is_serving = True
+            return not self.raft.is_transferring
         return bool(real.fget(self))
 
-    with patch.object(Replica, "serving", property(serving)):
+    with patch.object(Replica, "is_serving", property(is_serving)):
         yield
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from unittest.mock import patch
 
 from storage.installing import Installing
-from storage.raft import accepting, election, install, lease, membership, replication, roles, transfer
+from storage.raft import election, follower, install, lease, membership, replication, role_changes, transfer
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, VoteRequest
 from storage.raft.progress import Progress
 from storage.raft.raft import Raft
 from storage.raft.ready import Ready
 from storage.raft.settings import LONG_AGO_MS, RaftSettings
-from storage.raft.volatile import NOBODY, Leadership
+from storage.raft.state import NOBODY, LeaderState
 from storage.types import HardState
 from tests.sim.faces import Plant
 
@@ -44,11 +44,11 @@ def vote_before_hard_state() -> Iterator[None]:
     real = Raft.ready
 
     def ready(self: Raft) -> Ready:
-        if not (self.hard_state_wanted and self.outbox):
+        if not (self.hard_state_pending and self.outbox):
             return real(self)
-        self.hard_state_wanted, self.hard_state_flushed = False, True
+        self.hard_state_pending, self.hard_state_flushed = False, True
         found = real(self)
-        self.hard_state_wanted, self.hard_state_flushed = True, False
+        self.hard_state_pending, self.hard_state_flushed = True, False
         return found
 
     with patch.object(Raft, "ready", ready):
@@ -88,7 +88,7 @@ def vote_forgotten() -> Iterator[None]:
 
 
 def prevote_off(raft: Raft) -> None:
-    election.stand(raft, transfer=False)
+    election.start_election(raft, transfer=False)
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def restart_breaks_promise() -> Iterator[None]:
 
     def init(self: Raft, *rest: Any) -> None:
         real(self, *rest)
-        self.heard_ms = LONG_AGO_MS
+        self.leader_contact_ms = LONG_AGO_MS
         self.election_due_ms = self.now_ms
 
     with patch.object(Raft, "__init__", init):
@@ -124,59 +124,59 @@ def whole_log_not_asked() -> Iterator[None]:
 def older_term_counted() -> Iterator[None]:
     real = replication.advance_commit
 
-    def advance_commit(raft: Raft, leading: Leadership) -> None:
-        index, leading.no_op_index = leading.no_op_index, min(1, leading.no_op_index)
-        real(raft, leading)
-        leading.no_op_index = index
+    def advance_commit(raft: Raft, leader_state: LeaderState) -> None:
+        index, leader_state.no_op_index = leader_state.no_op_index, min(1, leader_state.no_op_index)
+        real(raft, leader_state)
+        leader_state.no_op_index = index
 
     with patch.object(replication, "advance_commit", advance_commit):
         yield
 
 
 def follower_commits_unverified(raft: Raft) -> None:
-    commit_index = min(raft.following.leader_commit, raft.persisted_index)
+    commit_index = min(raft.follower_state.leader_commit, raft.persisted_index)
     raft.commit_index = max(raft.commit_index, commit_index)
 
 
 def follower_commits_unflushed(raft: Raft) -> None:
-    commit_index = min(raft.following.leader_commit, raft.following.verified_index)
+    commit_index = min(raft.follower_state.leader_commit, raft.follower_state.verified_index)
     raft.commit_index = max(raft.commit_index, commit_index)
 
 
 @contextmanager
 def cuts_where_request_ends() -> Iterator[None]:
-    real = accepting._first_difference
+    real = follower._first_difference
 
     def first_difference(raft: Raft, append: Append) -> int:
         if append.last_index < raft.terms.last_index:
             return append.last_index
         return real(raft, append)
 
-    with patch.object(accepting, "_first_difference", first_difference):
+    with patch.object(follower, "_first_difference", first_difference):
         yield
 
 
 @contextmanager
 def cuts_committed_entries() -> Iterator[None]:
-    real = accepting._cut
+    real = follower._truncate
 
     def cut(raft: Raft, last_index: int) -> None:
         commit_index, raft.commit_index = raft.commit_index, min(raft.commit_index, last_index)
         real(raft, last_index)
         raft.commit_index = commit_index
 
-    with cuts_where_request_ends(), patch.object(accepting, "_cut", cut):
+    with cuts_where_request_ends(), patch.object(follower, "_truncate", cut):
         yield
 
 
 @contextmanager
 def stale_completion() -> Iterator[None]:
-    real = Raft.persisted
+    real = Raft.on_persisted
 
-    def persisted(self: Raft, index: int, term: int, cuts: int, *now_ms: int) -> None:
-        real(self, index, self.terms.term_at(index) or term, self.cuts, *now_ms)
+    def on_persisted(self: Raft, index: int, term: int, truncation_count: int, *now_ms: int) -> None:
+        real(self, index, self.terms.term_at(index) or term, self.truncation_count, *now_ms)
 
-    with patch.object(Raft, "persisted", persisted):
+    with patch.object(Raft, "on_persisted", on_persisted):
         yield
 
 
@@ -184,28 +184,28 @@ def stale_completion() -> Iterator[None]:
 def acknowledged_before_flush() -> Iterator[None]:
     def acknowledge(raft: Raft, prev_index: int, last_index: int) -> None:
         index, raft.persisted_index = raft.persisted_index, max(raft.persisted_index, last_index)
-        accepting._respond(raft, prev_index)
+        follower._respond(raft, prev_index)
         raft.persisted_index = index
 
-    with patch.object(accepting, "acknowledge", acknowledge):
+    with patch.object(follower, "acknowledge", acknowledge):
         yield
 
 
 # --- leases -------------------------------------------------------------------------------------------------
 
 
-def lease_without_quorum(_raft: Raft, leading: Leadership, _now_ms: int) -> bool:
-    return leading.serving
+def lease_without_quorum(_raft: Raft, leader_state: LeaderState, _now_ms: int) -> bool:
+    return leader_state.is_serving
 
 
 @contextmanager
 def lease_kept_over_transfer() -> Iterator[None]:
     real = lease.has_lease
 
-    def has_lease(raft: Raft, leading: Leadership, now_ms: int) -> bool:
-        dropped, leading.lease_dropped = leading.lease_dropped, False
-        found = real(raft, leading, now_ms)
-        leading.lease_dropped = dropped
+    def has_lease(raft: Raft, leader_state: LeaderState, now_ms: int) -> bool:
+        dropped, leader_state.lease_dropped = leader_state.lease_dropped, False
+        found = real(raft, leader_state, now_ms)
+        leader_state.lease_dropped = dropped
         return found
 
     with patch.object(lease, "has_lease", has_lease):
@@ -214,12 +214,12 @@ def lease_kept_over_transfer() -> Iterator[None]:
 
 @contextmanager
 def lease_from_receipt() -> Iterator[None]:
-    real = Progress.heard
+    real = Progress.on_response
 
-    def heard(self: Progress, sent_ms: int, now_ms: int) -> bool:
+    def on_response(self: Progress, sent_ms: int, now_ms: int) -> bool:
         return real(self, now_ms, now_ms)
 
-    with patch.object(Progress, "heard", heard):
+    with patch.object(Progress, "on_response", on_response):
         yield
 
 
@@ -232,44 +232,44 @@ STRANGER = 999
 @contextmanager
 def _eager() -> Iterator[None]:
     """An administrator who asks for a change the moment somebody leads."""
-    real = election._lead
+    real = election._become_leader
 
     def lead(raft: Raft) -> None:
         real(raft)
-        assert raft.leading is not None
+        assert raft.leader_state is not None
         now = raft.configurations.current
         learners = [STRANGER] if not now.learners else []
         try:
-            membership.change(raft, raft.leading, now.voters, learners)
-        except membership.ConfigurationRefused:
+            membership.change(raft, raft.leader_state, now.voters, learners)
+        except membership.ConfigurationRejected:
             return
 
-    with patch.object(election, "_lead", lead):
+    with patch.object(election, "_become_leader", lead):
         yield
 
 
 @contextmanager
 def change_before_no_op() -> Iterator[None]:
-    def settled(leading: Leadership) -> None:
-        if leading.wanted_configuration is not None:
-            raise membership.ConfigurationRefused("one is about to be appended")
+    def settled(leader_state: LeaderState) -> None:
+        if leader_state.next_configuration is not None:
+            raise membership.ConfigurationRejected("one is about to be appended")
 
-    with _eager(), patch.object(membership, "require_settled", settled):
+    with _eager(), patch.object(membership, "require_no_pending_change", settled):
         yield
 
 
 @contextmanager
 def two_changes_at_once() -> Iterator[None]:
-    real = membership.append_wanted
+    real = membership.append_next
 
-    def append_wanted(raft: Raft, leading: Leadership) -> tuple[int, Configuration]:
-        index, configuration = real(raft, leading)
+    def append_next(raft: Raft, leader_state: LeaderState) -> tuple[int, Configuration]:
+        index, configuration = real(raft, leader_state)
         if not configuration.joint and STRANGER not in configuration.learners:
             more = (*configuration.learners, STRANGER)
-            leading.wanted_configuration = Configuration(configuration.voters, (), more)
+            leader_state.next_configuration = Configuration(configuration.voters, (), more)
         return index, configuration
 
-    with patch.object(membership, "append_wanted", append_wanted):
+    with patch.object(membership, "append_next", append_next):
         yield
 
 
@@ -277,11 +277,11 @@ def two_changes_at_once() -> Iterator[None]:
 def change_without_joint() -> Iterator[None]:
     real = membership.change
 
-    def change(raft: Raft, leading: Leadership, voters: Any, learners: Any) -> None:
-        real(raft, leading, voters, learners)
-        wanted = leading.wanted_configuration
+    def change(raft: Raft, leader_state: LeaderState, voters: Any, learners: Any) -> None:
+        real(raft, leader_state, voters, learners)
+        wanted = leader_state.next_configuration
         assert wanted is not None
-        leading.wanted_configuration = Configuration(wanted.voters, (), wanted.learners)
+        leader_state.next_configuration = Configuration(wanted.voters, (), wanted.learners)
 
     with patch.object(membership, "change", change):
         yield
@@ -289,11 +289,11 @@ def change_without_joint() -> Iterator[None]:
 
 @contextmanager
 def older_install_taken() -> Iterator[None]:
-    def wanted(raft: Raft, index: int, last_term: int) -> bool:
+    def is_needed(raft: Raft, index: int, last_term: int) -> bool:
         return index < raft.commit_index or raft.terms.term_at(index) != last_term
 
     with (
-        patch.object(install, "wanted", wanted),
+        patch.object(install, "is_needed", is_needed),
         patch.object(Installing, "outrun", lambda self, commit_index: None),  # the second line of defence
     ):
         yield
@@ -325,7 +325,7 @@ PLANTS = (
     Plant(
         "prevote-off",
         "whoever hears no leader stands at once, and raises the term",
-        replaced(election, "ask", prevote_off),
+        replaced(election, "start_pre_vote", prevote_off),
         source="CockroachDB #104042",
     ),
     Plant(
@@ -338,7 +338,7 @@ PLANTS = (
     Plant(
         "lease-rule-off",
         "a voter elects another although it has just heard its leader",
-        replaced(roles, "hears_leader", lambda raft: False),
+        replaced(role_changes, "has_live_leader", lambda raft: False),
         overrides=ELECTIONS,
         source="etcd raft: a lease needs CheckQuorum",
     ),
@@ -359,14 +359,14 @@ PLANTS = (
     Plant(
         "follower-commits-unverified",
         "a follower commits what it has not compared with its leader",
-        replaced(accepting, "follow_commit", follower_commits_unverified),
+        replaced(follower, "follow_commit", follower_commits_unverified),
         overrides=ELECTIONS,
         source="Raft paper, figure 2",
     ),
     Plant(
         "follower-commits-unflushed",
         "a follower commits what is not on its disk yet",
-        replaced(accepting, "follow_commit", follower_commits_unflushed),
+        replaced(follower, "follow_commit", follower_commits_unflushed),
         overrides={"flush_us": 4000, "nodes": 3},
         source="docs/storage_rules.md: follower commit; Redpanda #14794",
     ),
@@ -429,7 +429,7 @@ PLANTS = (
     Plant(
         "transfer-never-ends",
         "a transfer whose target does not take over is waited for, for ever",
-        replaced(transfer, "expire", lambda raft, leading: True),
+        replaced(transfer, "expire", lambda raft, leader_state: True),
         overrides={"faults": ("transfer", "kill", "partition", "pause"), "fault_every_ms": 300, "nodes": 3},
         source="NuRaft #463; Redpanda #2591, #8724",
     ),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.raft import Raft
 from storage.raft.settings import RaftSettings
 from storage.raft.transitions import Role
@@ -34,12 +34,12 @@ class Chaos:
             heartbeat_ms=election_timeout_ms // rng.choice((2, 5, 10)),
             election_timeout_ms=election_timeout_ms,
         )
-        spares = random.Random(seed)  # of its own: what the others draw stays as it was
+        deferred_voters = random.Random(seed)  # of its own: what the others draw stays as it was
         settings = replace(
             settings,
-            spare_wait_ms=min(spares.choice((0, 1, 8, 40)), settings.heartbeat_ms - 1),
-            hedge_ms=spares.choice((1, 3, 1000)),
-            race_commits=spares.choice((1, 2, 3, 4)),
+            deferral_ms=min(deferred_voters.choice((0, 1, 8, 40)), settings.heartbeat_ms - 1),
+            hedge_ms=deferred_voters.choice((1, 3, 1000)),
+            probe_commits=deferred_voters.choice((1, 2, 3, 4)),
         )
         configuration = Configuration(tuple(range(1, self.size + 1)))
         self.world = World(configuration, members, settings, rng.randrange, make)
@@ -78,7 +78,7 @@ class Chaos:
         for move in self.rng.choices(moves, weights, k=count):
             move()
             self.world.laws.leases(self.world)
-        self.settle()
+        self.on_commit()
 
     def any_up(self) -> Node | None:
         up = self.world.up()
@@ -117,7 +117,7 @@ class Chaos:
 
     def propose(self) -> None:
         for node in self.world.up():
-            if node.raft.serving and not node.raft.transferring:
+            if node.raft.is_serving and not node.raft.is_transferring:
                 self.next_value += 1
                 node.propose(self.next_value)
 
@@ -164,7 +164,7 @@ class Chaos:
             learners = [member for member in kinds if kinds[member] == "l"]
             try:
                 node.raft.change_members(voters, learners)
-            except (NotLeader, ConfigurationRefused):
+            except (NotLeader, ConfigurationRejected):
                 continue
             node.drain()
 
@@ -172,14 +172,14 @@ class Chaos:
         for node in self.world.up():
             try:
                 node.raft.transfer(self.rng.choice(list(self.world.nodes)), node.clock_ms())
-            except (NotLeader, ConfigurationRefused):
+            except (NotLeader, ConfigurationRejected):
                 continue
             node.drain()
 
     def lose_connection(self) -> None:
         node = self.any_up()
         if node is not None:
-            node.raft.unreachable(self.rng.choice(list(self.world.nodes)))
+            node.raft.report_unreachable(self.rng.choice(list(self.world.nodes)))
             node.drain()
 
     def campaign(self) -> None:
@@ -190,7 +190,7 @@ class Chaos:
 
     # --- the liveness phase -------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def on_commit(self) -> None:
         """Without faults a leader comes, its entry is committed by all its members, and they agree."""
         world = self.world
         self.cut_off = set()
@@ -201,8 +201,8 @@ class Chaos:
         wanted: object = "nothing yet"
         while world.now_ms < deadline_ms:
             world.calm_turn()
-            leader = next((node for node in world.up() if node.raft.serving), None)
-            if leader is None or leader.raft.transferring:
+            leader = next((node for node in world.up() if node.raft.is_serving), None)
+            if leader is None or leader.raft.is_transferring:
                 continue
             if not any(entry.value == wanted for entry in leader.log.values()):
                 wanted = f"last of {world.now_ms}"

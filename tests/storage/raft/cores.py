@@ -54,7 +54,7 @@ def drained(raft: Raft) -> Ready:
     """`ready`, with the hard state flushed and what that releases added."""
     ready = raft.ready()
     if ready.hard_state is not None:
-        raft.hard_state_persisted(ready.hard_state)
+        raft.on_hard_state_persisted(ready.hard_state)
         after = raft.ready()
         after.hard_state, after.accepted = ready.hard_state, ready.accepted
         after.truncate_after, after.installs = ready.truncate_after, ready.installs or after.installs
@@ -82,7 +82,7 @@ def give_votes(raft: Raft, voters: Sequence[int]) -> None:
 def leader(
     configuration: Configuration = THREE,
     terms: Sequence[int] = (),
-    serving: bool = True,
+    is_serving: bool = True,
     settings: RaftSettings | None = None,
 ) -> Raft:
     """A leader, at 1,500 ms, whose no-op all others hold if it is to serve."""
@@ -91,12 +91,12 @@ def leader(
     give_votes(raft, [member for member in others if configuration.is_voter(member)])
     assert raft.role is Role.LEADER
     drained(raft)
-    if serving:
-        raft.persisted(raft.last_index, raft.term, raft.cuts)
+    if is_serving:
+        raft.on_persisted(raft.last_index, raft.term, raft.truncation_count)
         for member in others:
             raft.step(holds(raft, member, raft.last_index), raft.now_ms)
         drained(raft)
-        assert raft.serving
+        assert raft.is_serving
     return raft
 
 

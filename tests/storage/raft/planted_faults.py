@@ -7,24 +7,33 @@ from typing import Any
 
 import pytest
 
-from storage.raft import accepting, election, membership, raft, replication, roles, term_rules, transfer
+from storage.raft import (
+    election,
+    follower,
+    membership,
+    raft,
+    replication,
+    role_changes,
+    term_checks,
+    transfer,
+)
 from storage.raft.configuration import Configuration, ConfigurationStack
 from storage.raft.messages import Append, AppendResponse, Message, VoteRequest, VoteResponse
 from storage.raft.progress import Progress
 from storage.raft.raft import Raft
 from storage.raft.settings import RaftSettings
+from storage.raft.state import LeaderState
 from storage.raft.transitions import Role
-from storage.raft.volatile import Leadership
 from storage.types import HardState
 
 Patch = pytest.MonkeyPatch
 
 
 def older_terms_commit_by_counting(patch: Patch) -> None:
-    def advance(core: Raft, leading: Leadership) -> None:
-        no_op_index, leading.no_op_index = leading.no_op_index, min(leading.no_op_index, 1)
-        real(core, leading)
-        leading.no_op_index = no_op_index
+    def advance(core: Raft, leader_state: LeaderState) -> None:
+        no_op_index, leader_state.no_op_index = leader_state.no_op_index, min(leader_state.no_op_index, 1)
+        real(core, leader_state)
+        leader_state.no_op_index = no_op_index
 
     real = replication.advance_commit
     patch.setattr(replication, "advance_commit", advance)
@@ -40,19 +49,19 @@ def votes_are_answered_before_they_are_flushed(patch: Patch) -> None:
 
 
 def stale_completions_count(patch: Patch) -> None:
-    def persisted(self: Raft, index: int, term: int, _cuts: int, *now_ms: int) -> None:
-        real(self, index, term, self.cuts, *now_ms)
+    def on_persisted(self: Raft, index: int, term: int, _truncation_count: int, *now_ms: int) -> None:
+        real(self, index, term, self.truncation_count, *now_ms)
 
-    real = Raft.persisted
-    patch.setattr(Raft, "persisted", persisted)
+    real = Raft.on_persisted
+    patch.setattr(Raft, "on_persisted", on_persisted)
 
 
 def stale_hard_states_count(patch: Patch) -> None:
-    def persisted(self: Raft, _hard_state: HardState) -> None:
+    def on_persisted(self: Raft, _hard_state: HardState) -> None:
         real(self, HardState(self.term, self.voted_for))
 
-    real = Raft.hard_state_persisted
-    patch.setattr(Raft, "hard_state_persisted", persisted)
+    real = Raft.on_hard_state_persisted
+    patch.setattr(Raft, "on_hard_state_persisted", on_persisted)
 
 
 def entries_are_acknowledged_before_they_are_flushed(patch: Patch) -> None:
@@ -61,14 +70,14 @@ def entries_are_acknowledged_before_they_are_flushed(patch: Patch) -> None:
         real(core, prev_index, last_index)
         core.persisted_index = flushed
 
-    real = accepting.acknowledge
-    patch.setattr(accepting, "acknowledge", acknowledge)
+    real = follower.acknowledge
+    patch.setattr(follower, "acknowledge", acknowledge)
 
 
 def the_leader_counts_what_it_has_not_flushed(patch: Patch) -> None:
-    def advance(core: Raft, leading: Leadership) -> None:
+    def advance(core: Raft, leader_state: LeaderState) -> None:
         flushed, core.persisted_index = core.persisted_index, core.last_index
-        real(core, leading)
+        real(core, leader_state)
         core.persisted_index = flushed
 
     real = replication.advance_commit
@@ -78,18 +87,20 @@ def the_leader_counts_what_it_has_not_flushed(patch: Patch) -> None:
 def logs_end_where_requests_end(patch: Patch) -> None:
     def on_append(core: Raft, append: Append) -> None:
         if append.term == core.term and core.commit_index <= append.last_index < core.last_index:
-            accepting._cut(core, append.last_index)
+            follower._truncate(core, append.last_index)
         real(core, append)
 
-    real = accepting.on_append
+    real = follower.on_append
     patch.setitem(raft.HANDLERS, Append, on_append)
 
 
 def followers_commit_what_is_not_verified(patch: Patch) -> None:
     def follow(core: Raft) -> None:
-        core.commit_index = max(core.commit_index, min(core.following.leader_commit, core.persisted_index))
+        core.commit_index = max(
+            core.commit_index, min(core.follower_state.leader_commit, core.persisted_index)
+        )
 
-    patch.setattr(accepting, "follow_commit", follow)
+    patch.setattr(follower, "follow_commit", follow)
 
 
 def followers_ignore_the_entry_before(patch: Patch) -> None:
@@ -99,7 +110,7 @@ def followers_ignore_the_entry_before(patch: Patch) -> None:
             append.prev_term = term
         real(core, append)
 
-    real = accepting.on_append
+    real = follower.on_append
     patch.setitem(raft.HANDLERS, Append, on_append)
 
 
@@ -137,8 +148,8 @@ def answers_of_earlier_terms_count(patch: Patch) -> None:
     def admit(core: Raft, message: Message) -> bool:
         return real(core, message) or (isinstance(message, AppendResponse) and message.term < core.term)
 
-    real = term_rules.admit
-    patch.setattr(term_rules, "admit", admit)
+    real = term_checks.admit
+    patch.setattr(term_checks, "admit", admit)
 
 
 def joint_configurations_ask_only_the_new(patch: Patch) -> None:
@@ -150,30 +161,30 @@ def configurations_outlive_their_entries(patch: Patch) -> None:
 
 
 def changes_do_not_wait_for_each_other(patch: Patch) -> None:
-    patch.setattr(membership, "require_settled", lambda leading: None)
+    patch.setattr(membership, "require_no_pending_change", lambda leader_state: None)
 
 
 def voters_forget_the_leader_they_hear(patch: Patch) -> None:
-    patch.setattr(roles, "hears_leader", lambda core: core.role is Role.LEADER)
+    patch.setattr(role_changes, "has_live_leader", lambda core: core.role is Role.LEADER)
 
 
 def a_restart_forgets_the_promise(patch: Patch) -> None:
     def init(self: Raft, *args: Any) -> None:
         real(self, *args)
-        self.heard_ms = -(1 << 62)
+        self.leader_contact_ms = -(1 << 62)
 
     real = Raft.__init__
     patch.setattr(Raft, "__init__", init)
 
 
 def the_lease_survives_a_transfer(patch: Patch) -> None:
-    def proceed(core: Raft, progress: Progress) -> None:
+    def send_timeout_now(core: Raft, progress: Progress) -> None:
         real(core, progress)
-        if core.leading is not None:
-            core.leading.lease_dropped = False
+        if core.leader_state is not None:
+            core.leader_state.lease_dropped = False
 
-    real = transfer.proceed
-    patch.setattr(transfer, "proceed", proceed)
+    real = transfer.send_timeout_now
+    patch.setattr(transfer, "send_timeout_now", send_timeout_now)
 
 
 def the_lease_lasts_too_long(patch: Patch) -> None:
@@ -181,11 +192,11 @@ def the_lease_lasts_too_long(patch: Patch) -> None:
 
 
 def the_lease_counts_from_the_answer(patch: Patch) -> None:
-    def heard(self: Progress, _sent_ms: int, now_ms: int) -> bool:
+    def on_response(self: Progress, _sent_ms: int, now_ms: int) -> bool:
         return real(self, now_ms, now_ms)
 
-    real = Progress.heard
-    patch.setattr(Progress, "heard", heard)
+    real = Progress.on_response
+    patch.setattr(Progress, "on_response", on_response)
 
 
 FAULTS: dict[str, Callable[[Patch], None]] = {

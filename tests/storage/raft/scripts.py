@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import (
     Append,
     AppendResponse,
@@ -141,7 +141,7 @@ class Story(World):
             "log": f"{me}'s log ends with entry {raft.last_index} of term {raft.terms.last_term}",
             "flushed": f"{me} has flushed everything up to {raft.persisted_index}",
             "commit": f"{me} knows that everything up to {raft.commit_index} is committed",
-            "serving": f"{me} {'serves' if raft.serving else 'serves no more'}",
+            "serving": f"{me} {'serves' if raft.is_serving else 'serves no more'}",
         }
         before = self.seen.get(me, now)
         self.lines += [str(text) for key, text in now.items() if text and text != before.get(key)]
@@ -288,7 +288,7 @@ class Story(World):
 
     def do_unreachable(self, words: list[str]) -> None:
         ((leader, peer),) = self.ways(words)
-        self.nodes[leader].raft.unreachable(peer)
+        self.nodes[leader].raft.report_unreachable(peer)
         self.nodes[leader].drain()
         self.acted(self.nodes[leader])
 
@@ -362,7 +362,7 @@ def play(text: str) -> str:
         try:
             getattr(story, f"do_{name}")(rest)
             story.laws.leases(story)
-        except (NotLeader, ConfigurationRefused, LawBroken) as error:
+        except (NotLeader, ConfigurationRejected, LawBroken) as error:
             story.told.append(f"{type(error).__name__}: {error}")
         if not quietly:
             told += [f"  {line}" for line in story.told]

@@ -53,13 +53,13 @@ def named(number: int) -> Configuration:
     st.lists(st.integers(1, 4), max_size=8),
     st.lists(st.tuples(st.booleans(), st.integers(-1, 40)), max_size=3),
 )
-def test_same_as_a_list(base: int, gaps: list[int], cuts: list[tuple[bool, int]]) -> None:
+def test_same_as_a_list(base: int, gaps: list[int], truncation_count: list[tuple[bool, int]]) -> None:
     stack, plain, index = ConfigurationStack(named(base), base), [(base, named(base))], base
     for gap in gaps:
         index += gap
         stack.append(index, named(index))
         plain.append((index, named(index)))
-    for from_below, at in cuts:
+    for from_below, at in truncation_count:
         if from_below:
             stack.trim(at)
             keep = max([0, *(place for place, (start, _) in enumerate(plain) if start <= at)])

@@ -24,7 +24,7 @@ def test_asks_before_it_stands_and_stands_once_its_vote_is_flushed() -> None:
     assert (raft.role, raft.term, raft.voted_for) == (Role.CANDIDATE, 5, ME)
     ready = raft.ready()
     assert (ready.hard_state, ready.messages) == (HardState(5, ME), ())
-    raft.hard_state_persisted(HardState(5, ME))
+    raft.on_hard_state_persisted(HardState(5, ME))
     assert raft.ready().messages == [VoteRequest(ME, to, 5, False, 1, 4) for to in (2, 3)]
     raft.step(VoteResponse(3, ME, 5, False, True), START_MS)
     assert (raft.role, raft.leader_id) == (Role.LEADER, ME)
@@ -64,7 +64,7 @@ def test_who_was_refused_by_a_voter_that_still_heard_the_leader_asks_again_once_
 
 def test_timers_differ() -> None:
     raft = core()
-    raft.draw = lambda n: n - 1
+    raft.random_below = lambda n: n - 1
     raft.tick(raft.deadline_ms)
     assert raft.deadline_ms == START_MS + 500 + 500 + 499
 
@@ -141,9 +141,9 @@ def test_one_vote_per_term_flushed_before_it_is_told() -> None:
     ready = raft.ready()
     assert (ready.hard_state, ready.messages) == (HardState(5, 2), ())
     raft.step(ballot(5, (9, 4), sender=3), START_MS + 500)
-    raft.hard_state_persisted(HardState(5, -1))  # stale
+    raft.on_hard_state_persisted(HardState(5, -1))  # stale
     assert raft.ready().messages == ()
-    raft.hard_state_persisted(HardState(5, 2))
+    raft.on_hard_state_persisted(HardState(5, 2))
     assert raft.ready().messages == [
         VoteResponse(ME, 2, 5, False, True),
         VoteResponse(ME, 3, 5, False, False),
@@ -186,7 +186,7 @@ def test_the_only_voter_needs_nobody() -> None:
     assert role(raft) is Role.CANDIDATE
     drained(raft)
     assert role(raft) is Role.LEADER
-    raft.hard_state_persisted(HardState(1, 1))  # once more
+    raft.on_hard_state_persisted(HardState(1, 1))  # once more
     assert role(raft) is Role.LEADER
 
 
@@ -204,7 +204,7 @@ def test_two_voters_need_each_other() -> None:
     raft = core(Configuration((1, 2)))
     give_votes(raft, [])
     assert role(raft) is Role.PRE_CANDIDATE
-    assert leader(Configuration((1, 2))).serving
+    assert leader(Configuration((1, 2))).is_serving
 
 
 def test_the_lease_rule_holds_in_a_term_that_an_answer_brought_us_to() -> None:

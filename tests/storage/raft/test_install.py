@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.raft.accepting import IllegalTruncation
 from storage.raft.configuration import Configuration
+from storage.raft.follower import IllegalTruncation
 from storage.raft.messages import AppendResponse, Install, InstallResponse
 from storage.raft.progress import SendState
 from tests.storage.raft.cores import ME, START_MS, THREE, core, drained, entries, heartbeat, leader, said
@@ -30,25 +30,25 @@ def test_wanted_chunks_go_to_the_shell_and_are_answered_by_it() -> None:
         InstallResponse(ME, 2, 5, 9, 0, True, 77),
         InstallResponse(ME, 2, 5, 9, 1, False, 77),
     ]
-    assert raft.wants_install(9, 5)
+    assert raft.needs_install(9, 5)
 
 
 def test_what_is_committed_or_there_already_is_not_wanted() -> None:
     raft = core(terms=[4, 4, 4], base=(10, 3), term=5)
     raft.step(chunk(8, 3), START_MS)
-    assert (raft.ready().chunks, raft.wants_install(8, 3)) == ((), False)
+    assert (raft.ready().chunks, raft.needs_install(8, 3)) == ((), False)
     raft = core(terms=[4, 4, 4], base=(10, 3), term=5)
     raft.step(chunk(12, 4), START_MS)  # the entry is there: it is verified by that
     assert said(raft) == [held(12)]
     raft.step(heartbeat(commit_index=12), START_MS)
     assert raft.commit_index == 12
     raft.persisted_index = 11
-    raft.following.verified_index = 11
+    raft.follower_state.verified_index = 11
     raft.step(chunk(13, 4), START_MS)
     drained(raft)
-    raft.persisted(13, 4, 0)
+    raft.on_persisted(13, 4, 0)
     assert held(13) in said(raft)
-    assert raft.wants_install(13, 5)
+    assert raft.needs_install(13, 5)
 
 
 def test_nonsense_is_ignored() -> None:
@@ -63,10 +63,10 @@ def test_installed() -> None:
     raft.step(entries((2, 2), [2]), START_MS)
     drained(raft)
     two = Configuration((1, 2))
-    raft.installed(9, 4, two, START_MS + 10)
+    raft.on_installed(9, 4, two, START_MS + 10)
     assert (raft.last_index, raft.terms.last_term, raft.commit_index, raft.persisted_index) == (9, 4, 9, 9)
-    assert (raft.configuration, raft.cuts, raft.following.verified_index) == (two, 1, 9)
-    raft.persisted(3, 2, 0)  # the completion of what was thrown away
+    assert (raft.configuration, raft.truncation_count, raft.follower_state.verified_index) == (two, 1, 9)
+    raft.on_persisted(3, 2, 0)  # the completion of what was thrown away
     assert (raft.persisted_index, said(raft)) == (9, [held(9)])
     raft.step(entries((9, 4), [5]), START_MS + 10)
     assert drained(raft).accepted == (10, 10)
@@ -74,15 +74,15 @@ def test_installed() -> None:
 
 def test_installed_without_a_leader() -> None:
     raft = core(terms=[2], term=5)
-    raft.installed(9, 4, THREE, START_MS)
-    assert (raft.following.verified_index, said(raft)) == (9, [])
+    raft.on_installed(9, 4, THREE, START_MS)
+    assert (raft.follower_state.verified_index, said(raft)) == (9, [])
 
 
 @pytest.mark.parametrize(("index", "last_term"), [(10, 3), (8, 2), (12, 4)])
 def test_an_install_that_loses_entries_stops_the_process(index: int, last_term: int) -> None:
     raft = core(terms=[4, 4], base=(10, 3), term=5)
     with pytest.raises(IllegalTruncation, match="committed is 10"):
-        raft.installed(index, last_term, THREE, START_MS)
+        raft.on_installed(index, last_term, THREE, START_MS)
 
 
 def test_the_shipping_side_hears_of_its_chunks() -> None:
@@ -92,7 +92,7 @@ def test_the_shipping_side_hears_of_its_chunks() -> None:
     assert raft.ready().chunk_acks == ()  # nothing is being shipped
     progress = raft.progress(2)
     assert progress is not None
-    progress.install(0)
+    progress.begin_install(0)
     raft.step(answer, raft.now_ms)
     assert (raft.ready().chunk_acks, progress.install_ms) == ([answer], raft.now_ms)
     refusal = InstallResponse(2, ME, 1, 9, 4, False, raft.now_ms)

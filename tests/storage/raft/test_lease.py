@@ -19,7 +19,7 @@ def test_counts_from_when_it_was_sent() -> None:
 
 
 def test_needs_an_entry_of_the_term_and_answers_in_it() -> None:
-    raft = leader(serving=False)
+    raft = leader(is_serving=False)
     raft.step(beats(raft, 2, 0), raft.now_ms)
     assert not raft.has_lease(raft.now_ms)
     assert not core().has_lease(0)

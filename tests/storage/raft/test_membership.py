@@ -3,7 +3,7 @@
 import pytest
 
 from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import Heartbeat, TimeoutNow
 from storage.raft.raft import Raft
 from storage.raft.transitions import Role
@@ -12,7 +12,7 @@ from tests.storage.raft.cores import ME, THREE, core, drained, holds, leader, sa
 
 
 def all_hold(raft: Raft, index: int, members: list[int]) -> None:
-    raft.persisted(index, raft.term, raft.cuts)
+    raft.on_persisted(index, raft.term, raft.truncation_count)
     for member in members:
         raft.step(holds(raft, member, index), raft.now_ms)
 
@@ -41,11 +41,11 @@ def test_voters_change_by_way_of_both() -> None:
     assert raft.commit_index == 1  # a majority of the old, not of the new
     raft.step(holds(raft, 4, 2), raft.now_ms)
     assert raft.commit_index == 2
-    with pytest.raises(ConfigurationRefused, match="under way"):
+    with pytest.raises(ConfigurationRejected, match="under way"):
         raft.change_members([1])
     assert raft.propose() == 3  # proposals go on meanwhile
     assert drained(raft).configuration == (4, Configuration((1, 2, 4), (), (3,)))
-    with pytest.raises(ConfigurationRefused, match="under way"):
+    with pytest.raises(ConfigurationRejected, match="under way"):
         raft.change_members([1])
     all_hold(raft, 4, [4])
     raft.change_members([1])
@@ -54,8 +54,8 @@ def test_voters_change_by_way_of_both() -> None:
 def test_refusals() -> None:
     with pytest.raises(NotLeader):
         core().change_members([1])
-    with pytest.raises(ConfigurationRefused, match="has not committed"):
-        leader(serving=False).change_members([1])
+    with pytest.raises(ConfigurationRejected, match="has not committed"):
+        leader(is_serving=False).change_members([1])
     raft = leader()
     for voters, learners, why in (
         ([], [2], "needs a voter"),
@@ -63,14 +63,14 @@ def test_refusals() -> None:
         ([1, 2], [2], "twice"),
         ([3, 2, 1], [], "these are the members"),
     ):
-        with pytest.raises(ConfigurationRefused, match=why):
+        with pytest.raises(ConfigurationRejected, match=why):
             raft.change_members(voters, learners)
     raft.change_members([1, 2])
-    with pytest.raises(ConfigurationRefused, match="under way"):  # wanted, not even appended
+    with pytest.raises(ConfigurationRejected, match="under way"):  # wanted, not even appended
         raft.change_members([1])
     raft = leader()
     raft.transfer(2, raft.now_ms)
-    with pytest.raises(ConfigurationRefused, match="handing over"):
+    with pytest.raises(ConfigurationRejected, match="transferring"):
         raft.change_members([1])
 
 
@@ -80,7 +80,7 @@ def test_a_removed_leader_leads_to_the_end_and_names_an_heir() -> None:
     drained(raft)
     all_hold(raft, 2, [2, 3])
     assert drained(raft).configuration == (3, Configuration((2, 3)))
-    raft.persisted(3, 1, 0)
+    raft.on_persisted(3, 1, 0)
     raft.step(holds(raft, 3, 3), raft.now_ms)
     assert (raft.role, raft.commit_index) == (Role.LEADER, 2)  # its own disk does not count
     raft.step(holds(raft, 2, 3), raft.now_ms)
@@ -93,7 +93,7 @@ def test_a_removed_leader_leads_to_the_end_and_names_an_heir() -> None:
 
 
 def test_a_new_leader_finishes_what_it_inherits() -> None:
-    raft = leader(Configuration((1, 2), (1, 3)), serving=False)
+    raft = leader(Configuration((1, 2), (1, 3)), is_serving=False)
     all_hold(raft, 1, [2, 3])
     assert drained(raft).configuration == (2, Configuration((1, 2)))
 
@@ -105,7 +105,7 @@ def test_a_commit_below_the_configuration_settles_nothing() -> None:
     assert drained(raft).configuration == (3, Configuration((1, 2, 3), (), (4,)))
     all_hold(raft, 2, [2])
     assert raft.commit_index == 2
-    with pytest.raises(ConfigurationRefused, match="under way"):
+    with pytest.raises(ConfigurationRejected, match="under way"):
         raft.change_members([1])
     all_hold(raft, 3, [2])
     raft.change_members([1])
@@ -115,7 +115,7 @@ def test_one_to_three_and_back() -> None:
     raft = leader(Configuration((1,)))
     raft.change_members([1, 2, 3])
     drained(raft)
-    raft.persisted(2, 1, 0)
+    raft.on_persisted(2, 1, 0)
     assert raft.commit_index == 1
     raft.step(holds(raft, 2, 2), raft.now_ms)
     drained(raft)
@@ -125,5 +125,5 @@ def test_one_to_three_and_back() -> None:
     drained(raft)
     all_hold(raft, 4, [2])
     drained(raft)
-    raft.persisted(5, 1, 0)
+    raft.on_persisted(5, 1, 0)
     assert (raft.commit_index, raft.configuration, raft.progress(2)) == (5, Configuration((1,)), None)

@@ -38,9 +38,9 @@ def test_a_single_voter_leads_once_its_vote_is_on_disk() -> None:
     assert (ready.hard_state, ready.no_op_index) == (HardState(5, 1), None)
     assert raft.ready().hard_state is None  # handed out once
     for stale in (HardState(4, 1), HardState(5, 2)):  # of another term, of another's vote
-        raft.hard_state_persisted(stale)
+        raft.on_hard_state_persisted(stale)
         assert raft.leader_id == -1
-    raft.hard_state_persisted(HardState(5, 1))
+    raft.on_hard_state_persisted(HardState(5, 1))
     assert (raft.role, raft.leader_id) == (Role.LEADER, 1)
 
 
@@ -49,24 +49,24 @@ def test_serves_once_the_no_op_of_its_term_is_committed() -> None:
     drained(raft)
     with pytest.raises(NotLeader):
         raft.propose()
-    raft.persisted(10, 4, 0)  # what it held before says nothing about this term
-    assert (raft.last_index, raft.commit_index, raft.serving) == (11, 0, False)
-    raft.persisted(11, 5, 0)
-    assert (raft.commit_index, raft.serving) == (11, True)
+    raft.on_persisted(10, 4, 0)  # what it held before says nothing about this term
+    assert (raft.last_index, raft.commit_index, raft.is_serving) == (11, 0, False)
+    raft.on_persisted(11, 5, 0)
+    assert (raft.commit_index, raft.is_serving) == (11, True)
     assert raft.deadline_ms == NEVER_MS  # nobody to keep informed
     raft.tick(START_MS + 1_000_000)
-    assert raft.serving
+    assert raft.is_serving
 
 
 def test_entries_commit_when_persisted_and_never_uncommit() -> None:
     raft = leader(ALONE)
     assert [raft.propose(), raft.propose(7)] == [2, 3]
     assert raft.terms.size_between(2, 3) == 7
-    raft.persisted(3, 1, 0)
+    raft.on_persisted(3, 1, 0)
     assert raft.commit_index == 3
     raft.propose()
     for stale in ((2, 1, 0), (4, 0, 0), (5, 1, 0), (4, 1, 9)):  # late, another entry, none, another log
-        raft.persisted(*stale)
+        raft.on_persisted(*stale)
         assert (raft.commit_index, raft.persisted_index) == (3, 3)
 
 
@@ -74,14 +74,14 @@ def test_the_completion_of_a_write_from_before_a_cut_says_nothing() -> None:
     raft = core(terms=[2], term=5)
     raft.step(entries((1, 2), [4]), START_MS)
     drained(raft)
-    before = raft.cuts
+    before = raft.truncation_count
     raft.step(entries((1, 2), [6], term=6, sender=3), START_MS)
     drained(raft)
     raft.step(entries((1, 2), [4, 7], term=7, sender=2), START_MS)
     drained(raft)
-    raft.persisted(2, 4, before)  # that very entry, but not that write
+    raft.on_persisted(2, 4, before)  # that very entry, but not that write
     assert raft.persisted_index == 1
-    raft.persisted(3, 7, raft.cuts)
+    raft.on_persisted(3, 7, raft.truncation_count)
     assert raft.persisted_index == 3
 
 
@@ -108,15 +108,15 @@ def test_a_hard_state_behind_its_log_belonged_to_another_member() -> None:
 def test_a_checkpoint_forgets_what_is_committed() -> None:
     raft = leader(ALONE)
     raft.propose()
-    raft.checkpointed(2)
+    raft.on_checkpoint(2)
     assert raft.terms.base_index == 1
 
 
 def test_reports_about_peers_mean_nothing_without_leadership() -> None:
     raft = core()
-    raft.unreachable(2)
+    raft.report_unreachable(2)
     assert raft.progress(2) is None
-    assert not raft.transferring
+    assert not raft.is_transferring
     assert leader().progress(9) is None
 
 
@@ -126,7 +126,7 @@ def test_messages_wait_for_the_hard_state() -> None:
     ready = raft.ready()
     assert (ready.hard_state, ready.messages) == (HardState(5, 1), ())
     assert raft.ready().messages == ()
-    raft.hard_state_persisted(HardState(5, 1))
+    raft.on_hard_state_persisted(HardState(5, 1))
     assert len(raft.ready().messages) == 2
 
 
@@ -156,7 +156,7 @@ def test_only_a_leader_is_asked_for_members_or_to_hand_over() -> None:
         raft.transfer(2, START_MS)
     raft = leader()
     raft.transfer(2, raft.now_ms)
-    assert raft.transferring
+    assert raft.is_transferring
     with pytest.raises(NotLeader, match="takes no proposals"):
         raft.propose()
 
@@ -173,7 +173,7 @@ def test_a_lost_connection_takes_what_was_on_the_way_with_it() -> None:
     raft = leader()
     raft.propose()
     assert [message.to for message in drained(raft).messages] == [2, 3]
-    raft.unreachable(2)
+    raft.report_unreachable(2)
     progress = raft.progress(2)
     assert progress is not None and progress.state is SendState.PROBE
 
@@ -183,7 +183,7 @@ def test_a_follower_answers_for_its_disk_and_not_for_others() -> None:
     raft.step(entries((1, 4), [5]), START_MS)
     ready = drained(raft)
     assert (ready.accepted, ready.truncate_after) == ((2, 2), None)
-    raft.persisted(2, 5, raft.cuts)
+    raft.on_persisted(2, 5, raft.truncation_count)
     assert [type(message) for message in raft.ready().messages] == [AppendResponse]
     assert raft.deadline_ms == raft.election_due_ms != NEVER_MS
     assert not raft.has_lease(START_MS) and leader().has_lease(1500)
@@ -196,17 +196,17 @@ def test_a_shipped_checkpoint_from_its_first_chunk_to_the_switch() -> None:
     raft.step(chunk, START_MS)
     assert (raft.ready().chunks, raft.ready().chunks) == ([chunk], ())
     raft.chunk_stored(chunk)
-    assert raft.wants_install(9, 5)
-    raft.installed(9, 5, ALONE, START_MS)
+    assert raft.needs_install(9, 5)
+    raft.on_installed(9, 5, ALONE, START_MS)
     assert (raft.last_index, raft.commit_index, raft.configuration) == (9, 9, ALONE)
-    assert not raft.wants_install(9, 5)
+    assert not raft.needs_install(9, 5)
 
 
 def test_the_shipping_side_is_told_whom_and_what_they_said() -> None:
     raft = leader()
     progress = raft.progress(2)
     assert progress is not None
-    progress.install(raft.now_ms)
+    progress.begin_install(raft.now_ms)
     said = InstallResponse(2, ME, 1, 9, 0, True, raft.now_ms)
     raft.step(said, raft.now_ms)
     assert (raft.ready().chunk_acks, raft.ready().chunk_acks) == ([said], ())
@@ -224,7 +224,7 @@ def test_alone_is_a_leader_of_nobody_that_wants_nothing() -> None:
     raft.campaign(START_MS)
     wanted = raft.ready().hard_state
     assert wanted is not None and not raft.alone
-    raft.hard_state_persisted(wanted)
+    raft.on_hard_state_persisted(wanted)
     assert not raft.alone  # its no-op is still to be handed out
     assert raft.ready().no_op_index == 1
     assert raft.alone
@@ -251,18 +251,18 @@ def test_an_idle_core_has_nothing_to_hand_out() -> None:
 
 
 def test_proposals_are_accepted_once_serving_and_not_while_handing_over() -> None:
-    assert not core().accepting and not leader(serving=False).accepting
+    assert not core().accepts_proposals and not leader(is_serving=False).accepts_proposals
     raft = leader()
-    assert raft.accepting
+    assert raft.accepts_proposals
     raft.transfer(2, raft.now_ms)
-    assert raft.serving and not raft.accepting
+    assert raft.is_serving and not raft.accepts_proposals
 
 
 def test_a_leader_that_resigns_follows_in_its_term() -> None:
     raft = leader()
     term = raft.term
     raft.resign()
-    assert (raft.role, raft.term, raft.leader_id, raft.serving) == (Role.FOLLOWER, term, -1, False)
+    assert (raft.role, raft.term, raft.leader_id, raft.is_serving) == (Role.FOLLOWER, term, -1, False)
     raft.resign()  # and again, leading nobody
     assert raft.role is Role.FOLLOWER
 
@@ -270,20 +270,20 @@ def test_a_leader_that_resigns_follows_in_its_term() -> None:
 def test_the_end_of_a_leader_and_the_beginning_of_a_group_are_heard_in_time() -> None:
     raft = core(term=5)
     raft.step(heartbeat(), START_MS)
-    raft.leader_gone(2, START_MS + 30)
+    raft.on_leader_stopped(2, START_MS + 30)
     assert (raft.now_ms, raft.leader_id) == (START_MS + 30, -1)
     new = core(term=0)
-    new.found(0, START_MS + 40)
+    new.campaign_after(0, START_MS + 40)
     assert (new.now_ms, new.deadline_ms) == (START_MS + 40, START_MS + 40)
 
 
 def test_a_group_that_has_had_an_election_is_not_new() -> None:
     raft = core(term=1)
     waited = raft.deadline_ms
-    raft.found(0, START_MS)
+    raft.campaign_after(0, START_MS)
     assert raft.deadline_ms == waited
 
 
 def test_only_a_leader_needs_entries_for_others() -> None:
-    assert core(ALONE).needed_from(0) is None
-    assert leader().needed_from(0) == 1
+    assert core(ALONE).lowest_active_match(0) is None
+    assert leader().lowest_active_match(0) == 1

@@ -96,7 +96,7 @@ class Recovery:
         """The leader, once these members have committed all that it has."""
         for _ in range(2_000):
             self.world.calm_turn()
-            leader = next((node for node in self.world.up() if node.raft.serving), None)
+            leader = next((node for node in self.world.up() if node.raft.is_serving), None)
             if leader is None or leader.raft.configuration.joint:
                 continue
             last = max(leader.log)

@@ -22,7 +22,7 @@ def test_a_majority_commits_and_our_disk_is_one_of_it() -> None:
     raft.propose()
     raft.step(holds(raft, 2, 2), raft.now_ms)
     assert raft.commit_index == 1
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     assert raft.commit_index == 1
     raft.step(holds(raft, 3, 2), raft.now_ms)
     assert raft.commit_index == 2
@@ -37,27 +37,27 @@ def test_others_commit_what_our_disk_lags_behind_with() -> None:
 
 
 def test_a_commit_counts_for_a_race() -> None:
-    raft = leader(settings=RaftSettings(spare_wait_ms=20, race_commits=2))
+    raft = leader(settings=RaftSettings(deferral_ms=20, probe_commits=2))
     left = []
     for index in (2, 3, 4):
         raft.propose()
         drained(raft)
-        raft.persisted(index, raft.term, 0)
+        raft.on_persisted(index, raft.term, 0)
         for member in (2, 3):
             raft.step(holds(raft, member, index), raft.now_ms)
-        assert raft.leading is not None
-        left.append(raft.leading.spares.race_left)
+        assert raft.leader_state is not None
+        left.append(raft.leader_state.deferred_voters.probe_commits_left)
     assert left == [1, 0, 0]
 
 
 def test_an_older_term_is_not_committed_by_counting() -> None:
-    raft = leader(terms=[1, 3], serving=False)
+    raft = leader(terms=[1, 3], is_serving=False)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     raft.step(holds(raft, 3, 2), raft.now_ms)
-    assert (raft.commit_index, raft.serving) == (0, False)
-    raft.persisted(3, raft.term, 0)
+    assert (raft.commit_index, raft.is_serving) == (0, False)
+    raft.on_persisted(3, raft.term, 0)
     raft.step(holds(raft, 3, 3), raft.now_ms)
-    assert (raft.commit_index, raft.serving) == (3, True)
+    assert (raft.commit_index, raft.is_serving) == (3, True)
 
 
 def test_nothing_commits_before_there_is_a_no_op() -> None:
@@ -65,9 +65,9 @@ def test_nothing_commits_before_there_is_a_no_op() -> None:
     raft.campaign(raft.now_ms)
     ready = raft.ready()
     assert ready.hard_state is not None
-    raft.hard_state_persisted(ready.hard_state)
+    raft.on_hard_state_persisted(ready.hard_state)
     raft.persisted_index = 0
-    raft.persisted(1, 1, 0)
+    raft.on_persisted(1, 1, 0)
     assert (raft.role, raft.commit_index) == (Role.LEADER, 0)
 
 
@@ -84,7 +84,7 @@ def test_a_match_never_falls_and_cannot_exceed_the_log() -> None:
 
 
 def test_answers_of_strangers_and_to_followers_change_nothing() -> None:
-    raft = leader(serving=False)
+    raft = leader(is_serving=False)
     raft.step(holds(raft, 9, 1), raft.now_ms)
     raft.step(HeartbeatResponse(9, ME, raft.term, 1, raft.now_ms), raft.now_ms)
     raft.step(InstallResponse(9, ME, raft.term, 1, 0, True, raft.now_ms), raft.now_ms)
@@ -123,19 +123,19 @@ def test_who_forgot_what_it_verified_is_asked() -> None:
     drained(raft)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     raft.propose()
-    raft.persisted(3, 1, 0)
+    raft.on_persisted(3, 1, 0)
     for member in (2, 3):
         raft.step(holds(raft, member, 3), raft.now_ms)
     drained(raft)
     progress_of(raft).match_index = 2
-    raft.checkpointed(3)
+    raft.on_checkpoint(3)
     raft.step(beats(raft, 2, 1), raft.now_ms)  # its match is under the checkpoint
     assert [type(message) for message in said(raft, 2)] == []
 
 
 def test_a_shipped_member_is_not_asked() -> None:
     raft = leader()
-    progress_of(raft).install(raft.now_ms)
+    progress_of(raft).begin_install(raft.now_ms)
     raft.step(beats(raft, 2, 0), raft.now_ms)
     assert said(raft, 2) == []
 
@@ -183,14 +183,14 @@ def test_a_leader_that_was_held_up_asks_before_it_gives_up() -> None:
 
 def test_stalled_shipments_begin_again() -> None:
     raft = leader()
-    progress_of(raft).install(raft.now_ms)
+    progress_of(raft).begin_install(raft.now_ms)
     raft.step(InstallResponse(2, ME, 1, 9, 0, True, raft.now_ms), raft.now_ms)
     assert [ack.chunk for ack in raft.ready().chunk_acks] == [0]
     for _ in range(100):
         raft.tick(raft.now_ms + 50)
         raft.step(beats(raft, 3, 1), raft.now_ms)
     assert raft.ready().installs == [2]
-    raft.unreachable(2)
+    raft.report_unreachable(2)
     raft.step(beats(raft, 2, 0), raft.now_ms)
     assert raft.ready().installs == [2]
 

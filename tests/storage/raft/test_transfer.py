@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.raft.membership import ConfigurationRefused
+from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import TimeoutNow, VoteRequest
 from storage.raft.raft import Raft
 from storage.raft.transitions import Role
@@ -19,7 +19,7 @@ def test_a_target_that_holds_everything_is_told_at_once() -> None:
     assert raft.has_lease(raft.now_ms)
     raft.transfer(2, raft.now_ms)
     assert told(raft) == [TimeoutNow(ME, 2, 1)]
-    assert (raft.has_lease(raft.now_ms), raft.transferring, raft.serving) == (False, True, True)
+    assert (raft.has_lease(raft.now_ms), raft.is_transferring, raft.is_serving) == (False, True, True)
     with pytest.raises(NotLeader):
         raft.propose()
     raft.step(beats(raft, 3, 1), raft.now_ms)
@@ -40,7 +40,7 @@ def test_a_target_that_lags_is_brought_up_to_date_first() -> None:
 
 def until_it_expires(raft: Raft) -> None:
     for _ in range(10):
-        assert raft.transferring
+        assert raft.is_transferring
         raft.tick(raft.now_ms + 50)
         raft.step(beats(raft, 3, 1), raft.now_ms)
 
@@ -50,8 +50,10 @@ def test_an_untold_target_changes_nothing_in_the_end() -> None:
     raft.propose()
     raft.transfer(2, raft.now_ms)
     until_it_expires(raft)
-    assert raft.leading is not None and raft.leading.resumed_index == 2  # what the shell applies first
-    assert (raft.transferring, raft.role, raft.propose()) == (False, Role.LEADER, 3)
+    assert (
+        raft.leader_state is not None and raft.leader_state.resumed_index == 2
+    )  # what the shell applies first
+    assert (raft.is_transferring, raft.role, raft.propose()) == (False, Role.LEADER, 3)
     assert raft.has_lease(raft.now_ms)
 
 
@@ -59,21 +61,21 @@ def test_after_a_told_one_the_leader_stands_itself() -> None:
     raft = leader()
     raft.transfer(2, raft.now_ms)
     until_it_expires(raft)
-    assert (raft.role, raft.term, raft.transferring) == (Role.CANDIDATE, 2, False)
+    assert (raft.role, raft.term, raft.is_transferring) == (Role.CANDIDATE, 2, False)
     assert said(raft) == [VoteRequest(ME, to, 2, False, 1, 1, transfer=True) for to in (2, 3)]
 
 
 def test_refusals() -> None:
     with pytest.raises(NotLeader):
         core().transfer(2, 0)
-    raft = leader(serving=False)
-    with pytest.raises(ConfigurationRefused, match="has not committed"):
+    raft = leader(is_serving=False)
+    with pytest.raises(ConfigurationRejected, match="has not committed"):
         raft.transfer(2, raft.now_ms)
     raft = leader()
     for target in (ME, 4):
-        with pytest.raises(ConfigurationRefused, match="no other voter"):
+        with pytest.raises(ConfigurationRejected, match="no other voter"):
             raft.transfer(target, raft.now_ms)
     raft.transfer(2, raft.now_ms)
-    with pytest.raises(ConfigurationRefused, match="handing over"):
+    with pytest.raises(ConfigurationRejected, match="transferring"):
         raft.transfer(3, raft.now_ms)
     drained(raft)

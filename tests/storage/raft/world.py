@@ -80,9 +80,9 @@ class Laws:
 
     def leases(self, world: World) -> None:
         """Nobody leads a later term while a leader has its lease, and then no majority answers it."""
-        leading = [node for node in world.up() if node.raft.role is Role.LEADER]
-        newest = max((node.raft.term for node in leading), default=0)
-        for node in leading:
+        leader_state = [node for node in world.up() if node.raft.role is Role.LEADER]
+        newest = max((node.raft.term for node in leader_state), default=0)
+        for node in leader_state:
             term = node.raft.term
             if term >= newest:
                 continue
@@ -211,7 +211,7 @@ class Node:
         assert [entry.index for entry in entries] == list(range(first, last + 1))
         after = ready.truncate_after
         if after is not None:
-            self.cut_after = (self.raft.cuts, after)
+            self.cut_after = (self.raft.truncation_count, after)
             self.log = {index: entry for index, entry in self.log.items() if index <= after}
         self._write(after, entries)
 
@@ -220,10 +220,10 @@ class Node:
             assert entry.index == self.base_index + 1 or entry.index - 1 in self.log
             self.world.laws.written(entry)
             self.log[entry.index] = entry
-        if after is None and self.writes and self.writes[-1][2] == self.raft.cuts:
+        if after is None and self.writes and self.writes[-1][2] == self.raft.truncation_count:
             self.writes[-1][1].extend(entries)
         else:
-            self.writes.append((after, entries, self.raft.cuts))
+            self.writes.append((after, entries, self.raft.truncation_count))
 
     def _ship(self, peer: int) -> None:
         payload = (self.base_configuration, dict(self.world.laws.committed))
@@ -246,13 +246,13 @@ class Node:
     def _store(self, chunk: Install) -> None:
         raft = self.raft
         raft.chunk_stored(chunk)
-        if not chunk.done or self.writes or not raft.wants_install(chunk.index, chunk.last_term):
+        if not chunk.done or self.writes or not raft.needs_install(chunk.index, chunk.last_term):
             return
         payload: Any = chunk.payload
         self.base_index, self.base_term, self.base_configuration = chunk.index, chunk.last_term, payload[0]
         self.disk, self.log = {}, {}
         self.commit_index = self.applied_index = chunk.index
-        raft.installed(chunk.index, chunk.last_term, self.base_configuration, self.clock_ms())
+        raft.on_installed(chunk.index, chunk.last_term, self.base_configuration, self.clock_ms())
         self.drain()
 
     def _apply(self) -> None:
@@ -289,11 +289,11 @@ class Node:
         """The oldest write is done: a hard state first, else entries. False where there is none."""
         if self.hard_state is not None:
             self.flushed_hard_state, self.hard_state = self.hard_state, None
-            self.raft.hard_state_persisted(self.flushed_hard_state)
+            self.raft.on_hard_state_persisted(self.flushed_hard_state)
         elif self.writes:
-            after, entries, cuts = self.writes.popleft()
+            after, entries, truncation_count = self.writes.popleft()
             self._to_disk(after, entries)
-            self.raft.persisted(entries[-1].index, entries[-1].term, cuts)
+            self.raft.on_persisted(entries[-1].index, entries[-1].term, truncation_count)
         else:
             return False
         self.drain()
@@ -309,7 +309,7 @@ class Node:
         self.base_index = index
         self.disk = {each: entry for each, entry in self.disk.items() if each > index}
         self.log = {each: entry for each, entry in self.log.items() if each > index}
-        self.raft.checkpointed(index)
+        self.raft.on_checkpoint(index)
 
 
 class World:

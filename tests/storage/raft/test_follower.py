@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.raft import accepting
-from storage.raft.accepting import IllegalTruncation
+from storage.raft import follower
 from storage.raft.configuration import Configuration
+from storage.raft.follower import IllegalTruncation
 from storage.raft.messages import Append, AppendResponse, HeartbeatResponse
 from storage.raft.raft import Raft
 from storage.raft.transitions import Role
@@ -42,9 +42,9 @@ def test_takes_what_is_new_and_answers_when_it_is_flushed() -> None:
     assert (ready.accepted, ready.truncate_after, ready.messages) == ((2, 3), None, ())
     assert raft.ready().accepted is None  # handed out once
     assert (log_of(raft), raft.leader_id, raft.terms.size_between(2, 3)) == ([4, 4, 5], 2, 20)
-    raft.persisted(2, 4, raft.cuts)
+    raft.on_persisted(2, 4, raft.truncation_count)
     assert said(raft) == [accepted(2, 1)]
-    raft.persisted(3, 5, raft.cuts)
+    raft.on_persisted(3, 5, raft.truncation_count)
     assert said(raft) == [accepted(3, 1)]
     raft.step(entries((1, 4), [4, 5]), START_MS)  # doubled: answered at once, nothing to write
     ready = raft.ready()
@@ -55,7 +55,7 @@ def test_a_request_that_ends_earlier_cuts_nothing() -> None:
     raft = core(terms=[4, 4, 4], term=5)
     raft.step(entries((0, 0), [4, 4]), START_MS)
     ready = drained(raft)
-    assert (ready.accepted, raft.cuts, log_of(raft)) == (None, 0, [4, 4, 4])
+    assert (ready.accepted, raft.truncation_count, log_of(raft)) == (None, 0, [4, 4, 4])
     assert ready.messages == [accepted(2, 0)]  # the third entry is not verified
 
 
@@ -63,12 +63,12 @@ def test_cuts_where_terms_differ() -> None:
     raft = core(terms=[2, 2, 3, 3], term=5)
     raft.step(entries((1, 2), [2, 4, 5]), START_MS)
     ready = drained(raft)
-    assert (ready.accepted, ready.truncate_after, raft.cuts) == ((3, 4), 2, 1)
+    assert (ready.accepted, ready.truncate_after, raft.truncation_count) == ((3, 4), 2, 1)
     assert (log_of(raft), raft.persisted_index) == ([2, 2, 4, 5], 2)
-    raft.persisted(4, 3, 0)  # of a write from before
-    raft.persisted(4, 5, 0)
+    raft.on_persisted(4, 3, 0)  # of a write from before
+    raft.on_persisted(4, 5, 0)
     assert raft.persisted_index == 2
-    raft.persisted(4, 5, 1)
+    raft.on_persisted(4, 5, 1)
     assert said(raft) == [accepted(4, 1)]
 
 
@@ -93,7 +93,7 @@ def test_the_first_difference(own: list[int], theirs: list[int], base: int, prev
         len(theirs) + 1,
     )
     if len(theirs) > prev:
-        assert accepting._first_difference(raft, append) == expected
+        assert follower._first_difference(raft, append) == expected
 
 
 def test_what_is_committed_is_never_cut() -> None:
@@ -109,7 +109,7 @@ def test_rejects_what_does_not_follow_with_a_hint() -> None:
     for prev, hint in (((6, 4), (4, 4)), ((4, 3), (2, 2)), ((9, 1), (0, 0)), ((3, 5), (3, 4))):
         raft.step(entries(prev, [5]), START_MS)
         assert said(raft) == [AppendResponse(ME, 2, 5, -1, prev[0], *hint, 77)]
-    assert (log_of(raft), raft.cuts) == ([2, 2, 4, 4], 0)
+    assert (log_of(raft), raft.truncation_count) == ([2, 2, 4, 4], 0)
 
 
 def test_below_the_commit_index_logs_are_equal() -> None:
@@ -193,7 +193,7 @@ def test_commit_is_the_least_of_three() -> None:
     assert (raft.commit_index, said(raft)) == (0, [HeartbeatResponse(ME, 2, 5, 0, 77)])
     raft.step(entries((2, 4), [5, 5], commit_index=3), START_MS)  # verified, not flushed
     assert raft.commit_index == 2
-    raft.persisted(4, 5, 0)
+    raft.on_persisted(4, 5, 0)
     assert raft.commit_index == 3  # as far as the leader's
     drained(raft)
     raft.step(heartbeat(commit_index=1, sent_ms=70), START_MS)  # late
@@ -203,9 +203,9 @@ def test_commit_is_the_least_of_three() -> None:
 def test_another_leader_must_verify_anew() -> None:
     raft = core(terms=[4, 4], term=5)
     raft.step(entries((2, 4), []), START_MS)
-    assert raft.following.verified_index == 2
+    assert raft.follower_state.verified_index == 2
     raft.step(heartbeat(term=6, commit_index=2, sender=3), START_MS)
-    assert (raft.commit_index, raft.following.verified_index) == (0, 0)
+    assert (raft.commit_index, raft.follower_state.verified_index) == (0, 0)
 
 
 def test_a_later_request_is_owed_not_an_earlier_one() -> None:
@@ -214,12 +214,12 @@ def test_a_later_request_is_owed_not_an_earlier_one() -> None:
     drained(raft)
     raft.step(entries((0, 0), [5]), START_MS)  # overtaken
     assert said(raft) == []
-    raft.persisted(2, 5, 0)
+    raft.on_persisted(2, 5, 0)
     assert said(raft) == [accepted(2, 0)]
     raft.step(entries((2, 5), [5]), START_MS)
     drained(raft)
     raft.leader_id = -1  # it is heard no more
-    raft.persisted(3, 5, 0)
+    raft.on_persisted(3, 5, 0)
     assert said(raft) == []
     raft.step(ballot(9, (9, 9), transfer=True), START_MS)
-    assert raft.following.owed_index == -1
+    assert raft.follower_state.pending_ack_index == -1

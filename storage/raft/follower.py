@@ -1,6 +1,6 @@
 """The follower's side of replication: accept entries, acknowledge what is flushed, follow the commit index.
 
-Invariants: entries are cut only where terms differ at one index, never because a request ends earlier, and
+Invariants: entries are truncated only where terms differ at one index, never where a request ends, and
 never at or below the commit index; what is acknowledged is both verified against this term's leader and
 flushed here, and the commit index follows min(leader's, verified, flushed). Source: Raft paper, figure 2.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Install
-from storage.raft.roles import become_follower
+from storage.raft.role_changes import become_follower
+from storage.raft.state import NOBODY
 from storage.raft.transitions import Role
-from storage.raft.volatile import NOBODY
 
 if TYPE_CHECKING:
     from storage.raft.raft import Raft
@@ -22,8 +22,8 @@ class IllegalTruncation(Exception):
     """Committed entries would have to be forgotten: the process must stop, something is broken."""
 
 
-def hear(raft: Raft, message: Append | Heartbeat | Install) -> bool:
-    """A message of this term's leader has come; False where it cannot be that."""
+def accept_leader(raft: Raft, message: Append | Heartbeat | Install) -> bool:
+    """Records a message of this term's leader; returns False where the sender cannot be that leader."""
     if raft.role is not Role.FOLLOWER:
         if raft.role is Role.LEADER:
             return False
@@ -32,18 +32,19 @@ def hear(raft: Raft, message: Append | Heartbeat | Install) -> bool:
         if raft.leader_id != NOBODY:
             return False
         raft.leader_id = message.sender
-    raft.heard_ms = raft.now_ms
+    raft.leader_contact_ms = raft.now_ms
     raft.election_due_ms = raft.now_ms + raft.wait_ms
-    following = raft.following
-    following.sent_ms = max(following.sent_ms, message.sent_ms)
+    follower_state = raft.follower_state
+    follower_state.sent_ms = max(follower_state.sent_ms, message.sent_ms)
     return True
 
 
 def on_append(raft: Raft, append: Append) -> None:
-    """Check the entry before, cut where the logs differ, take what is new, and answer once it is flushed."""
-    if not _well_formed(append) or not hear(raft, append):
+    """Checks the previous entry, truncates where the logs differ, appends new entries, responds once
+    flushed."""
+    if not _well_formed(append) or not accept_leader(raft, append):
         return
-    terms, following = raft.terms, raft.following
+    terms, follower_state = raft.terms, raft.follower_state
     prev_index, last_index = append.prev_index, append.last_index
     # Below our commit index the logs are equal, and the checkpoint may have forgotten the term.
     if prev_index >= raft.commit_index and terms.term_at(prev_index) != append.prev_term:
@@ -52,15 +53,15 @@ def on_append(raft: Raft, append: Append) -> None:
     if last_index > prev_index:
         new = _first_difference(raft, append)
         if new <= last_index:
-            _take(raft, append, new)
-    following.verified_index = max(following.verified_index, last_index)
-    following.leader_commit = max(following.leader_commit, append.commit_index)
+            _append_entries(raft, append, new)
+    follower_state.verified_index = max(follower_state.verified_index, last_index)
+    follower_state.leader_commit = max(follower_state.leader_commit, append.commit_index)
     acknowledge(raft, prev_index, last_index)
     follow_commit(raft)
 
 
 def _well_formed(append: Append) -> bool:
-    """Whether the parts agree with each other, so that nothing below has to doubt them."""
+    """Returns whether the fields agree with each other: the functions below rely on that."""
     prev_index, term, last_index = append.prev_index, append.prev_term, append.last_index
     if not 0 <= prev_index <= last_index or append.commit_index < 0:
         return False
@@ -84,12 +85,12 @@ def _well_formed(append: Append) -> bool:
 
 
 def _first_difference(raft: Raft, append: Append) -> int:
-    """The first of the entries that we lack or have with another term; one beyond them if there is none."""
+    """Returns the first entry that is missing here or has another term; one beyond the last if none is."""
     terms, last_index, runs = raft.terms, append.last_index, append.runs
     if append.prev_index == terms.last_index:
         return append.prev_index + 1
-    for place, (start, term) in enumerate(runs):
-        end = runs[place + 1][0] - 1 if place + 1 < len(runs) else last_index
+    for position, (start, term) in enumerate(runs):
+        end = runs[position + 1][0] - 1 if position + 1 < len(runs) else last_index
         for own_start, own_term in terms.runs_between(
             max(start, terms.base_index + 1), min(end, terms.last_index)
         ):
@@ -100,14 +101,14 @@ def _first_difference(raft: Raft, append: Append) -> int:
     return last_index + 1
 
 
-def _take(raft: Raft, append: Append, new: int) -> None:
-    """Make the entries from `new` on ours; the shell writes them."""
+def _append_entries(raft: Raft, append: Append, new: int) -> None:
+    """Adds the entries from `new` on to the term index; the shell writes them."""
     terms, last_index, sizes = raft.terms, append.last_index, append.sizes
     if new <= terms.last_index:
-        _cut(raft, new - 1)
+        _truncate(raft, new - 1)
     runs, skipped = append.runs, append.prev_index + 1
-    for place, (start, term) in enumerate(runs):
-        end = runs[place + 1][0] - 1 if place + 1 < len(runs) else last_index
+    for position, (start, term) in enumerate(runs):
+        end = runs[position + 1][0] - 1 if position + 1 < len(runs) else last_index
         for index in range(max(start, new), end + 1):
             terms.append(index, term, sizes[index - skipped])
     for index, configuration in append.configurations:
@@ -116,21 +117,21 @@ def _take(raft: Raft, append: Append, new: int) -> None:
     raft.accepted = (new, last_index)
 
 
-def _cut(raft: Raft, last_index: int) -> None:
-    """Forget our entries after `last_index`. Raises IllegalTruncation where one of them is committed."""
+def _truncate(raft: Raft, last_index: int) -> None:
+    """Removes the entries after `last_index`. Raises IllegalTruncation where one of them is committed."""
     if last_index < raft.commit_index:
         raise IllegalTruncation(
-            f"member {raft.member_id} would cut after {last_index}, committed is {raft.commit_index}"
+            f"member {raft.member_id} would truncate after {last_index}, committed is {raft.commit_index}"
         )
     raft.terms.truncate(last_index)
     raft.configurations.truncate(last_index)
-    raft.cuts += 1
+    raft.truncation_count += 1
     raft.persisted_index = min(raft.persisted_index, last_index)
     raft.truncate_after = last_index
 
 
 def _reject(raft: Raft, append: Append) -> None:
-    """No entry like the one before theirs; the hint names our last that may still match."""
+    """Rejects a request whose previous entry does not match; the hint names the last that may still match."""
     terms = raft.terms
     hint_index = max(raft.commit_index, terms.last_of_term(append.prev_term, append.prev_index))
     hint_term = terms.term_at(hint_index) or 0
@@ -149,49 +150,56 @@ def _reject(raft: Raft, append: Append) -> None:
 
 
 def acknowledge(raft: Raft, prev_index: int, last_index: int) -> None:
-    """Answer a request now if its entries are flushed, else with the flushes to come."""
-    following = raft.following
+    """Responds to a request now if its entries are flushed, else after the flushes to come."""
+    follower_state = raft.follower_state
     if raft.persisted_index >= last_index:
         _respond(raft, prev_index)
-    elif last_index >= following.owed_index:
-        following.owed_index, following.owed_prev = last_index, prev_index
+    elif last_index >= follower_state.pending_ack_index:
+        follower_state.pending_ack_index, follower_state.pending_ack_prev = last_index, prev_index
 
 
-def flushed(raft: Raft) -> None:
-    """More of our log is on disk: answer what waited for it."""
-    following = raft.following
-    if following.owed_index != NOBODY and raft.leader_id != NOBODY:
-        _respond(raft, following.owed_prev)
-        if raft.persisted_index >= following.owed_index:
-            following.owed_index = NOBODY
+def on_flushed(raft: Raft) -> None:
+    """Responds to the requests that waited for this flush."""
+    follower_state = raft.follower_state
+    if follower_state.pending_ack_index != NOBODY and raft.leader_id != NOBODY:
+        _respond(raft, follower_state.pending_ack_prev)
+        if raft.persisted_index >= follower_state.pending_ack_index:
+            follower_state.pending_ack_index = NOBODY
     follow_commit(raft)
 
 
 def _respond(raft: Raft, prev_index: int) -> None:
-    match_index = min(raft.following.verified_index, raft.persisted_index)
+    match_index = min(raft.follower_state.verified_index, raft.persisted_index)
     raft.outbox.append(
         AppendResponse(
-            raft.member_id, raft.leader_id, raft.term, match_index, prev_index, 0, 0, raft.following.sent_ms
+            raft.member_id,
+            raft.leader_id,
+            raft.term,
+            match_index,
+            prev_index,
+            0,
+            0,
+            raft.follower_state.sent_ms,
         )
     )
 
 
 def follow_commit(raft: Raft) -> None:
-    """The commit index is the leader's, as far as our log is verified and flushed; it never goes back."""
-    following = raft.following
-    commit_index = min(following.leader_commit, following.verified_index, raft.persisted_index)
+    """Advances the commit index to the leader's, as far as the log here is verified and flushed."""
+    follower_state = raft.follower_state
+    commit_index = min(follower_state.leader_commit, follower_state.verified_index, raft.persisted_index)
     if commit_index > raft.commit_index:
         raft.commit_index = commit_index
 
 
 def on_heartbeat(raft: Raft, heartbeat: Heartbeat) -> None:
-    """Still led; say what of our log is known to be the leader's."""
-    if not hear(raft, heartbeat):
+    """Responds with the last entry that is verified to be the leader's and flushed."""
+    if not accept_leader(raft, heartbeat):
         return
-    following = raft.following
-    following.leader_commit = max(following.leader_commit, heartbeat.commit_index)
+    follower_state = raft.follower_state
+    follower_state.leader_commit = max(follower_state.leader_commit, heartbeat.commit_index)
     follow_commit(raft)
-    match_index = min(following.verified_index, raft.persisted_index)
+    match_index = min(follower_state.verified_index, raft.persisted_index)
     raft.outbox.append(
-        HeartbeatResponse(raft.member_id, heartbeat.sender, raft.term, match_index, following.sent_ms)
+        HeartbeatResponse(raft.member_id, heartbeat.sender, raft.term, match_index, follower_state.sent_ms)
     )

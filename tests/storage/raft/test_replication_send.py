@@ -17,14 +17,14 @@ def ranges(raft: Raft, to: int = 2) -> list[tuple[int, int]]:
 
 
 def test_a_new_leader_sends_its_no_op_as_a_question() -> None:
-    raft = leader(terms=[1, 3], serving=False)
+    raft = leader(terms=[1, 3], is_serving=False)
     assert raft.ready().messages == ()
     raft = leader(TWO, terms=[1, 3])
     assert raft.term == 4
 
 
 def test_the_no_op_and_what_follows_a_hint() -> None:
-    raft = leader(TWO, terms=[1, 1, 3], serving=False)
+    raft = leader(TWO, terms=[1, 1, 3], is_serving=False)
     raft.step(lacks(raft, 2, 3, (2, 2)), raft.now_ms)
     assert ranges(raft) == [(2, 2)]  # a guess is a question
     raft.step(holds(raft, 2, 2), raft.now_ms)
@@ -55,31 +55,31 @@ def test_a_pipeline_is_filled_with_capped_requests() -> None:
 
 def test_what_members_in_touch_lack_is_needed_again() -> None:
     raft = leader(settings=RaftSettings(pipeline_depth=1, max_append_bytes=25))
-    assert raft.needed_from(0) == raft.terms.last_index == 1
+    assert raft.lowest_active_match(0) == raft.terms.last_index == 1
     for _ in range(6):
         raft.propose(10)
     drained(raft)
-    assert raft.needed_from(0) == 1
+    assert raft.lowest_active_match(0) == 1
     raft.step(holds(raft, 2, 3), raft.now_ms)
     drained(raft)
-    assert raft.needed_from(0) == 1, "the other one is behind"
-    assert raft.needed_from(2) == 3, "who needs what is not kept is sent it from the disk"
-    assert raft.needed_from(4) is None
-    raft.unreachable(3)
-    assert raft.needed_from(0) == 3, "nothing is sent to who is lost"
+    assert raft.lowest_active_match(0) == 1, "the other one is behind"
+    assert raft.lowest_active_match(2) == 3, "who needs what is not kept is sent it from the disk"
+    assert raft.lowest_active_match(4) is None
+    raft.report_unreachable(3)
+    assert raft.lowest_active_match(0) == 3, "nothing is sent to who is lost"
     for _ in range(2):
         raft.tick(raft.now_ms + 200)
         drained(raft)
-    assert raft.needed_from(0) is None, "nor entries to who answers nothing"
+    assert raft.lowest_active_match(0) is None, "nor entries to who answers nothing"
     raft.resign()
-    assert raft.needed_from(0) is None
+    assert raft.lowest_active_match(0) is None
 
 
 def test_a_commit_is_pushed_to_those_with_nothing_under_way() -> None:
     raft = leader()
     raft.propose()
     drained(raft)
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     assert said(raft) == [Heartbeat(ME, 2, raft.term, 2, raft.now_ms)]
     raft.step(holds(raft, 3, 2), raft.now_ms)
@@ -89,25 +89,25 @@ def test_a_commit_is_pushed_to_those_with_nothing_under_way() -> None:
 
 def test_nobody_is_told_of_a_commit_beyond_what_it_holds() -> None:
     raft = leader()
-    raft.unreachable(3)
+    raft.report_unreachable(3)
     raft.propose()
     drained(raft)
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     assert [message.to for message in said(raft)] == [2]
 
 
 def test_a_spare_is_sent_entries_later_and_no_commit_before_them() -> None:
-    raft = leader(settings=RaftSettings(spare_wait_ms=20, race_commits=1))
+    raft = leader(settings=RaftSettings(deferral_ms=20, probe_commits=1))
     raft.propose()
     assert [message.to for message in said(raft)] == [2, 3]  # a race
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     for member in (2, 3):
         raft.step(holds(raft, member, 2), raft.now_ms)
     drained(raft)
     raft.propose()
     assert [message.to for message in said(raft)] == [2]
-    raft.persisted(3, raft.term, 0)
+    raft.on_persisted(3, raft.term, 0)
     raft.step(holds(raft, 2, 3), raft.now_ms)
     assert [message.to for message in said(raft)] == [2]
     raft.tick(raft.now_ms + 20)
@@ -117,7 +117,7 @@ def test_a_spare_is_sent_entries_later_and_no_commit_before_them() -> None:
 
 def test_entries_that_are_gone_come_as_a_checkpoint() -> None:
     raft = leader(terms=[1, 1, 1])
-    raft.checkpointed(3)
+    raft.on_checkpoint(3)
     raft.step(lacks(raft, 3, 9, (0, 0)), raft.now_ms)  # stale
     assert raft.ready().installs == ()
     raft.change_members([1, 2, 3], [4])
@@ -141,7 +141,7 @@ def test_a_commit_waits_a_moment_for_entries_that_carry_it() -> None:
     raft = leader(settings=RaftSettings(commit_push_ms=3))
     raft.propose()
     drained(raft)
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     assert raft.commit_index == 2
     assert said(raft) == [], "not at once"
@@ -159,7 +159,7 @@ def test_entries_carry_a_commit_that_waits() -> None:
     raft = leader(TWO, settings=RaftSettings(commit_push_ms=3))
     raft.propose()
     drained(raft)
-    raft.persisted(2, raft.term, 0)
+    raft.on_persisted(2, raft.term, 0)
     raft.step(holds(raft, 2, 2), raft.now_ms)
     assert said(raft) == []
     due_ms = raft.deadline_ms

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from storage.raft.configuration import Configuration
+from storage.raft.deferred_voters import PROBE_INTERVAL_MS, DeferredVoters
 from storage.raft.messages import Append
 from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.settings import NEVER_MS, RaftSettings
-from storage.raft.spares import RACE_EVERY_MS, Spares
 from tests.storage.raft.cores import THREE, drained, holds, leader, said
 
 FIVE = Configuration((1, 2, 3, 4, 5))
@@ -15,26 +15,26 @@ WAIT_MS, HEDGE_MS = 20, 3
 
 
 def sparing(
-    configuration: Configuration = THREE, race_commits: int = 4, max_append_bytes: int = 1 << 20
+    configuration: Configuration = THREE, probe_commits: int = 4, max_append_bytes: int = 1 << 20
 ) -> Raft:
     """Leader 1, whose first race is over: nobody was late in it."""
     settings = RaftSettings(
-        spare_wait_ms=WAIT_MS, hedge_ms=HEDGE_MS, race_commits=race_commits, max_append_bytes=max_append_bytes
+        deferral_ms=WAIT_MS, hedge_ms=HEDGE_MS, probe_commits=probe_commits, max_append_bytes=max_append_bytes
     )
     raft = leader(configuration, settings=settings)
     raced(raft)
-    assert spares_of(raft).race_left == 0
+    assert spares_of(raft).probe_commits_left == 0
     return raft
 
 
-def spares_of(raft: Raft) -> Spares:
-    assert raft.leading is not None
-    return raft.leading.spares
+def spares_of(raft: Raft) -> DeferredVoters:
+    assert raft.leader_state is not None
+    return raft.leader_state.deferred_voters
 
 
 def raced(raft: Raft, late: tuple[int, ...] = (), commits: int | None = None) -> None:
     """A race, or some commits of it; `late` are the members (ourselves, too) that come after the commit."""
-    for _ in range(spares_of(raft).race_left if commits is None else commits):
+    for _ in range(spares_of(raft).probe_commits_left if commits is None else commits):
         index = raft.propose()
         assert sorted(sent(raft)) == [each for each in raft.configuration.members if each != raft.member_id]
         everybody = list(raft.configuration.members)
@@ -46,7 +46,7 @@ def raced(raft: Raft, late: tuple[int, ...] = (), commits: int | None = None) ->
 
 def flushed(raft: Raft, member: int, index: int) -> None:
     if member == raft.member_id:
-        raft.persisted(index, raft.term, raft.cuts)
+        raft.on_persisted(index, raft.term, raft.truncation_count)
     else:
         raft.step(holds(raft, member, index), raft.now_ms)
 
@@ -85,19 +85,19 @@ def test_without_a_wait_all_are_sent_everything_at_once() -> None:
 
 
 def test_the_first_are_who_follows_in_the_ring() -> None:
-    assert Spares((1, 2, 3), 1).members == {3}
-    assert Spares((1, 2, 3), 2).members == {1}
-    assert Spares((1, 2, 3), 3).members == {2}
-    assert Spares((1, 2, 3, 4, 5), 2).members == {5, 1}
-    assert Spares((1, 2, 3, 4), 4).members == {3}
-    assert Spares((3, 1, 2), 1).members == {3}, "founders are named in any order"
+    assert DeferredVoters((1, 2, 3), 1).deferred == {3}
+    assert DeferredVoters((1, 2, 3), 2).deferred == {1}
+    assert DeferredVoters((1, 2, 3), 3).deferred == {2}
+    assert DeferredVoters((1, 2, 3, 4, 5), 2).deferred == {5, 1}
+    assert DeferredVoters((1, 2, 3, 4), 4).deferred == {3}
+    assert DeferredVoters((3, 1, 2), 1).deferred == {3}, "founders are named in any order"
 
 
 def test_who_does_not_vote_or_leads_one_other_has_no_spare() -> None:
-    assert Spares((), 1).members == set()
-    assert Spares((2, 3, 4), 1).members == set()
-    assert Spares((1, 2), 1).members == set()
-    assert Spares((1,), 1).members == set()
+    assert DeferredVoters((), 1).deferred == set()
+    assert DeferredVoters((2, 3, 4), 1).deferred == set()
+    assert DeferredVoters((1, 2), 1).deferred == set()
+    assert DeferredVoters((1,), 1).deferred == set()
 
 
 def test_a_spare_is_sent_what_came_meanwhile_in_one_request_when_its_time_has_come() -> None:
@@ -156,8 +156,8 @@ def test_a_hedge_that_was_not_needed_changes_nothing() -> None:
     index = hedged(raft)
     flushed(raft, 1, index)
     flushed(raft, 2, index)
-    assert spares_of(raft).race_left == 0
-    assert spares_of(raft).members == {3}
+    assert spares_of(raft).probe_commits_left == 0
+    assert spares_of(raft).deferred == {3}
     later = raft.propose()
     assert sent(raft) == {2: (later, later)}
 
@@ -167,9 +167,9 @@ def test_a_hedge_that_was_needed_begins_a_race() -> None:
     index = hedged(raft)
     flushed(raft, 1, index)
     flushed(raft, 3, index)
-    assert spares_of(raft).race_left == 4
+    assert spares_of(raft).probe_commits_left == 4
     raced(raft, late=(2,))
-    assert spares_of(raft).members == {2}
+    assert spares_of(raft).deferred == {2}
     last = raft.propose()
     assert sent(raft) == {3: (last, last)}
 
@@ -189,20 +189,20 @@ def test_time_without_entries_is_no_wait_for_a_commit() -> None:
 
 def test_once_a_second_there_is_a_race_and_who_is_late_more_often_by_half_of_it_makes_way() -> None:
     raft = sparing()
-    raft.tick(raft.now_ms + RACE_EVERY_MS - 1)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS - 1)
     drained(raft)
-    assert spares_of(raft).race_left == 0
+    assert spares_of(raft).probe_commits_left == 0
     raft.tick(raft.now_ms + 1)
     drained(raft)
-    assert spares_of(raft).race_left == 4
+    assert spares_of(raft).probe_commits_left == 4
     raced(raft, late=(2,), commits=2)
     raced(raft, late=(3,))
-    assert spares_of(raft).members == {3}, "as often as the other"
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    assert spares_of(raft).deferred == {3}, "as often as the other"
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     raced(raft, late=(2,), commits=3)
     raced(raft, late=(3,))
-    assert spares_of(raft).members == {2}
+    assert spares_of(raft).deferred == {2}
 
 
 def test_of_five_two_are_first_and_the_slowest_of_them_makes_way_for_the_quickest() -> None:
@@ -211,26 +211,26 @@ def test_of_five_two_are_first_and_the_slowest_of_them_makes_way_for_the_quickes
     assert sorted(sent(raft)) == [2, 3]
     for member in FIVE.members:
         flushed(raft, member, last)
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     raced(raft, late=(3, 4))
-    assert spares_of(raft).members == {3, 4}
+    assert spares_of(raft).deferred == {3, 4}
 
 
 def test_a_leader_whose_own_disk_is_slow_needs_all_others_until_the_next_race() -> None:
     raft = sparing()
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     raced(raft, late=(1,))
-    assert spares_of(raft).members == set()
+    assert spares_of(raft).deferred == set()
     last = raft.propose()
     assert sorted(sent(raft)) == [2, 3]
     for member in 2, 3, 1:
         flushed(raft, member, last)
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     raced(raft)
-    assert spares_of(raft).members == {3}
+    assert spares_of(raft).deferred == {3}
 
 
 def test_who_takes_over_is_sent_everything() -> None:
@@ -243,7 +243,7 @@ def test_who_takes_over_is_sent_everything() -> None:
 
 def test_who_must_be_asked_first_is_not_kept_waiting() -> None:
     raft = sparing()
-    raft.unreachable(3)
+    raft.report_unreachable(3)
     drained(raft)
     raft.step(holds(raft, 3, 0), raft.now_ms)  # it speaks again
     index = raft.propose()
@@ -257,49 +257,49 @@ def test_while_members_change_nobody_waits_and_then_the_new_voters_count() -> No
     raft = sparing()
     raft.change_members((1, 2, 4))
     assert {2, 3} <= set(sent(raft)), "the configuration itself reaches all at once"
-    assert spares_of(raft).members == set(), "two voter sets"
+    assert spares_of(raft).deferred == set(), "two voter sets"
     for member in 1, 2, 3, 4:
         flushed(raft, member, raft.last_index)
     assert 2 in sent(raft), "the new voters alone"
-    assert raft.leading is not None
-    assert raft.leading.unsettled
-    assert spares_of(raft).members == {4}
+    assert raft.leader_state is not None
+    assert raft.leader_state.change_pending
+    assert spares_of(raft).deferred == {4}
     last = raft.propose()
     assert sent(raft) == {2: (last, last), 4: (last, last)}, "not settled yet"
     for member in 1, 2:
         flushed(raft, member, last)
-    assert not raft.leading.unsettled
+    assert not raft.leader_state.change_pending
 
 
 def test_a_race_counts_once_the_spare_has_caught_up() -> None:
     raft = sparing()
     for _ in range(3):
         last = committed(raft, 2)
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     index = raft.propose()
     drained(raft)
     flushed(raft, 1, index)
     flushed(raft, 2, index)
-    assert spares_of(raft).race_left == 4, "it has still to write what it was not sent before"
+    assert spares_of(raft).probe_commits_left == 4, "it has still to write what it was not sent before"
     flushed(raft, 3, last)
     index = raft.propose()
     drained(raft)
     flushed(raft, 1, index)
     flushed(raft, 2, index)
-    assert spares_of(raft).race_left == 3
+    assert spares_of(raft).probe_commits_left == 3
 
 
 def test_a_race_does_not_wait_for_ever_for_a_spare_that_is_dead() -> None:
     raft = sparing()
     committed(raft, 2)
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     for _ in range(2 * 4 + 4):
-        assert spares_of(raft).race_left > 0
+        assert spares_of(raft).probe_commits_left > 0
         committed(raft, 2)
-    assert spares_of(raft).race_left == 0
-    assert spares_of(raft).members == {3}
+    assert spares_of(raft).probe_commits_left == 0
+    assert spares_of(raft).deferred == {3}
 
 
 def test_the_wait_begins_with_the_entry_whenever_we_were_last_told_the_time() -> None:
@@ -308,7 +308,7 @@ def test_the_wait_begins_with_the_entry_whenever_we_were_last_told_the_time() ->
     index = raft.propose(10, told_ms + 20)
     assert sent(raft) == {2: (index, index)}
     assert raft.deadline_ms == told_ms + 20 + HEDGE_MS
-    raft.persisted(index, raft.term, raft.cuts, told_ms + 21)
+    raft.on_persisted(index, raft.term, raft.truncation_count, told_ms + 21)
     flushed(raft, 2, index)
     assert raft.now_ms == told_ms + 21
     drained(raft)
@@ -320,7 +320,7 @@ def test_a_spare_far_behind_what_the_log_still_has_is_shipped_a_checkpoint() -> 
     for _ in range(40):
         last = committed(raft, 2)
         raft.tick(raft.now_ms)
-    raft.checkpointed(last - 8)
+    raft.on_checkpoint(last - 8)
     raft.propose()
     drained(raft)
     progress = raft.progress(3)
@@ -330,7 +330,7 @@ def test_a_spare_far_behind_what_the_log_still_has_is_shipped_a_checkpoint() -> 
 
 def test_where_one_of_the_first_is_lost_nobody_is_kept_waiting() -> None:
     raft = sparing()
-    raft.unreachable(2)
+    raft.report_unreachable(2)
     drained(raft)
     index = raft.propose()
     assert 3 in sent(raft)
@@ -341,7 +341,7 @@ def test_where_one_of_the_first_is_lost_nobody_is_kept_waiting() -> None:
 
 def test_where_nobody_is_a_spare_a_slow_commit_begins_no_race() -> None:
     raft = sparing()
-    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    raft.tick(raft.now_ms + PROBE_INTERVAL_MS)
     drained(raft)
     raced(raft, late=(1,))
     index = raft.propose()
@@ -350,4 +350,4 @@ def test_where_nobody_is_a_spare_a_slow_commit_begins_no_race() -> None:
     drained(raft)
     for member in 2, 3, 1:
         flushed(raft, member, index)
-    assert spares_of(raft).race_left == 0
+    assert spares_of(raft).probe_commits_left == 0

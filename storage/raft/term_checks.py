@@ -1,10 +1,10 @@
-"""What a message of another term does before, or instead of, what it says (Raft paper, section 5.1)."""
+"""The checks of a message's term before it is handled (Raft paper, section 5.1)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import election, roles
+from storage.raft import election, role_changes
 from storage.raft.messages import (
     Append,
     AppendResponse,
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 
 def admit(raft: Raft, message: Message) -> bool:
-    """Whether a message of another term is to be handled; enters a later term where that is due."""
+    """Returns whether a message of another term is to be handled; enters a later term where that is due."""
     if message.term < raft.term:
-        _answer_older(raft, message)
+        _reject_older_term(raft, message)
         return False
     if isinstance(message, VoteRequest):
-        if roles.hears_leader(raft) and not message.transfer:
-            # The lease rule. An asker is told our term; whoever stands is not even heard.
+        if role_changes.has_live_leader(raft) and not message.transfer:
+            # The lease rule. A PreVote is rejected with our term; a vote request is ignored.
             if message.pre:
-                election.answer(raft, message, granted=False, term=raft.term)
+                election.respond(raft, message, granted=False, term=raft.term)
             return False
         if message.pre:
             return True
     elif isinstance(message, VoteResponse) and message.pre and message.granted:
         return True
     elif isinstance(message, TimeoutNow):
-        return False  # whom a leader hands over to has been in its term
+        return False  # a leader transfers to a member that has been in its term
     elif not isinstance(message, Append | Heartbeat | Install) and not _is_member(raft, message.sender):
-        return False  # an answer from one that was removed is no reason to stop leading
-    roles.become_follower(raft, message.term)
+        return False  # a response of a removed member is no reason to stop leading
+    role_changes.become_follower(raft, message.term)
     return True
 
 
@@ -49,14 +49,14 @@ def _is_member(raft: Raft, member: int) -> bool:
     return member in raft.configurations.current.members
 
 
-def _answer_older(raft: Raft, message: Message) -> None:
-    """Tell whoever is behind: a candidate that must catch up, a leader that must step down.
+def _reject_older_term(raft: Raft, message: Message) -> None:
+    """Responds to an older term: a candidate has to catch up, a leader to step down.
 
-    Without the second a member with a higher term, which follows nobody older, could never rejoin.
+    Without the second a member with a higher term, which follows no older leader, could never rejoin.
     """
     me, to, term = raft.member_id, message.sender, raft.term
     if isinstance(message, VoteRequest):
-        election.answer(raft, message, granted=False, term=term)
+        election.respond(raft, message, granted=False, term=term)
     elif isinstance(message, Append):
         raft.outbox.append(AppendResponse(me, to, term, -1, message.prev_index, 0, 0, message.sent_ms))
     elif isinstance(message, Heartbeat):
