@@ -1,6 +1,7 @@
 """The broker's data directory: one broker at a time, one node's, of a format we know.
 
-Holds `.lock` (an advisory lock, so that two brokers cannot share it), `meta.properties` (format, node id,
+Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
+held), `meta.properties` (format, node id,
 the node's part in its cluster) and `groups/N`, one directory per log group; `groups/N.gone` is what is
 left of one that was given up.
 Does not: look inside a group's directory.
@@ -12,6 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +56,7 @@ class DataDirectory:
         try:
             if path.exists() and not path.is_dir():
                 raise WrongDirectory(f"{path} is a file, not a directory")
+            _check_no_nodes_below(path)
             RealFileSystem().make_dir(path)
             self._lock = _locked(path / _LOCK)
         except OSError as error:
@@ -96,7 +99,9 @@ class DataDirectory:
         return gone
 
     def close(self) -> None:
-        """Let another broker have it."""
+        """Let another broker have it. The process's id goes first: another process may get it later."""
+        with suppress(OSError):
+            os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
     @property
@@ -174,11 +179,15 @@ class DataDirectory:
         self._known = known
         was_alone = known.get(_PART, ALONE) == ALONE
         if alone and not was_alone:
-            raise WrongDirectory(f"{self.path} belongs to a node of a cluster: lockstep.peers is missing")
+            raise WrongDirectory(
+                f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start it "
+                "with the --peers that it had (`make cluster` starts its own nodes), or choose another data "
+                "directory (--data-dir, or make serve DATA_DIR=)"
+            )
         if not alone and was_alone and self.groups():
             raise WrongDirectory(
                 f"{self.path} belongs to a node that was alone; a cluster does not take its log over: start "
-                "with another data directory"
+                "with another data directory (--data-dir), or without --peers"
             )
         if not alone and was_alone:
             self._remember(_PART, "")
@@ -188,6 +197,19 @@ def in_words(error: OSError) -> str:
     """What the system refused, without its number."""
     problem = (error.strerror or str(error)).lower()
     return f"{error.filename}: {problem}" if error.filename else problem
+
+
+def _check_no_nodes_below(path: Path) -> None:
+    """Raises WrongDirectory where a new directory would be made around those of a cluster's nodes."""
+    if (path / _META).exists():
+        return
+    nodes = sorted(each.parent.name for each in path.glob(f"[0-9]*/{_META}"))
+    if nodes:
+        raise WrongDirectory(
+            f"{path} holds the nodes of a cluster ({', '.join(f'{path.name}/{node}' for node in nodes)}): run "
+            f"`make cluster DATA_DIR={path}`, or choose another data directory (--data-dir, or make serve "
+            "DATA_DIR=)"
+        )
 
 
 def _locked(path: Path) -> int:

@@ -268,14 +268,27 @@ class UtcFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
-def log_to_stderr() -> None:
-    """Log to standard error: from INFO on for `OWN_LOGGERS`, from WARNING on for all others."""
+@contextlib.contextmanager
+def log_to_stderr() -> Iterator[None]:
+    """Log to standard error: from INFO on for `OWN_LOGGERS`, from WARNING on for all others.
+
+    At the end the loggers are as before: the stream may be closed by whoever runs this in its own process.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(UtcFormatter())
-    logging.root.handlers = [handler]
-    logging.captureWarnings(True)
-    for name in OWN_LOGGERS:
-        logger = logging.getLogger(name)
+    loggers = [logging.root, *map(logging.getLogger, OWN_LOGGERS)]
+    before = [(logger, logger.handlers, logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
         logger.handlers = [handler]
+    for logger in loggers[1:]:
         logger.setLevel(logging.INFO)
         logger.propagate = False
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        for logger, handlers, level, propagate in before:
+            logger.handlers = handlers
+            logger.setLevel(level)
+            logger.propagate = propagate

@@ -459,8 +459,7 @@ def run(settings: Settings, beside: Beside | None = None) -> None:
     keep_large_blocks_apart()
     share_arenas()
     allow_many_files()
-    with queued_output():
-        log_to_stderr()
+    with queued_output(), log_to_stderr():
         _run(settings, beside)
 
 

@@ -106,8 +106,8 @@ def _run(options: argparse.Namespace) -> int:
 
     config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
     try:
-        with queued_output(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            log_to_stderr()
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        with queued_output(), log_to_stderr(), runner:
             runner.run(_until_stopped(PlayerProcess(config)))
     except ConfigError as error:
         raise CommandFailed(f"{options.file}: {error}") from error

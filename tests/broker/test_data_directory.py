@@ -24,6 +24,40 @@ def test_one_broker_at_a_time(tmp_path: Path) -> None:
     DataDirectory(tmp_path / "new" / "data", 1).close()
 
 
+def test_the_process_is_named_while_it_holds_the_directory(tmp_path: Path) -> None:
+    """An id that is left behind may be another process's later, and be killed by mistake."""
+    held = DataDirectory(tmp_path, 1)
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    held.close()
+    assert (tmp_path / ".lock").read_text() == ""
+    with pytest.raises(WrongDirectory):
+        DataDirectory(tmp_path, 2)
+    assert (tmp_path / ".lock").read_text() == ""
+
+
+def test_a_directory_around_those_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    """`make serve` after `make cluster`: the nodes would be left below a broker alone."""
+    for number in (1, 2):
+        DataDirectory(tmp_path / "data" / str(number), number, alone=False).close()
+    with pytest.raises(WrongDirectory) as caught:
+        DataDirectory(tmp_path / "data", 1)
+    for words in ("holds the nodes of a cluster (data/1, data/2)", f"make cluster DATA_DIR={tmp_path}/data"):
+        assert words in str(caught.value)
+    assert sorted(each.name for each in (tmp_path / "data").iterdir()) == ["1", "2"]
+
+
+def test_alone_or_of_a_cluster_and_the_cure(tmp_path: Path) -> None:
+    of_cluster = DataDirectory(tmp_path / "node", 1, alone=False)
+    of_cluster.take_part("founder")
+    of_cluster.close()
+    with pytest.raises(WrongDirectory, match=r"belongs to node 1 of a cluster.*--peers.*make serve DATA_DIR="):
+        DataDirectory(tmp_path / "node", 1)
+    DataDirectory(tmp_path / "alone", 1).close()
+    (tmp_path / "alone" / "groups" / "0").mkdir(parents=True)
+    with pytest.raises(WrongDirectory, match=r"was alone.*--data-dir.*without --peers"):
+        DataDirectory(tmp_path / "alone", 1, alone=False)
+
+
 def test_one_that_may_not_be_written_says_so() -> None:
     """As a user that is not root, who may write anywhere."""
     with tempfile.TemporaryDirectory() as name:

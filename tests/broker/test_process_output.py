@@ -24,6 +24,7 @@ from broker.process_output import (
     UtcFormatter,
     drain_output,
     dropped_lines,
+    log_to_stderr,
 )
 
 F_SETPIPE_SZ = 1031
@@ -224,8 +225,7 @@ SCRIPT = """
 import logging, sys, time, warnings
 from broker.process_output import drain_output, log_to_stderr, queued_output
 began = time.monotonic()
-with queued_output():
-    log_to_stderr()
+with queued_output(), log_to_stderr():
     BODY
 assert time.monotonic() - began < 4, time.monotonic() - began
 """
@@ -279,6 +279,16 @@ def test_a_failure_at_the_end_is_said() -> None:
     status, out = run("raise KeyError('planted')", reads=True)
     assert status == 1
     assert out.endswith(b"KeyError: 'planted'\n")
+
+
+def test_the_loggers_are_as_before_at_the_end() -> None:
+    """The stream may be closed by then, as that of an earlier test is."""
+    loggers = [logging.getLogger(name) for name in (None, "lockstep", "storage", "player")]
+    before = [(list(each.handlers), each.level, each.propagate) for each in loggers]
+    with pytest.raises(KeyError), log_to_stderr():
+        assert [each.propagate for each in loggers[1:]] == [False] * 3
+        raise KeyError("planted")
+    assert [(list(each.handlers), each.level, each.propagate) for each in loggers] == before
 
 
 def test_streams_that_are_no_files_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
