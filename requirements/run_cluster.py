@@ -1,11 +1,13 @@
 """Three nodes on this machine, for `make cluster`: `lockstep serve` once for each, all of them until Ctrl-C.
 
-Each line of a node is shown with its number. A node that ends is told, one that died with the command that
-starts it again; it is not started again here, so that one can be killed to see what happens. Exit status: 0
-when stopped, 1 when no node is left, or the data directory is that of a node alone.
+Ports and directories of all nodes are checked before the first one starts, so that all of them start or none.
+Each line of a node is shown with its number, and a line says when the cluster is ready. A node that ends is
+told, one that died with the command that starts it again; it is not started again here, so that one can be
+killed to see what happens. Exit status: 0 when stopped, 1 when no node is left, or none could be started.
 """
 
 import argparse
+import asyncio
 import shlex
 import signal
 import subprocess
@@ -13,7 +15,18 @@ import sys
 import threading
 from pathlib import Path
 
+from broker.connections.listening import CannotListen, bind
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from broker.settings.addresses import NOBODYS_HOSTS, Listener
+from lockstep import cluster
+from lockstep.client import Client
+from lockstep.connection import ClientError
+from storage.types import NewerFormat
+
 STOP_SECONDS = 20
+ANOTHER_PORT = "make cluster LISTEN=HOST:PORT is node 1's, and all others follow from it"
+LOOK_SECONDS = 0.3
+"""Between two looks at whether the cluster is ready."""
 PEER_PORTS_ABOVE = 20_000
 """How far the ports between nodes lie above those for clients."""
 REFUSED_STATUS = 1
@@ -24,10 +37,7 @@ def commands(options: argparse.Namespace) -> dict[int, list[str]]:
     """The command of each node, by its number."""
     numbers = range(1, options.nodes + 1)
     host, port = options.listen
-    peer_port = options.peer_port or (
-        port + PEER_PORTS_ABOVE if port + PEER_PORTS_ABOVE < 65_000 else port + 100
-    )
-    peers = ",".join(f"{number}@localhost:{peer_port + number - 1}" for number in numbers)
+    peers = ",".join(f"{number}@localhost:{first_peer_port(options) + number - 1}" for number in numbers)
     return {
         number: [
             str(Path(sys.executable).parent / "lockstep"),
@@ -39,6 +49,64 @@ def commands(options: argparse.Namespace) -> dict[int, list[str]]:
         ]
         for number in numbers
     }
+
+
+def first_peer_port(options: argparse.Namespace) -> int:
+    """Node 1's port for the other nodes."""
+    _, port = options.listen
+    above = port + PEER_PORTS_ABOVE
+    chosen: int = options.peer_port or (above if above < 65_000 else port + 100)
+    return chosen
+
+
+def problems(options: argparse.Namespace) -> list[str]:
+    """Why the nodes cannot start: ports that are taken, directories that are, or that belong to others."""
+    host, port = options.listen
+    found = []
+    if is_of_a_node_alone(Path(options.data_dir)):
+        return [
+            f"{options.data_dir} has the data of a broker that runs alone (`make serve`); choose "
+            f"another directory: make cluster DATA_DIR={options.data_dir.rstrip('/')}-cluster"
+        ]
+    for number in range(1, options.nodes + 1):
+        for listener in (
+            Listener("CLIENTS", host, port + number - 1),
+            Listener("PEERS", "localhost", first_peer_port(options) + number - 1),
+        ):
+            try:
+                for each in bind(listener, ANOTHER_PORT):
+                    each.close()
+            except CannotListen as error:
+                found.append(f"node {number}: {error}")
+        directory = Path(options.data_dir) / str(number)
+        try:
+            if (directory / "meta.properties").exists() or (directory.exists() and not directory.is_dir()):
+                DataDirectory(directory, number, alone=False).close()
+        except (DirectoryInUse, WrongDirectory, NewerFormat, OSError) as error:
+            found.append(f"node {number}: {error}")
+    return found
+
+
+def bootstrap(options: argparse.Namespace) -> str:
+    """Where clients on this machine reach the nodes."""
+    host, port = options.listen
+    host = "localhost" if host in NOBODYS_HOSTS else host
+    return ",".join(f"{host}:{port + number}" for number in range(options.nodes))
+
+
+async def say_when_ready(addresses: str, stopping: threading.Event) -> None:
+    """Wait until each log group has a leader, as the node that answers knows it."""
+    while not stopping.is_set():
+        try:
+            async with Client(addresses, client_id="make-cluster", timeout_s=5) as client:
+                found = await cluster.status(client)
+        except ClientError:
+            found = {"groups": []}
+        if found["groups"] and all(each["leader"] >= 0 for each in found["groups"]):
+            served = addresses.replace(",", " and ")
+            print(f"cluster | serving clients on {served}; Ctrl-C stops all nodes", flush=True)
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def address(text: str) -> tuple[str, int]:
@@ -97,12 +165,8 @@ def main() -> int:
     if options.nodes < 2:
         parser().error("a cluster has two nodes or more; one alone is `make serve`")
 
-    if is_of_a_node_alone(Path(options.data_dir)):
-        print(
-            f"cluster | {options.data_dir} has the data of a broker that runs alone (`make serve`); choose "
-            f"another directory: make cluster DATA_DIR={options.data_dir.rstrip('/')}-cluster",
-            flush=True,
-        )
+    if found := problems(options):
+        print("".join(f"cluster | {each}\n" for each in [*found, "no node was started"]), end="", flush=True)
         return 1
 
     def stop(number: int, frame: object) -> None:
@@ -126,6 +190,9 @@ def main() -> int:
             thread = threading.Thread(target=watch, args=(number, command, process, stopping), daemon=True)
             running.append((process, thread))
             thread.start()
+        threading.Thread(
+            target=lambda: asyncio.run(say_when_ready(bootstrap(options), stopping)), daemon=True
+        ).start()
         for _, thread in running:
             thread.join()
         print("cluster | no node is left", flush=True)

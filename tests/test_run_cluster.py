@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.data_directory import DataDirectory
 from requirements.run_cluster import address, ending
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,6 +98,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_path: Path) -> None:
     for _ in range(3):
         running.said(r"node \d \| Lockstep .* ready on")
+    ports = [running.port + number for number in range(3)]
+    running.said(r"cluster \| serving clients on " + " and ".join(f"localhost:{port}" for port in ports))
     pids = [pid_of(tmp_path, number) for number in (1, 2, 3)]
     os.kill(pids[1], signal.SIGKILL)
     told = running.said(r"cluster \| node 2 was killed by signal 9; to start it again: (.*)")
@@ -180,21 +183,38 @@ def test_data_of_a_broker_alone_are_left_alone(tmp_path: Path) -> None:
 def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:
     for node in ("1", "2"):
         (tmp_path / node).write_text("no directory")
+    said = _refused(tmp_path, free_ports(6))
+    for node in ("1", "2"):
+        assert f"cluster | node {node}: {tmp_path / node} is a file, not a directory\n" in said
+
+
+def test_all_that_is_taken_is_named_before_any_node_starts(tmp_path: Path) -> None:
+    first = free_ports(6)
+    held = DataDirectory(tmp_path / "2", 2, alone=False)
+    with socket.socket() as client_port, socket.socket() as peer_port:
+        for each, port in ((client_port, first + 1), (peer_port, first + 5)):
+            each.bind(("127.0.0.1", port))
+            each.listen()
+        said = _refused(tmp_path, first)
+    held.close()
+    assert f"node 2: port {first + 1} is in use" in said and "make cluster LISTEN=HOST:PORT" in said
+    assert f"node 3: port {first + 5} is in use" in said
+    assert f"node 2: another Lockstep (process {os.getpid()}) runs on {tmp_path}/2" in said
+    assert [each.name for each in tmp_path.iterdir()] == ["2"]
+
+
+def _refused(directory: Path, first: int) -> str:
+    """What `make cluster` says that starts no node."""
+    script = str(ROOT / "requirements" / "run_cluster.py")
+    ports = ["--listen", f"localhost:{first}", "--peer-port", str(first + 3)]
     done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "requirements" / "run_cluster.py"),
-            "--data-dir",
-            str(tmp_path),
-            "--nodes",
-            "2",
-        ],
+        [sys.executable, script, "--data-dir", str(directory), *ports],
         capture_output=True,
         text=True,
         timeout=SECONDS,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
     )
-    assert done.returncode == 1
-    assert "is a file, not a directory" in done.stdout
-    assert "no node is left" in done.stdout
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.endswith("cluster | no node was started\n") and "node 1 |" not in done.stdout
+    return done.stdout
