@@ -9,8 +9,8 @@ Does not: encrypt, know terms, or store anything.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-import socket
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from player.transport.addresses import bound, split
 from player.transport.grpc_streams import METHOD, SERVICE
 from player.transport.limits import DEAD_S, HELLO_TIMEOUT_S, LONGEST_REASON, MESSAGE_BYTES, MOST_STREAMS
 from player.transport.seam import Greeting, Malformed, Session, Sessions
+from player.transport.sockets import bind_all, in_words, literal_addresses
 
 logger = logging.getLogger(__name__)
 
@@ -63,12 +64,13 @@ class GrpcServer:
         play = grpc.stream_stream_rpc_method_handler(self._play)  # bytes both ways
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: play}),))
         try:
-            port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen at {address}{_why_not(where)}") from error
+            found = _bind(server, address, where)
+        except OSError as error:
+            await server.stop(None)
+            raise in_words(address, error) from error
         await server.start()
         self._server = server
-        return bound(address, port)
+        return found
 
     async def close(self, grace_s: float = 5.0) -> None:
         for stream in list(self._streams):
@@ -88,19 +90,20 @@ class GrpcServer:
             await context.abort(code, words[:LONGEST_REASON])
 
 
-def _why_not(where: str | tuple[str, int]) -> str:
-    """Why nobody can listen there, as a plain socket is told: gRPC tells its own log alone."""
-    if isinstance(where, str):
-        return ""
-    try:
-        found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in found:
-            with socket.socket(family, kind, protocol) as asked:
-                asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                asked.bind(address)
-    except OSError as error:
-        return f": {(error.strerror or str(error)).lower()}"
-    return ""
+def _bind(server: Any, address: str, where: str | tuple[str, int]) -> str:
+    """Have gRPC bind every address of the host at one port; the address with that port. Raises OSError.
+
+    By itself gRPC is content with one of them, and tells its own log alone why it has not the others.
+    """
+    addresses = [address] if isinstance(where, str) else literal_addresses(bind_all(*where))
+    if len(addresses) == 1:
+        addresses = [address]  # a port 0 is gRPC's to choose then
+    for each in addresses:
+        try:
+            port: int = server.add_insecure_port(each)
+        except RuntimeError as error:
+            raise OSError(errno.EADDRINUSE, "gRPC cannot bind it") from error
+    return bound(address, port)
 
 
 class _Stream:

@@ -27,6 +27,7 @@ from player.transport.limits import (
     MOST_STREAMS,
 )
 from player.transport.seam import Greeting, Malformed, Session, Sessions
+from player.transport.sockets import bind_all, in_words
 from protocol.framing import FrameReader, MalformedFrame
 
 logger = logging.getLogger(__name__)
@@ -51,21 +52,32 @@ class RawServer:
         self.hello_timeout_s = hello_timeout_s
         self.streams: set[_Stream] = set()
         self.is_closed = False
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
     async def start(self, address: str) -> str:
         loop = asyncio.get_running_loop()
         where = split(address)
         if isinstance(where, str):
-            self._server = await loop.create_unix_server(lambda: _Stream(self), where)
+            self._servers.append(await loop.create_unix_server(lambda: _Stream(self), where))
             return address
-        self._server = await loop.create_server(lambda: _Stream(self), *where)
-        return bound(address, self._server.sockets[0].getsockname()[1])
+        sockets: list[socket.socket] = []
+        try:
+            sockets = bind_all(*where)
+            for each in sockets:
+                each.listen()  # uvloop does so too, but keeps a failure to itself
+        except OSError as error:
+            for each in sockets:
+                each.close()
+            raise in_words(address, error) from error
+        port: int = sockets[0].getsockname()[1]
+        for each in sockets:
+            self._servers.append(await loop.create_server(lambda: _Stream(self), sock=each))
+        return bound(address, port)
 
     async def close(self, grace_s: float = 5.0) -> None:
         self.is_closed = True
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         streams = list(self.streams)
         for stream in streams:
             stream.end("the target is stopping")
