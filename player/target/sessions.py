@@ -4,8 +4,9 @@ Owns: the streams of each log; what was received and waits; the threads. For eac
 time, in its thread: a greeting, or a transaction. So a greeting is answered when the transaction that an
 older stream has under way is over, and what waits of that stream is dropped. What comes while a transaction
 runs is stored together in the next one, and only the last position acknowledged.
-Invariants: those of `marks`. Whatever fails ends the stream, in words, and is logged here; nothing is
-skipped, and the next stream begins with the store opened anew.
+Invariants: those of `marks`. Whatever fails ends the stream, in words, and is logged here, with a traceback
+if it is not the failure of last time; nothing is skipped, and the next stream begins with the store opened
+anew.
 Does not: retry (the player does), or stop an application that never returns: the player finds that no
 acknowledgement comes.
 """
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from traceback import walk_tb
 from typing import Final, TypeVar
 
 from player.core.messages import Batch, Part
@@ -177,6 +179,32 @@ class StoreSession:
             self._answers.end(" ".join(reason.split())[:LONGEST_WORDS])
 
 
+class _Failures:
+    """Failures of one log in a row. The player sends the same records again every few seconds: the traceback
+    is logged once, and then a line with a count."""
+
+    __slots__ = ("_count", "_place")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Something was stored."""
+        self._place: object = None
+        self._count = 0
+
+    def log(self, log_id: str, error: Exception, words: str) -> None:
+        frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+        place = (type(error), frames[-1:])
+        self._count = self._count + 1 if place == self._place else 1
+        self._place = place
+        if self._count == 1:
+            _log.error("%s: the stream ends", log_id, exc_info=error)
+        else:
+            times = f"{self._count} times in a row"
+            _log.error("%s: the stream ends, %s: %s", log_id, times, " ".join(words.split())[:LONGEST_WORDS])
+
+
 class _PlayedLog:
     """One log: its store, its mark, the stream that counts, and what waits of that."""
 
@@ -196,6 +224,7 @@ class _PlayedLog:
         self._waiting_bytes = 0
         self._room = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
+        self._failures = _Failures()
         self._streamed_s = 0.0
         """When a stream came or went for the last time, by the loop's clock."""
 
@@ -314,6 +343,7 @@ class _PlayedLog:
         except BaseException:
             session.end("what was received could not be stored")  # or what follows would be, without it
             raise
+        self._failures.clear()
         session.acknowledge(self._marks.stored(Accepted(parts, mark)))
 
     def _take(self) -> tuple[Sequence[Part], Mark]:
@@ -344,8 +374,9 @@ class _PlayedLog:
             _log.info("%s: %s", session.greeting.hello.log_id, error)
             session.stale(error.mark)
         else:
-            _log.error("%s: the stream ends", session.greeting.hello.log_id, exc_info=error)
-            session.end(f"{type(error).__name__}: {error}")
+            words = f"{type(error).__name__}: {error}"
+            self._failures.log(session.greeting.hello.log_id, error, words)
+            session.end(words)
         await self._close_store()
 
     async def _close_store(self) -> None:

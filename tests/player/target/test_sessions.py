@@ -326,6 +326,32 @@ async def test_an_error_ends_the_stream_and_skips_nothing(
     assert store.opened == 3  # anew after each error
 
 
+async def test_a_failure_that_comes_again_is_a_line_with_a_count(
+    sessions: StoreSessions, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = Streams(sessions)
+    for error in (ValueError("one\ntwo"), ValueError("three"), KeyError("other"), KeyError("other")):
+        session, answered = await streams.greeted(9, first_position=10)
+        store.fails = [error]
+        session.receive(batch(9, 10))
+        await answered.until("ended", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    session, answered = await streams.greeted(9, first_position=10)
+    session.receive(batch(9, 10))
+    await answered.until("acknowledged", 10)
+    session, answered = await streams.greeted(10, first_position=10)
+    store.fails = [KeyError("other")]
+    session.receive(batch(10, 11))
+    await answered.until("ended", "KeyError: 'other'")
+    said = [(record.getMessage(), record.exc_info is not None) for record in caplog.records]
+    assert said == [
+        (f"{LOG_ID}: the stream ends", True),
+        (f"{LOG_ID}: the stream ends, 2 times in a row: ValueError: three", False),
+        (f"{LOG_ID}: the stream ends", True),
+        (f"{LOG_ID}: the stream ends, 2 times in a row: KeyError: 'other'", False),
+        (f"{LOG_ID}: the stream ends", True),
+    ]
+
+
 @pytest.mark.parametrize(
     "leaked",
     [StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError, SystemExit, GeneratorExit],
