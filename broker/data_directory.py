@@ -180,9 +180,9 @@ class DataDirectory:
         was_alone = known.get(_PART, ALONE) == ALONE
         if alone and not was_alone:
             raise WrongDirectory(
-                f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start it "
-                "with the --peers that it had (`make cluster` starts its own nodes), or choose another data "
-                "directory (--data-dir, or make serve DATA_DIR=)"
+                f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start "
+                "it with the --peers that it had (`make cluster` starts its own nodes), or choose another "
+                "data directory (--data-dir, or make serve DATA_DIR=)"
             )
         if not alone and was_alone and self.groups():
             raise WrongDirectory(
@@ -205,10 +205,10 @@ def _check_no_nodes_below(path: Path) -> None:
         return
     nodes = sorted(each.parent.name for each in path.glob(f"[0-9]*/{_META}"))
     if nodes:
+        names = ", ".join(f"{path.name}/{node}" for node in nodes)
         raise WrongDirectory(
-            f"{path} holds the nodes of a cluster ({', '.join(f'{path.name}/{node}' for node in nodes)}): run "
-            f"`make cluster DATA_DIR={path}`, or choose another data directory (--data-dir, or make serve "
-            "DATA_DIR=)"
+            f"{path} holds the nodes of a cluster ({names}): run `make cluster DATA_DIR={path}`, or choose "
+            "another data directory (--data-dir, or make serve DATA_DIR=)"
         )
 
 

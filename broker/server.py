@@ -277,7 +277,7 @@ class Broker:
         except OSError as error:
             raise CannotListen(explain(listener, error, ANOTHER_METRICS_PORT)) from None
         address = host_and_port(listener.host or "0.0.0.0", self.metrics_port)
-        log.info("metrics and health are served at http://%s", address)
+        log.info("serving metrics and health on %s", address)
 
     async def _open_alone(self, parts: Parts) -> None:
         assert self._directory is not None
@@ -504,9 +504,8 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
 def _ready(broker: Broker) -> str:
     """The one line on stdout."""
     told = broker.told_elsewhere
-    text = (
-        f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(broker.settings.log_dirs)}"
-    )
+    served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
+    text = f"{served}, data in {_shown(broker.settings.log_dirs)}"
     text += f", clients are told {' and '.join(told)}" if told else ""
     return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
 

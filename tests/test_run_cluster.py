@@ -97,7 +97,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_path: Path) -> None:
     for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready on")
+        running.said(r"node \d \| Lockstep .* ready, serving clients on")
     ports = [running.port + number for number in range(3)]
     running.said(r"cluster \| serving clients on " + " and ".join(f"localhost:{port}" for port in ports))
     pids = [pid_of(tmp_path, number) for number in (1, 2, 3)]
@@ -125,7 +125,7 @@ def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
 def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, tmp_path: Path) -> None:
     for _ in range(3):
         running.said(
-            r"node \d \| Lockstep .* ready on .*, waits for a majority of the nodes .*\(1 of 3 reached\)"
+            r"node \d \| Lockstep .* ready, .*, waits for a majority of the nodes .*\(1 of 3 reached\)"
         )
     while lockstep("cluster", "status", "-b", f"localhost:{running.port}").returncode:
         time.sleep(0.2)
@@ -142,7 +142,7 @@ def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, 
 
 def test_a_node_that_is_removed_while_it_is_down_does_not_stay(running: Running, tmp_path: Path) -> None:
     for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready on")
+        running.said(r"node \d \| Lockstep .* ready, serving clients on")
     registered = tmp_path / "3" / "meta.properties"
     wait_until(lambda: "registered" in registered.read_text())
     os.kill(pid_of(tmp_path, 3), signal.SIGKILL)

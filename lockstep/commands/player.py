@@ -141,8 +141,8 @@ async def _until_stopped(process: PlayerProcess) -> None:
 async def _live(process: PlayerProcess) -> None:
     await process.start()
     config = process.config
-    where = f", status and metrics at http://{process.address}" if process.address else ""
-    print(f"player {config.player} is ready to play {config.topic}{where}", flush=True)
+    where = f", serving status and metrics on {process.address}" if process.address else ""
+    print(f"player {config.player} ready to play {config.topic}{where}", flush=True)
     await process.until_over()
 
 

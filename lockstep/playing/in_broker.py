@@ -75,9 +75,10 @@ class PlayerInBroker:
         if self.config.listen is None:
             return None
         try:
-            http, _ = await listening(self.config.listen, players, lambda: _status(players, hosted))
+            http, address = await listening(self.config.listen, players, lambda: _status(players, hosted))
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
+        log.info("serving status and metrics of player %s on %s", self.config.player, address)
         return http
 
 

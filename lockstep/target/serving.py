@@ -7,6 +7,7 @@ dropped: it comes again.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from player.target.sessions import StoreSessions, TargetSettings
 from player.target.store import Store
 from player.target.threads import in_thread
 from player.transport.named import Transport, server_of
+
+_log = logging.getLogger("lockstep.target")
 
 
 class Serving(NamedTuple):
@@ -47,6 +50,7 @@ async def serve(
     sessions = StoreSessions(store, settings, inline=inline)
     server = server_of(transport, sessions)
     address = await server.start(listen)
+    _log.info("target ready, serving players on %s", address)
     try:
         yield Serving(address)
     finally:

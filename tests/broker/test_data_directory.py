@@ -50,7 +50,9 @@ def test_alone_or_of_a_cluster_and_the_cure(tmp_path: Path) -> None:
     of_cluster = DataDirectory(tmp_path / "node", 1, alone=False)
     of_cluster.take_part("founder")
     of_cluster.close()
-    with pytest.raises(WrongDirectory, match=r"belongs to node 1 of a cluster.*--peers.*make serve DATA_DIR="):
+    with pytest.raises(
+        WrongDirectory, match=r"belongs to node 1 of a cluster.*--peers.*make serve DATA_DIR="
+    ):
         DataDirectory(tmp_path / "node", 1)
     DataDirectory(tmp_path / "alone", 1).close()
     (tmp_path / "alone" / "groups" / "0").mkdir(parents=True)

@@ -30,7 +30,8 @@ from tests.broker.wire import Client, batch, records_of
 
 ROOT = Path(__file__).parents[2]
 READY = re.compile(
-    r"Lockstep (?P<version>\S+) ready on localhost:(?P<port>\d+), data in (?P<directory>\S+)\n"
+    r"Lockstep (?P<version>\S+) ready, serving clients on localhost:(?P<port>\d+), "
+    r"data in (?P<directory>\S+)\n"
 )
 SERVE = (
     "import sys; from broker.settings.loading import load; from broker.server import run; "

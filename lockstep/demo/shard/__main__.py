@@ -84,7 +84,7 @@ async def _serve(store: Store, options: argparse.Namespace) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serve(store, options.listen, transport=options.transport) as serving:
-        print(f"listening at {serving.address}", flush=True)
+        print(f"shard ready, serving players on {serving.address}", flush=True)
         await stop.wait()
 
 

@@ -79,6 +79,6 @@ func serve(path, hold, address string) error {
 	asked, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(asked, server.Stop)
-	fmt.Println("listening on", listener.Addr())
+	fmt.Println("target ready, serving players on", listener.Addr())
 	return server.Serve(listener)
 }

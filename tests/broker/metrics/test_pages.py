@@ -122,7 +122,7 @@ async def test_a_process(tmp_path: Path) -> None:
     assert line.endswith("choose another port: lockstep.metrics.listener=HOST:PORT")
     status, _, err = ended(process)
     assert status == 0
-    assert f"metrics and health are served at http://localhost:{port}\n" in err
+    assert f"serving metrics and health on localhost:{port}\n" in err
     assert "Traceback" not in err
 
 

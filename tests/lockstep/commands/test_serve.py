@@ -39,7 +39,7 @@ def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert process.stdout is not None and process.stderr is not None
     try:
         line = process.stdout.readline()
-        found = re.search(r" ready on (\S+:\d+)", line)
+        found = re.search(r" ready, serving clients on (\S+:\d+)", line)
         assert found is not None, line + process.stderr.read()
         yield process, found[1]
     finally:

@@ -42,8 +42,9 @@ def shard(url: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("listening at "), line + (process.stderr.read() if process.stderr else "")
-            yield process, line.removeprefix("listening at ").strip()
+            said, _, address = line.partition(" serving players on ")
+            assert said == "shard ready,", line + (process.stderr.read() if process.stderr else "")
+            yield process, address.strip()
         finally:
             process.kill()
 
