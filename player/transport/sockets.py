@@ -29,7 +29,7 @@ def bind_all(host: str, port: int) -> list[socket.socket]:
 
 
 def literal_addresses(sockets: Sequence[socket.socket]) -> list[str]:
-    """Where they are bound, as gRPC writes it; closes them, for a server that binds its own."""
+    """The addresses of bound sockets, as gRPC writes them; closes these, for a server that binds its own."""
     found = []
     for each in sockets:
         host, port = each.getsockname()[:2]
