@@ -297,9 +297,7 @@ async def test_a_header_that_no_record_of_the_topic_can_have(
     async with Client(running.bootstrap_servers) as client:
         await client.create_topic(topic, partitions=1, configs={"lockstep.locks": "true"})
     player = await place.player("one", {"a": 1})
-    await until(
-        lambda: "ready to play" in player.said
-    )
+    await until(lambda: "ready to play" in player.said)
     assert f"WARNING  {topic}: the topic has lockstep.locks=true, so no new record can have" in player.said
     await place.end()
 
