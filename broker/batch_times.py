@@ -12,7 +12,7 @@ from __future__ import annotations
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, set_max_timestamp
-from protocol.records.filtering import MOST_RECORDS, opened, timestamps
+from protocol.records.batch_filter import MAX_RECORDS, open_batch, timestamps
 
 
 def settle_times(
@@ -26,10 +26,10 @@ def settle_times(
         RequestError: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
     """
     oldest = newest = header.max_timestamp
-    is_limited = 1 < header.record_count <= MOST_RECORDS and before_max_ms < now_ms
+    is_limited = 1 < header.record_count <= MAX_RECORDS and before_max_ms < now_ms
     if newest < header.base_timestamp or is_limited:
         try:
-            stamps = timestamps(header, opened(batch).parts)
+            stamps = timestamps(header, open_batch(batch).parts)
         except MalformedBatch as error:
             raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
         newest = max(stamps)

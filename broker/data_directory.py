@@ -19,7 +19,7 @@ from typing import Final
 
 import javaproperties
 
-from protocol.printed import printed
+from protocol.printable import escape_unprintable
 from storage.log.file_system import RealFileSystem
 from storage.types import NewerFormat
 
@@ -158,17 +158,17 @@ class DataDirectory:
         try:
             known: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise WrongDirectory(f"{meta} cannot be read: {printed(str(error))}") from None
+            raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
         if "format" not in known:
             raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
         if not known["format"].isdecimal() or int(known["format"]) > FORMAT:
             raise NewerFormat(
-                f"{self.path} has format {printed(known['format'])}; "
+                f"{self.path} has format {escape_unprintable(known['format'])}; "
                 f"this version of Lockstep knows up to {FORMAT}"
             )
         if known.get("node.id") != str(node_id):
             raise WrongDirectory(
-                f"{self.path} belongs to node.id={printed(str(known.get('node.id')))}, "
+                f"{self.path} belongs to node.id={escape_unprintable(str(known.get('node.id')))}, "
                 f"this is node.id={node_id}"
             )
         if _REMOVED in known:
@@ -217,7 +217,7 @@ def _locked(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = printed(os.read(lock, 32).decode(errors="replace").strip())
+        holder = escape_unprintable(os.read(lock, 32).decode(errors="replace").strip())
         os.close(lock)
         by = f" (process {holder})" if holder else ""
         raise DirectoryInUse(f"another Lockstep{by} runs on {path.parent}") from None

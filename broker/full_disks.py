@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from protocol.counted import counted
+from protocol.plural import pluralize
 from storage.freeing import free_on_full_disk
 from storage.group import LogGroup
 from storage.types import StorageError
@@ -86,5 +86,5 @@ class FullDisks:
         with contextlib.suppress(StorageError, OSError):
             freed = await free_on_full_disk(group)
             if freed:
-                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
+                log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
         group.log.retry_space()

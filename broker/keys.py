@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker.request_errors import RecordErrors, RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import MalformedBatch
-from protocol.records.filtering import beyond_time, keyless, opened
+from protocol.records.batch_filter import keyless_indexes, open_batch, overflowing_timestamps
 from storage.types import Buffer
 
 
@@ -17,14 +17,14 @@ def require_keys(records: Buffer, log_append_time: bool) -> None:
     """Raises RequestError where a record of the one batch in `records` has no key, a time of more than 64
     bits (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
     try:
-        batch = opened(records)
+        batch = open_batch(records)
     except MalformedBatch as error:
         raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if not log_append_time and (beyond := beyond_time(batch)):
+    if not log_append_time and (beyond := overflowing_timestamps(batch)):
         raise RequestError(
             ErrorCode.INVALID_TIMESTAMP, f"record {beyond[0]} of the batch has a time beyond 64 bits"
         )
-    places = keyless(batch)
+    places = keyless_indexes(batch)
     if places:
         problem = "Compacted topic cannot accept message without key"
         raise RecordErrors(ErrorCode.INVALID_RECORD, problem, places)

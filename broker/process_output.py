@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO, cast
 
-from protocol.printed import printed
+from protocol.printable import escape_unprintable
 from protocol.utc_time import utc_time
 
 MAX_QUEUED_BYTES: Final = 1 << 20
@@ -264,7 +264,7 @@ class UtcFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         if record.name.partition(".")[0] in OWN_LOGGERS:
-            record.message = printed(record.message)
+            record.message = escape_unprintable(record.message)
         return super().formatMessage(record)
 
 

@@ -11,8 +11,8 @@ from typing import Final
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch
+from protocol.records.batch_filter import rebuild_batch
 from protocol.records.compression import Codec, DecompressedTooLarge, decompress
-from protocol.records.filtering import remade
 from storage.types import Buffer
 
 CODECS: Final = {
@@ -42,7 +42,7 @@ def recompressed(records: Buffer, header: BatchHeader, compression_type: str, ma
     body = memoryview(records)[BATCH_HEADER_BYTES:]
     try:
         data = decompress(header.codec, body, MOST_BYTES)
-        made = remade(header, data, header.record_count, header.max_timestamp, codec)
+        made = rebuild_batch(header, data, header.record_count, header.max_timestamp, codec)
     except DecompressedTooLarge:
         return records
     except MalformedBatch as error:

@@ -18,7 +18,7 @@ from typing import Final
 
 from broker.future_records import FutureRecords
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
-from protocol.counted import counted
+from protocol.plural import pluralize
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
 from storage.log.reading import BatchPlace
@@ -126,7 +126,7 @@ class Retention:
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:
-                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
+                log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
         return sum(len(moved) for moved in starts.values())
 
     def _forget_metadata(self, starts: dict[LogGroup, dict[int, int]]) -> None:

@@ -92,7 +92,7 @@ from broker.settings.properties import MIB
 from protocol.api import ApiKey, RequestHeader, messages_for
 from protocol.compiler import decode
 from protocol.fields import Struct
-from protocol.peer_messages import Greeting
+from protocol.peer_messages import PeerHandshake
 
 HANDLERS: Final[tuple[Any, ...]] = (
     produce,
@@ -239,7 +239,7 @@ class Router:
         """
         route = self._routes.get(header.api_key)
         if route is None:
-            if header.api_key == Greeting.SCHEMA.api_key:
+            if header.api_key == PeerHandshake.SCHEMA.api_key:
                 raise UnsupportedRequest(
                     "a node takes this port for a replication listener: its --peers names the wrong one"
                 )

@@ -7,7 +7,7 @@ as nothing else tells a costly piece: a batch of a few hundred bytes may have 20
 What is left shares one turn (`TimeSlicer`), whosever it is: many hold the loop no longer than one does.
 Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
 it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much, to some 0.7 s at most
-(`protocol/records/filtering.py`, `broker/locks/headers.py`, `broker/recompression.py`).
+(`protocol/records/batch_filter.py`, `broker/locks/headers.py`, `broker/recompression.py`).
 """
 
 from __future__ import annotations

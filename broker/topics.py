@@ -48,9 +48,9 @@ from broker.topic_rules import (
     folded,
     new_partition_count,
 )
-from protocol.counted import counted
 from protocol.errors import ErrorCode
-from protocol.ids import written_id
+from protocol.ids import format_uuid
+from protocol.plural import pluralize
 from storage.complaints import Complaints
 from storage.group import LogGroup
 from storage.partition import PartitionLog
@@ -68,7 +68,7 @@ def random_id() -> bytes:
     """
     while True:
         made = os.urandom(16)
-        if made[:8] != bytes(8) and "-" not in written_id(made):
+        if made[:8] != bytes(8) and "-" not in format_uuid(made):
             return made
 
 
@@ -120,7 +120,7 @@ class Topics:
         if self._records is None:
             self._records = (await group.open_partitions([(METADATA_TOPIC_ID, 0)]))[0]
         if image.cluster_id is None:
-            await self.record([cluster_command(written_id(self._new_id())), *founding])
+            await self.record([cluster_command(format_uuid(self._new_id())), *founding])
         if self._cluster.is_alone:
             for entry in list(image.topics.values()):
                 await self._finish(entry)
@@ -218,7 +218,7 @@ class Topics:
             self._refuse_loss(entry, index, number, is_whole_group=fresh)
             lost.append(index)
         if lost:
-            words = counted(len(lost), "partition")
+            words = pluralize(len(lost), "partition")
             log.error("topic %s: a power loss took %s; empty again", entry.name, words)
             await self._open(entry, lost)
 
@@ -248,7 +248,7 @@ class Topics:
                 and (partition.topic_id, partition.index) not in known
             ]
             if orphans:
-                words = counted(len(orphans), "partition")
+                words = pluralize(len(orphans), "partition")
                 log.warning("log group %d: closing %s of no topic", group.group_id, words)
                 await group.close_partitions(orphans)
 

@@ -21,7 +21,7 @@ from protocol.client_errors import (
     ConnectionFailed,
     TimedOut,
     Unsupported,
-    in_words,
+    describe_socket_error,
 )
 from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
 from protocol.fields import Struct
@@ -72,7 +72,9 @@ class Connection(Peer):
         except TimeoutError:
             raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionFailed(f"cannot connect to {connection}: {in_words(error)}") from None
+            raise ConnectionFailed(
+                f"cannot connect to {connection}: {describe_socket_error(error)}"
+            ) from None
         except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
             raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
         try:
@@ -119,8 +121,8 @@ class Connection(Peer):
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
         version: int | None = NEWEST_API_VERSIONS
         while version is not None:
-            frame = await self._exchange(self._protocol.hello(), version, self.timeout_s)
-            version = self._protocol.agreed(version, frame)
+            frame = await self._exchange(self._protocol.api_versions_request(), version, self.timeout_s)
+            version = self._protocol.accept_versions(version, frame)
 
     async def _exchange(self, request: Struct, version: int, timeout_s: float) -> memoryview:
         correlation_id = self._write(request, version)
@@ -136,7 +138,7 @@ class Connection(Peer):
 
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_wire()
-        correlation_id, parts = self._protocol.framed(request, version)
+        correlation_id, parts = self._protocol.encode_request(request, version)
         wire.transport.write(b"".join(parts))  # writelines pauses nobody in some releases (CVE-2024-12254)
         return correlation_id
 
@@ -149,7 +151,7 @@ class Connection(Peer):
 
     def _decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
         try:
-            return self._protocol.decoded(answer, version, frame)
+            return self._protocol.decode_response(answer, version, frame)
         except ClientError:
             self.close()
             raise
@@ -180,7 +182,7 @@ class _Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            answers = self._protocol.received(nbytes)
+            answers = self._protocol.receive(nbytes)
         except ClientError as error:
             self.fail(error)
             return
@@ -194,7 +196,7 @@ class _Wire(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        said = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
+        said = f": {describe_socket_error(exc)}" if isinstance(exc, OSError) else ""
         self.fail(ConnectionFailed(f"the connection to {self._peer} broke{said}"))
 
     def pause_writing(self) -> None:

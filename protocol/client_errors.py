@@ -46,7 +46,7 @@ class BrokerError(ClientError):
         return type(self), (self.code, self.about, self.message)
 
 
-def in_words(error: OSError) -> str:
+def describe_socket_error(error: OSError) -> str:
     """What a socket failed with."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is a broker running there?"

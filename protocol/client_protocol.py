@@ -1,13 +1,14 @@
-"""A client's side of one connection to a broker, without the socket: versions agreed on, requests numbered
-and framed, answers cut out of the stream and decoded. `Peer` is what both kinds of connection are made of.
+"""The client's side of one connection to a broker, without the socket: versions are negotiated, requests get
+correlation ids and frames, responses are cut out of the stream and decoded. `Peer` is the base of both kinds
+of connection.
 
-Owns: the correlation ids, the receive buffer, the table of versions that both sides speak. Who has the socket
-sends what `framed` gives, puts what it receives into `get_buffer`, and asks `received` for whole answers.
+Owns: the correlation ids, the receive buffer, the table of versions that both sides speak. The owner of the
+socket sends the buffers of `encode_request`, receives into `get_buffer`, and takes responses from `receive`.
 
-Invariants: what `received` gives is its caller's to keep. After an error that is neither Unsupported nor
-BrokerError nothing of the stream can be trusted; the connection must be closed.
+Invariants: the caller of `receive` may keep its frames. After an error that is neither Unsupported nor
+BrokerError the stream has no known frame boundary; the connection must be closed.
 
-Does not: wait, know which answers are waited for, close. Source: KIP-482 (headers), KIP-511 (negotiation).
+Does not: wait, know which responses are pending, close. Source: KIP-482 (headers), KIP-511 (negotiation).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from protocol.client_errors import BrokerError, ClientError, Unsupported
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.fields import Struct
-from protocol.framing import LARGEST_REGULAR_BUFFER, FrameReader, MalformedFrame
+from protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES, FrameReader, MalformedFrame
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import Buffer, MalformedMessage, skip_tags
 from protocol.private_messages import PRIVATE_MESSAGES
@@ -70,17 +71,18 @@ class ClientProtocol:
             )
         return version
 
-    def hello(self) -> ApiVersionsRequest:
-        """What is asked first, in NEWEST_API_VERSIONS; its answer is for `agreed`."""
+    def api_versions_request(self) -> ApiVersionsRequest:
+        """What is asked first, in NEWEST_API_VERSIONS; its answer is for `accept_versions`."""
         return ApiVersionsRequest(client_software_name=self._software, client_software_version=CLIENT_VERSION)
 
-    def agreed(self, version: int, frame: memoryview) -> int | None:
-        """Take the answer to a `hello` in this version: None once agreed, else the version to ask in.
+    def accept_versions(self, version: int, frame: memoryview) -> int | None:
+        """Takes the response to the `api_versions_request` of this version: None once both sides have agreed,
+        else the version to request next.
 
         Raises Unsupported, BrokerError, ClientError.
         """
         refused = len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
-        answer = self.decoded(ApiVersionsResponse, 0 if refused else version, frame)
+        answer = self.decode_response(ApiVersionsResponse, 0 if refused else version, frame)
         if refused:
             theirs = [api.max_version for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
             if version == 0 or (theirs and not 0 <= theirs[0] < version):
@@ -94,7 +96,7 @@ class ClientProtocol:
         }
         return None
 
-    def framed(self, request: Struct, version: int) -> tuple[int, list[Buffer]]:
+    def encode_request(self, request: Struct, version: int) -> tuple[int, list[Buffer]]:
         """The request's correlation id, and its frame in parts. Raises ClientError."""
         api_key = request.SCHEMA.api_key
         assert api_key is not None
@@ -114,7 +116,7 @@ class ClientProtocol:
         """Where the next bytes go; never empty."""
         return self._reader.get_buffer(sizehint)
 
-    def received(self, count: int) -> list[tuple[int, memoryview]]:
+    def receive(self, count: int) -> list[tuple[int, memoryview]]:
         """The answers that `count` more bytes made whole, by correlation id, in order. Raises ClientError."""
         try:
             frames = self._reader.commit(count)
@@ -125,11 +127,11 @@ class ClientProtocol:
             if len(frame) < _CORRELATION_ID_BYTES:
                 raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte answer")
             # A small frame lies in the receive buffer and would not outlive the next read.
-            kept = frame if len(frame) > LARGEST_REGULAR_BUFFER else memoryview(bytes(frame))
+            kept = frame if len(frame) > MAX_REGULAR_BUFFER_BYTES else memoryview(bytes(frame))
             found.append((_INT32.unpack_from(frame)[0], kept))
         return found
 
-    def decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
+    def decode_response(self, answer: type[T], version: int, frame: memoryview) -> T:
         """The answer in a frame; record data in it are views of the frame. Raises ClientError."""
         api_key = answer.SCHEMA.api_key
         assert api_key is not None

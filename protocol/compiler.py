@@ -5,7 +5,7 @@
 Invariants: any bytes that do not decode raise MalformedMessage and nothing else; a decoded message
 holds views of the input wherever the table says `bytes` or `records`, copies everywhere else.
 
-Not here: frame lengths and headers (`protocol.framing`, `protocol.api`).
+Not here: frame lengths and headers (`protocol.frame_reader`, `protocol.api`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from protocol.decoding import Decoder
-from protocol.encoding import Encoder
+from protocol.decoder_source import Decoder
+from protocol.encoder_source import Encoder
 from protocol.fields import Struct
 from protocol.primitives import Buffer, MalformedMessage
 

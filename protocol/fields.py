@@ -194,7 +194,7 @@ class _Row:
         self.ignorable = ignorable
         self.flexible = None if flexible is None else Versions.parse(flexible)
 
-    def named(self, name: str) -> Field:
+    def to_field(self, name: str) -> Field:
         if (self.tag is None) != (self.tagged == NO_VERSIONS):
             raise TypeError(f"{name}: tag and tagged belong together")
         if self.wire.struct is not None and self.default is not None and self.nullable != NO_VERSIONS:
@@ -269,7 +269,7 @@ def array(
     return _Row(WireType("array", element), chosen, versions, nullable, tagged, tag, ignorable, None)
 
 
-def nested(
+def struct_field(
     of: type[Struct],
     *,
     default: Any = _UNSET,
@@ -329,7 +329,7 @@ def _build(cls: type[T], schema_of: Callable[[str, tuple[Field, ...]], Schema]) 
     for name, row in rows.items():
         if not isinstance(row, _Row):
             raise TypeError(f"{cls.__name__}.{name} has no field type")
-        fields.append(row.named(name))
+        fields.append(row.to_field(name))
     table = tuple(fields)
     body = {
         key: value

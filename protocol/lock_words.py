@@ -18,12 +18,12 @@ TOPIC_ID: Final = "lockstep-topic-id"
 REQUEST: Final = "lockstep-request"
 PART: Final = "lockstep-part"
 
-MOST_NAMES: Final = 256
+MAX_LOCK_NAMES: Final = 256
 """Lock names of one record."""
-LONGEST_NAME: Final = 1024
+MAX_LOCK_NAME_BYTES: Final = 1024
 """Bytes of a lock name."""
 
 ATOMIC_TAG: Final = 10_000
 """Of a Produce request that is appended as a whole, or not at all; its value is empty."""
-REFUSED: Final = "LOCKSTEP_REFUSED "
+REJECTION_PREFIX: Final = "LOCKSTEP_REFUSED "
 """What the words of a refusal begin with."""

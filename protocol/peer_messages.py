@@ -37,7 +37,7 @@ FRAMES_PIECE: Final = 1
 
 
 @message(api_key=0x4C53, versions="0", flexible="0+", kind="peer")
-class Greeting(Struct):
+class PeerHandshake(Struct):
     """The first frame of a connection: who dials, whom it takes the other side for, what it will send."""
 
     latest_version: int = int16(default=LATEST_VERSION)
@@ -48,21 +48,21 @@ class Greeting(Struct):
 
 
 @message(api_key=0x4C54, versions="0", flexible="0+", kind="peer")
-class Welcome(Struct):
+class HandshakeAccepted(Struct):
     """The only thing that travels back on a connection: go on; or a Refusal."""
 
     latest_version: int = int16(default=LATEST_VERSION)
 
 
 @message(api_key=0x4C55, versions="0", flexible="0+", kind="peer")
-class Refusal(Struct):
+class HandshakeRejected(Struct):
     """Why the connection is closed."""
 
     reason: str = string()
 
 
 @message(api_key=20, versions="0", flexible="0+", kind="peer")
-class Told(Struct):
+class NotificationBody(Struct):
     """Something for the other broker; of several of one kind only the newest counts."""
 
     topic: int = int16()
@@ -70,19 +70,19 @@ class Told(Struct):
 
 
 @message(api_key=21, versions="0", flexible="0+", kind="peer")
-class Asked(Struct):
+class RequestBody(Struct):
     """A question to the other broker; the answer comes on the connection that it dialed."""
 
-    ask_id: int = int64()
+    request_id: int = int64()
     topic: int = int16()
     body: Buffer = byte_string()
 
 
 @message(api_key=22, versions="0", flexible="0+", kind="peer")
-class Answered(Struct):
+class ResponseBody(Struct):
     """Its answer, or why there is none."""
 
-    ask_id: int = int64()
+    request_id: int = int64()
     error: str | None = string(default=None, nullable="0+")
     body: Buffer = byte_string()
 
@@ -117,7 +117,7 @@ class VoteResponseBody(Struct):
 
 
 @struct()
-class Run(Struct):
+class TermStart(Struct):
     """Where a stretch of entries of one term begins."""
 
     first_index: int = int64()
@@ -146,7 +146,7 @@ class AppendBody(Struct):
     commit_index: int = int64()
     sent_ms: int = int64()
     chain: int = uint32()
-    runs: list[Run] = array(Run)
+    runs: list[TermStart] = array(TermStart)
     configurations: list[ConfigurationEntry] = array(ConfigurationEntry)
     frames: Data = record_data(default=b"")
 
@@ -262,12 +262,12 @@ class RangeResponseBody(Struct):
 
 
 _TABLES: Final[tuple[type[Struct], ...]] = (
-    Greeting,
-    Welcome,
-    Refusal,
-    Told,
-    Asked,
-    Answered,
+    PeerHandshake,
+    HandshakeAccepted,
+    HandshakeRejected,
+    NotificationBody,
+    RequestBody,
+    ResponseBody,
     VoteRequestBody,
     VoteResponseBody,
     AppendBody,

@@ -44,7 +44,7 @@ EVERY_PARTITION_FLOORS = 8
 REQUEST_ALLOCATION_RATIO = 8
 """Decoding a request may allocate this many times its size, as in Kafka's own bound."""
 
-REQUEST_ALLOCATION_MOST_BYTES = 64 << 20
+MAX_REQUEST_ALLOCATION_BYTES = 64 << 20
 """Where a request is larger than 8 MiB it is records, or what members say: both are views and cost little. Of
 partitions with next to nothing in them a Produce of 100 MB would be seconds of work in one piece."""
 

@@ -1,6 +1,6 @@
 """What the two code generators share: lines of Python that remember their field, and wire facts.
 
-Not here: what the lines say (`protocol.decoding`, `protocol.encoding`).
+Not here: what the lines say (`protocol.decoder_source`, `protocol.encoder_source`).
 """
 
 from __future__ import annotations
@@ -103,19 +103,21 @@ class SourceText:
             return self.flexible
         return self.flexible and self.version in field.flexible
 
-    def untagged(self, schema: Schema) -> list[Field]:
+    def untagged_fields(self, schema: Schema) -> list[Field]:
         return [f for f in schema.fields if self.version in f.versions and self.version not in f.tagged]
 
-    def ever_tagged(self, schema: Schema) -> list[Field]:
+    def fields_with_tags(self, schema: Schema) -> list[Field]:
         """Fields with a tag in some version, by tag: elsewhere their tags may not be used, as in Kafka."""
         return sorted((f for f in schema.fields if f.tag is not None), key=lambda f: f.tag or 0)
 
-    def tagged(self, schema: Schema) -> list[Field]:
+    def tagged_fields(self, schema: Schema) -> list[Field]:
         return [
-            f for f in self.ever_tagged(schema) if self.version in f.versions and self.version in f.tagged
+            f
+            for f in self.fields_with_tags(schema)
+            if self.version in f.versions and self.version in f.tagged
         ]
 
-    def absent(self, schema: Schema) -> list[Field]:
+    def absent_fields(self, schema: Schema) -> list[Field]:
         return [f for f in schema.fields if self.version not in f.versions]
 
     def text(self) -> str:

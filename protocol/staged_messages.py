@@ -20,7 +20,7 @@ STAGED_API_KEY: Final = 20001
 STAGED_FEATURE: Final = "lockstep.staged"
 STAGED_ID_PREFIX: Final = "lockstep-staged/"
 """What the transactional id of a Produce request of staged batches begins with; the query's id follows."""
-LONGEST_QUERY: Final = 200
+MAX_QUERY_CHARACTERS: Final = 200
 """Characters of a query's id."""
 STAGED_PRODUCER_EPOCH: Final = 0
 """Of staged batches; the marker that ends them has a higher one, so that nothing follows it."""
@@ -93,7 +93,7 @@ class StagedRecord(Struct):
 
 
 @struct()
-class GroupedTopic(Struct):
+class TopicLogGroups(Struct):
     """Where a topic's partitions are; none where there is no such topic."""
 
     name: str = string()
@@ -125,4 +125,4 @@ class LockstepStagedResponse(Struct):
     producer_id: int = int64(default=-1)
     base_offset: int = int64(default=-1)
     """Of the record."""
-    topics: list[GroupedTopic] = array(GroupedTopic)
+    topics: list[TopicLogGroups] = array(TopicLogGroups)

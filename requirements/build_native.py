@@ -20,9 +20,9 @@ sys.path.insert(0, str(ROOT))
 from lockstep.native import DIRECTORY, MANIFEST, SUFFIX, checksum, source_of  # noqa: E402
 
 WANTED = (
-    "protocol/framing.py",
-    "protocol/decoding.py",
-    "protocol/encoding.py",
+    "protocol/frame_reader.py",
+    "protocol/decoder_source.py",
+    "protocol/encoder_source.py",
     "protocol/primitives.py",
     "protocol/records/batch.py",
     "storage/raft/*.py",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from protocol.records.filtering import Shortened
+from protocol.records.batch_filter import FilteredBatch
 from storage.cleaning import ENTRY_BYTES, PartitionCleaning
 from storage.gaps import over_gaps
 from storage.log.data_log import DataLog, SealedSegment
@@ -94,7 +94,7 @@ def clean(
         if cleaning is None or entry.base_offset >= cleaning.end:
             return True
         left = cleaning.judge(payload)
-        if isinstance(left, Shortened):
+        if isinstance(left, FilteredBatch):
             return Left(left.batch, left.max_timestamp)
         return left or entry.base_offset + entry.record_count > newest[number]
 

@@ -27,8 +27,8 @@ from hashlib import blake2b
 from operator import itemgetter
 
 from protocol.records.batch import BatchHeader, MalformedBatch, iter_headers, read_header, verify
+from protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch, open_batch
 from protocol.records.control import ControlKind, parse
-from protocol.records.filtering import Opened, Part, Shortened, opened, shortened
 from storage.transactions import AbortedTransaction
 from storage.types import Buffer, CorruptLog
 
@@ -53,7 +53,7 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def note(self, parts: Iterable[Part]) -> bool:
+    def note(self, parts: Iterable[RecordSpan]) -> bool:
         """All records of one batch; False, and nothing noted, where there may be no room for them."""
         parts = list(parts)
         if len(self._offsets) + len(parts) > self.room and self._offsets:
@@ -139,7 +139,7 @@ class PartitionCleaning:
         if header.is_control or self._is_aborted(header):
             return True
         try:
-            return self.map.note(opened(batch).parts)
+            return self.map.note(open_batch(batch).parts)
         except MalformedBatch:
             return True  # it stays whole, and so does what came before
 
@@ -152,12 +152,12 @@ class PartitionCleaning:
 
     # -- the batches ------------------------------------------------------------------------------------
 
-    def judge(self, batch: Buffer) -> Shortened | bool:
+    def judge(self, batch: Buffer) -> FilteredBatch | bool:
         """What becomes of a batch, in order of offsets: True as it is, False gone, else what is left."""
         header = read_header(batch)
-        left: Shortened | bool = True
+        left: FilteredBatch | bool = True
         try:
-            was = opened(batch)
+            was = open_batch(batch)
             if header.next_offset <= self.end:
                 left = self._marker(batch, was) if header.is_control else self._left(was)
         except MalformedBatch:  # from here on tombstones stay: clients may be able to read what they delete
@@ -166,7 +166,7 @@ class PartitionCleaning:
             self._with_records.add(header.producer_id)
         return left
 
-    def _left(self, was: Opened) -> Shortened | bool:
+    def _left(self, was: OpenedBatch) -> FilteredBatch | bool:
         header = was.header
         if self._is_aborted(header):
             return False
@@ -180,10 +180,10 @@ class PartitionCleaning:
         if not kept:
             return False
         if not header.has_delete_horizon and not all([part.has_value for part in kept]):
-            return shortened(was, kept, self._horizon_ms)
-        return shortened(was, kept) if len(kept) < len(was.parts) else True
+            return filter_batch(was, kept, self._horizon_ms)
+        return filter_batch(was, kept) if len(kept) < len(was.parts) else True
 
-    def _marker(self, batch: Buffer, was: Opened) -> Shortened | bool:
+    def _marker(self, batch: Buffer, was: OpenedBatch) -> FilteredBatch | bool:
         """One that committed goes as tombstones go, after its records; any other control record stays."""
         header = was.header
         has_records = header.producer_id in self._with_records
@@ -191,7 +191,7 @@ class PartitionCleaning:
         if parse(batch).kind is not ControlKind.COMMIT or has_records:
             return True
         if not header.has_delete_horizon:
-            return shortened(was, was.parts, self._horizon_ms)
+            return filter_batch(was, was.parts, self._horizon_ms)
         return not self._is_over(header)
 
     def _is_over(self, header: BatchHeader) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cluster_image import ClusterImage
 from broker.metadata import METADATA_GROUP, Cluster
-from protocol.counted import counted
+from protocol.plural import pluralize
 from storage.types import NotLeader, StorageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Orphans:
             image = self._cluster.image
             dead = [index for index in indexes if not is_placed(image, topic_id, index, number)]
             if dead and topic_id not in self._growing:
-                log.warning("log group %d: closing %s of no topic", number, counted(len(dead), "partition"))
+                log.warning("log group %d: closing %s of no topic", number, pluralize(len(dead), "partition"))
                 task = asyncio.ensure_future(self._commands.end(number, topic_id, dead))
                 self._growing[topic_id] = task
                 try:

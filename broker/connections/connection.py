@@ -22,7 +22,7 @@ from broker.context import ClientContext, ConnectionRejected, EncodedResponse, P
 from broker.time_slices import TIME_SLICE_SECONDS
 from protocol.api import ApiKey, read_request_header
 from protocol.fields import Struct
-from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
+from protocol.frame_reader import MAX_UNRESERVED_BYTES, FrameReader, MalformedFrame
 from protocol.primitives import Buffer, MalformedMessage
 
 ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
@@ -252,8 +252,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_grow(self) -> bool:
         """May the rest of an unfinished frame be read? If not, `go_on` is called when it may."""
-        wanted = self._reader.wanted_bytes
-        if wanted > UNASKED_BYTES:
+        wanted = self._reader.next_buffer_bytes
+        if wanted > MAX_UNRESERVED_BYTES:
             shared = self._shared
             more = wanted - self._frame_bytes
             if not shared.unfinished_frames.grow(self, more, shared.frame_room_bytes):
@@ -263,7 +263,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _free_frame(self) -> None:
         """Give back a finished frame's room; where its request waits, only the right to go on."""
-        if not self._reader.wanted_bytes:
+        if not self._reader.next_buffer_bytes:
             freed = 0 if self._stalled else self._frame_bytes
             self._frame_bytes -= freed
             self._shared.unfinished_frames.release(self, freed)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from broker.context import EncodedResponse, PendingResponse
 from protocol.api import RequestHeader, response_header
 from protocol.compiler import encode
-from protocol.framing import LENGTH_BYTES
+from protocol.frame_reader import LENGTH_BYTES
 from protocol.primitives import Buffer, MalformedMessage
 
 log = logging.getLogger("lockstep.connection")

@@ -25,7 +25,6 @@ from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
 from broker.settings.config import Settings
 from broker.shown import shown
-from protocol.counted import counted
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -38,6 +37,7 @@ from protocol.messages.leave_group import (
 )
 from protocol.messages.list_groups import ListedGroup
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.plural import pluralize
 
 log = logging.getLogger("lockstep.groups")
 
@@ -102,7 +102,7 @@ class GroupCoordinator:
                 live.prepare()
             self._settled(live)
         if self._live:
-            log.info("took over %s with members", counted(len(self._live), "consumer group"))
+            log.info("took over %s with members", pluralize(len(self._live), "consumer group"))
 
     def resign(self) -> None:
         """Answer everybody who waits with NOT_COORDINATOR, and forget what is not committed."""
@@ -425,7 +425,7 @@ class GroupCoordinator:
                 return
             self._deleting.pop(group_id, None)
             if error is ErrorCode.NONE:
-                log.info("group %s: deleted with %s", shown(group_id), counted(len(records) - 1, "offset"))
+                log.info("group %s: deleted with %s", shown(group_id), pluralize(len(records) - 1, "offset"))
             live = self._live.get(group_id)
             if live is not None:
                 self._settled(live)

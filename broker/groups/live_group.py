@@ -22,10 +22,10 @@ from broker.groups.records import group_record
 from broker.groups.surroundings import Surroundings
 from broker.metadata import CONSUMER_OFFSETS
 from broker.shown import shown
-from protocol.counted import counted
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
+from protocol.plural import pluralize
 
 log = logging.getLogger("lockstep.groups")
 
@@ -264,7 +264,7 @@ class LiveGroup:
             "group %s: generation %d has %s, leader %s, protocol %s",
             self.name,
             group.generation,
-            counted(len(group.members), "member"),
+            pluralize(len(group.members), "member"),
             shown(group.leader),
             shown(group.protocol),
         )

@@ -16,7 +16,7 @@ from broker.append import Appender, AppendRequest, AppendResult, BatchRejected
 from broker.metadata import Topic, TopicPartition
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
-from protocol.lock_words import ATOMIC_TAG, REFUSED
+from protocol.lock_words import ATOMIC_TAG, REJECTION_PREFIX
 from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
@@ -68,8 +68,8 @@ def append_atomically(
         return appenders[groups.pop()].append_atomically(_within_time_limit(batches), produce_version)
     except BatchRejected as rejected:
         name, error = _name(batches[rejected.index]), rejected.error
-        line = error.message.removeprefix(REFUSED)
-        text = f"{name}: {line}" if line == error.message else f"{REFUSED}batch={name} {line}"
+        line = error.message.removeprefix(REJECTION_PREFIX)
+        text = f"{name}: {line}" if line == error.message else f"{REJECTION_PREFIX}batch={name} {line}"
         raise RequestError(error.error, text[: max(MAX_TEXT, MAX_TEXTS // len(batches))]) from None
 
 

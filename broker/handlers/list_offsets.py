@@ -25,8 +25,8 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.records.batch import read_header
+from protocol.records.batch_filter import MAX_RECORDS
 from protocol.records.compression import DecompressedTooLarge
-from protocol.records.filtering import MOST_RECORDS
 from protocol.records.record import iter_records
 from storage.types import Buffer, OffsetOutOfRange, StorageError
 
@@ -191,10 +191,10 @@ def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -
     first, last, newest = max(header.base_offset, start_offset), header.last_offset, header.max_timestamp
     if not header.is_log_append_time or header.record_count <= header.last_offset_delta:
         try:
-            for record in islice(iter_records(batch, max_decompressed_bytes=max_bytes), MOST_RECORDS):
+            for record in islice(iter_records(batch, max_decompressed_bytes=max_bytes), MAX_RECORDS):
                 if timestamp <= record.timestamp <= newest and first <= record.offset <= last:
                     return record.offset, record.timestamp
-            if first > header.base_offset and header.record_count <= MOST_RECORDS:
+            if first > header.base_offset and header.record_count <= MAX_RECORDS:
                 return None
         except (ValueError, DecompressedTooLarge):
             pass  # what the producer wrote cannot be read; the batch is the best answer there is

@@ -16,11 +16,11 @@ from broker.request_errors import RequestError
 from protocol.api import RequestHeader
 from protocol.errors import ErrorCode
 from protocol.staged_messages import (
-    LONGEST_QUERY,
+    MAX_QUERY_CHARACTERS,
     STAGED_API_KEY,
-    GroupedTopic,
     LockstepStagedRequest,
     LockstepStagedResponse,
+    TopicLogGroups,
     staged_producer_id,
 )
 from storage.types import NotLeader, StorageError
@@ -51,8 +51,10 @@ async def handle(
 
 async def _done(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
     services, query = context.services, request.query
-    if not 0 < len(query) <= LONGEST_QUERY:
-        raise RequestError(ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {LONGEST_QUERY} characters")
+    if not 0 < len(query) <= MAX_QUERY_CHARACTERS:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {MAX_QUERY_CHARACTERS} characters"
+        )
     if len(request.record) != request.is_commit:
         raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
     if request.is_commit:
@@ -76,7 +78,7 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
     return LockstepStagedResponse(producer_id=producer_id, topics=topics)
 
 
-def _grouped(context: ClientContext, name: str) -> GroupedTopic:
+def _grouped(context: ClientContext, name: str) -> TopicLogGroups:
     topic = context.services.cluster.topic(name)
     found = {each.group.group_id for each in topic.partitions} if topic is not None else set()
-    return GroupedTopic(name=name, group_ids=sorted(found))
+    return TopicLogGroups(name=name, group_ids=sorted(found))

@@ -27,7 +27,7 @@ from broker.locks.table import LockTable, begin, end, raises, since
 from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
-from protocol.lock_words import REFUSED
+from protocol.lock_words import REJECTION_PREFIX
 from protocol.records.batch import BatchHeader, MalformedBatch, read_header
 from storage.partition import PartitionLog
 from storage.types import Buffer
@@ -234,7 +234,7 @@ class LockChecks:
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
         topic = self._cluster.topic_by_id(log.topic_id)
         name = _quoted(f"{topic.name if topic else '?'}-{log.index}")
-        return f"{REFUSED}reason={reason} record={record} topic-partition={name} {rest}"
+        return f"{REJECTION_PREFIX}reason={reason} record={record} topic-partition={name} {rest}"
 
 
 def require_no_locks(records: Buffer, most_bytes: int) -> None:

@@ -17,8 +17,8 @@ from protocol.lock_words import (
     APPEND,
     EXPECTED,
     HWM,
-    LONGEST_NAME,
-    MOST_NAMES,
+    MAX_LOCK_NAME_BYTES,
+    MAX_LOCK_NAMES,
     PART,
     PREFIX,
     READ,
@@ -27,7 +27,7 @@ from protocol.lock_words import (
     WRITE,
 )
 from protocol.records.batch import BatchHeader
-from protocol.records.record import Headers, TooMany, headers_named
+from protocol.records.record import Headers, TooManyRecords, headers_with_prefix
 from storage.types import Buffer
 
 LISTS: Final = (WRITE, READ, APPEND)
@@ -104,8 +104,8 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = headers_named(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
-    except TooMany as error:
+        of_records = headers_with_prefix(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
+    except TooManyRecords as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
     found = []
     for place, headers in enumerate(of_records):
@@ -166,13 +166,13 @@ def _list_of(asked: PartitionLocks, request: LockRequest, kind: str) -> list[byt
 
 
 def _check_names(kind: str, listed: Sequence[bytes], names: int) -> None:
-    if names > MOST_NAMES:
-        raise TooManyLocks(f"more than {MOST_NAMES} locks in one record")
+    if names > MAX_LOCK_NAMES:
+        raise TooManyLocks(f"more than {MAX_LOCK_NAMES} locks in one record")
     for name in listed:
         if not name:
             raise BadLockHeader(f"{kind}: a lock without a name")
-        if len(name) > LONGEST_NAME:
-            raise TooManyLocks(f"{kind}: a name of {len(name)} bytes, {LONGEST_NAME} are allowed")
+        if len(name) > MAX_LOCK_NAME_BYTES:
+            raise TooManyLocks(f"{kind}: a name of {len(name)} bytes, {MAX_LOCK_NAME_BYTES} are allowed")
 
 
 def _elsewhere(request: LockRequest, target: str) -> PartitionLocks:

@@ -195,7 +195,7 @@ def _sees(reader: CommittedReader | None, records: Buffer, pos: int, header: Bat
     from protocol.records.batch import verify
 
     if reader is not None:
-        return reader.sees(records, pos, header)
+        return reader.is_visible(records, pos, header)
     verify(records, pos, header)
     return not header.is_control
 

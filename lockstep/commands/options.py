@@ -147,9 +147,9 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """For people: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
 
-    from protocol.printed import printed
+    from protocol.printable import escape_unprintable
 
-    cells = [[printed(str(cell)) for cell in row] for row in rows]
+    cells = [[escape_unprintable(str(cell)) for cell in row] for row in rows]
     print(tabulate(cells, headers=list(headers), tablefmt="plain", disable_numparse=True))
 
 

@@ -313,7 +313,7 @@ class _Writer:
     def _batches(self, entries: list[Entry]) -> dict[int, list[BatchBuilder]]:
         from time import time
 
-        from protocol.partitioning import partition_of
+        from protocol.partitioner import partition_of
         from protocol.records.record import BatchBuilder
 
         now_ms = int(time() * 1000)

@@ -267,11 +267,11 @@ def _show(described: dict[str, object], after_another: bool, all_configs: bool) 
 
 
 def _summary(topic: Topic) -> dict[str, object]:
-    from protocol.ids import written_id
+    from protocol.ids import format_uuid
 
     return {
         "topic": topic.name,
-        "topic_id": written_id(topic.topic_id),  # as lockstep-topic-id has to have it
+        "topic_id": format_uuid(topic.topic_id),  # as lockstep-topic-id has to have it
         "internal": topic.is_internal,
         "partitions": len(topic.partitions),
         "replicas": _replicas(topic),

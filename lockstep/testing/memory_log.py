@@ -24,7 +24,7 @@ from lockstep.testing.memory_partition import MemoryPartition
 from lockstep.transactions.draft import Name
 from lockstep.transactions.log import Append, AppendExpired, AppendFailed, AppendRefused, Chunk
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
-from protocol.lock_words import REFUSED
+from protocol.lock_words import REJECTION_PREFIX
 
 __all__ = ["Fault", "MemoryConnection", "MemoryLog"]
 
@@ -79,7 +79,7 @@ class MemoryLog:
 
     def refuse_next(self, appends: int = 1, *, reason: str = "LOCK", is_final: bool = False) -> None:
         """The next appends are refused, and no offset is named; with `is_final` they will never pass."""
-        text = f"{REFUSED}reason={reason} record=0 as the test wants it"
+        text = f"{REJECTION_PREFIX}reason={reason} record=0 as the test wants it"
         self._forced += [Refusal(reason, is_final, -1, None, False, None, text)] * appends
 
     def suspend_feed(self, partition: int) -> None:

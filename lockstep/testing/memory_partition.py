@@ -13,7 +13,7 @@ from urllib.parse import quote_from_bytes
 
 from lockstep.transactions.log import AppendRefused, Chunk, Part, Trimmed
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
-from protocol.lock_words import MOST_NAMES, REFUSED
+from protocol.lock_words import MAX_LOCK_NAMES, REJECTION_PREFIX
 
 
 class MemoryPartition:
@@ -81,8 +81,8 @@ class MemoryPartition:
             )
         names = [part.write_locks, part.read_locks, part.append_locks]
         names += [each.read_locks for each in part.elsewhere.values()]
-        if sum(map(len, names)) > MOST_NAMES:
-            self.refuse("TOO_MANY_LOCKS", f"more than {MOST_NAMES} locks in one record", is_final=True)
+        if sum(map(len, names)) > MAX_LOCK_NAMES:
+            self.refuse("TOO_MANY_LOCKS", f"more than {MAX_LOCK_NAMES} locks in one record", is_final=True)
         self.check_locks(part.hwm, part.write_locks, part.read_locks)
 
     def check_locks(self, hwm: int, write_locks: Sequence[bytes], read_locks: Sequence[bytes]) -> None:
@@ -118,7 +118,7 @@ class MemoryPartition:
     ) -> NoReturn:
         """Raises AppendRefused, in the broker's words."""
         name = quote_from_bytes(self.topic.encode(), "")
-        text = f"{REFUSED}reason={reason} record=0 topic-partition={name}-{self.number} {rest}"
+        text = f"{REJECTION_PREFIX}reason={reason} record=0 topic-partition={name}-{self.number} {rest}"
         if conflict_offset is not None:
             text += f" conflict_offset={conflict_offset} exact"
         is_exact = conflict_offset is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from lockstep.transactions.log import Append, Elsewhere, Part
 from lockstep.transactions.model import Header, NotAppended, Record, RequestId
-from protocol.lock_words import LONGEST_NAME, MOST_NAMES, PREFIX
+from protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES, PREFIX
 
 Name = str | bytes
 """Of a lock; text is taken as UTF-8. See `lockstep.transactions.lock`."""
@@ -98,12 +98,12 @@ class Draft:
             if not isinstance(name, str | bytes):
                 raise TypeError(f"lock {name!r}: a name is str or bytes")
             encoded = name.encode() if isinstance(name, str) else bytes(name)
-            if not encoded or b"\n" in encoded or len(encoded) > LONGEST_NAME:
-                raise ValueError(f"lock {name!r}: a name has 1 to {LONGEST_NAME} bytes and no newline")
+            if not encoded or b"\n" in encoded or len(encoded) > MAX_LOCK_NAME_BYTES:
+                raise ValueError(f"lock {name!r}: a name has 1 to {MAX_LOCK_NAME_BYTES} bytes and no newline")
             listed: list[bytes] = getattr(part, kind)
             listed.append(encoded)
-        if part.names > MOST_NAMES:
-            raise ValueError(f"{part.names} locks in one transaction, {MOST_NAMES} are allowed")
+        if part.names > MAX_LOCK_NAMES:
+            raise ValueError(f"{part.names} locks in one transaction, {MAX_LOCK_NAMES} are allowed")
 
 
 def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> Append:

@@ -14,8 +14,8 @@ from urllib.parse import unquote_to_bytes
 from lockstep.transactions.log import Part
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 from protocol.errors import ErrorCode
-from protocol.ids import written_id
-from protocol.lock_words import EXPECTED, HWM, PART, PREFIX, READ, REFUSED, REQUEST, TOPIC_ID
+from protocol.ids import format_uuid
+from protocol.lock_words import EXPECTED, HWM, PART, PREFIX, READ, REJECTION_PREFIX, REQUEST, TOPIC_ID
 from protocol.messages.fetch import AbortedTransaction
 from protocol.primitives import Buffer
 from protocol.records.batch import iter_headers
@@ -49,7 +49,7 @@ def batch_of(
     for number, record in enumerate(part.records, 1):
         headers = [*own, (PART, b"%d/%d" % (number, count))] if count > 1 else list(own)
         if number == 1:
-            headers += condition_of(part, topic, written_id(topic_id).encode())
+            headers += condition_of(part, topic, format_uuid(topic_id).encode())
         builder.append(
             record.value, record.key, timestamp_ms=timestamp_ms, headers=[*headers, *record.headers]
         )
@@ -81,9 +81,9 @@ def condition_of(part: Part, topic: str, topic_id: bytes) -> list[Header]:
 def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
     """What a refusal says. `partition` is whose answer it is; the text may name another one."""
     is_final = code == ErrorCode.INVALID_RECORD
-    if text is None or not text.startswith(REFUSED):
+    if text is None or not text.startswith(REJECTION_PREFIX):
         return _UNTOLD._replace(is_final=is_final, partition=partition, text=text or _UNTOLD.text)
-    words = dict(word.partition("=")[::2] for word in text[len(REFUSED) :].split(" "))
+    words = dict(word.partition("=")[::2] for word in text[len(REJECTION_PREFIX) :].split(" "))
     where = words.get("topic-partition", "").rpartition("-")[2]
     conflict = words.get("conflict_offset", "")
     name = words.get("lock")
@@ -108,7 +108,7 @@ def committed_in(
     entries: list[Committed] = []
     reader = CommittedReader(aborted or ())
     for pos, header in iter_headers(records):
-        if reader.sees(records, pos, header) and header.last_offset >= position:
+        if reader.is_visible(records, pos, header) and header.last_offset >= position:
             found = (each for each in iter_records(records, pos) if each.offset >= position)
             entries.extend(_entries(partition, found))
         position = max(position, header.next_offset)

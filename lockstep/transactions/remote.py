@@ -41,7 +41,7 @@ from lockstep.transactions.records import Identity, batch_of, committed_in, refu
 from lockstep.tries import Tries
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
-from protocol.ids import written_id
+from protocol.ids import format_uuid
 from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -137,7 +137,7 @@ class RemoteLog:
     @property
     def topic_id(self) -> str:
         """As `Log.topic_id`."""
-        return written_id(self._followed.topic.topic_id)
+        return format_uuid(self._followed.topic.topic_id)
 
     async def _found(self) -> Topic:
         try:

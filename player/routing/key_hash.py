@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from protocol.records.record import Record
 
 KEYS_REMEMBERED: Final = 16_384

@@ -19,15 +19,15 @@ from player.core.messages import Entry, Part
 from player.core.router import BadRoute, Parts
 from player.routing.seam import Choice
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
+from protocol.records.batch_filter import MAX_RECORDS, rebuild_batch, replace_value
 from protocol.records.compression import Codec, decompress
-from protocol.records.filtering import MOST_RECORDS, remade, with_value
-from protocol.records.record import Record, located_records
+from protocol.records.record import Record, iter_record_spans
 
 PLAIN_BYTES: Final = 256 * 1024
 
 
 class RouteFailed(ValueError):
-    """A choice raised an error, or a batch cannot be read, or is not: it has more than `MOST_RECORDS`."""
+    """A choice raised an error, or a batch cannot be read, or is not: it has more than `MAX_RECORDS`."""
 
 
 class Reframing:
@@ -43,11 +43,11 @@ class Reframing:
         assert isinstance(payload, bytes)
         try:
             header = read_header(payload)
-            if header.record_count > MOST_RECORDS:
-                text = f"has {header.record_count} records, and is not opened: {MOST_RECORDS} at most"
+            if header.record_count > MAX_RECORDS:
+                text = f"has {header.record_count} records, and is not opened: {MAX_RECORDS} at most"
                 raise RouteFailed(f"the batch at {entry.position} {text}")
             data = memoryview(decompress(header.codec, memoryview(payload)[BATCH_HEADER_BYTES:]))
-            records = list(located_records(header, data))
+            records = list(iter_record_spans(header, data))
         except MalformedBatch as error:
             raise RouteFailed(f"the batch at {entry.position} cannot be read: {error}") from error
         parts = []
@@ -66,7 +66,7 @@ class Reframing:
                 if share is None:
                     share = shares[name] = _Share()
                 if values is not None and values[name] != record.value:
-                    share.add(with_value(data, start, end, values[name]), record)
+                    share.add(replace_value(data, start, end, values[name]), record)
                     share.is_untouched = False
                 elif share.last is not record:  # a name that is said twice is said once
                     share.add(data[start:end], record)
@@ -116,4 +116,4 @@ class _Share:
             return payload
         body = b"".join(records)
         codec = Codec.NONE if len(body) <= PLAIN_BYTES else Codec(header.codec)
-        return remade(header, body, len(records), self.max_timestamp, codec)
+        return rebuild_batch(header, body, len(records), self.max_timestamp, codec)

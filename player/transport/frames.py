@@ -16,7 +16,8 @@ A frame is a 4-byte length of what follows, a kind, and the body; numbers are bi
 | | -1 with a dummy |
 
 Not protobuf: packing a batch so takes a third of the time, and less where there are many parts. Owns: what is
-refused of a frame before anybody acts on it. Does not: cut a stream into frames (`protocol.framing`), send.
+refused of a frame before anybody acts on it. Does not: cut a stream into
+frames (`protocol.frame_reader`), send.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from player.transport.limits import (
 )
 from player.transport.seam import Greeting, Malformed, Session, Sessions
 from player.transport.sockets import bind_all, in_words
-from protocol.framing import FrameReader, MalformedFrame
+from protocol.frame_reader import FrameReader, MalformedFrame
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from player.transport import frames
 from player.transport.addresses import split
 from player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
 from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
-from protocol.framing import FrameReader, MalformedFrame
+from protocol.frame_reader import FrameReader, MalformedFrame
 
 log = logging.getLogger("lockstep.player")
 

@@ -6,7 +6,7 @@ without looking: answer lists.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, nested, string, struct, uuid
+from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct, struct_field, uuid
 
 
 @struct()
@@ -30,7 +30,7 @@ class DescribeTopicPartitionsRequest(Struct):
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
-    cursor: Cursor | None = nested(Cursor, default=None, nullable="0+")
+    cursor: Cursor | None = struct_field(Cursor, default=None, nullable="0+")
 
 
 @struct()
@@ -68,4 +68,4 @@ class DescribeTopicPartitionsResponse(Struct):
 
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    next_cursor: Cursor | None = nested(Cursor, default=None, nullable="0+")
+    next_cursor: Cursor | None = struct_field(Cursor, default=None, nullable="0+")

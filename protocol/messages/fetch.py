@@ -18,10 +18,10 @@ from protocol.fields import (
     int32,
     int64,
     message,
-    nested,
     record_data,
     string,
     struct,
+    struct_field,
     uuid,
 )
 from protocol.primitives import Data
@@ -77,7 +77,7 @@ class FetchRequest(Struct):
         default=None, versions="12+", nullable="12+", tagged="12+", tag=0, ignorable=True
     )
     replica_id: int = int32(default=-1, versions="0-14")
-    replica_state: ReplicaState = nested(ReplicaState, versions="15+", tagged="15+", tag=1)
+    replica_state: ReplicaState = struct_field(ReplicaState, versions="15+", tagged="15+", tag=1)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
     max_bytes: int = int32(default=2147483647, versions="3+", ignorable=True)
@@ -130,9 +130,9 @@ class PartitionData(Struct):
     high_watermark: int = int64()
     last_stable_offset: int = int64(default=-1, versions="4+", ignorable=True)
     log_start_offset: int = int64(default=-1, versions="5+", ignorable=True)
-    diverging_epoch: EpochEndOffset = nested(EpochEndOffset, versions="12+", tagged="12+", tag=0)
-    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch, versions="12+", tagged="12+", tag=1)
-    snapshot_id: SnapshotId = nested(SnapshotId, versions="12+", tagged="12+", tag=2)
+    diverging_epoch: EpochEndOffset = struct_field(EpochEndOffset, versions="12+", tagged="12+", tag=0)
+    current_leader: LeaderIdAndEpoch = struct_field(LeaderIdAndEpoch, versions="12+", tagged="12+", tag=1)
+    snapshot_id: SnapshotId = struct_field(SnapshotId, versions="12+", tagged="12+", tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(
         AbortedTransaction, versions="4+", nullable="4+", ignorable=True
     )

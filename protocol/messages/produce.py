@@ -19,10 +19,10 @@ from protocol.fields import (
     int32,
     int64,
     message,
-    nested,
     record_data,
     string,
     struct,
+    struct_field,
     uuid,
 )
 from protocol.primitives import Buffer
@@ -84,7 +84,7 @@ class PartitionProduceResponse(Struct):
         BatchIndexAndErrorMessage, versions="8+", ignorable=True
     )
     error_message: str | None = string(default=None, versions="8+", nullable="8+", ignorable=True)
-    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch, versions="10+", tagged="10+", tag=0)
+    current_leader: LeaderIdAndEpoch = struct_field(LeaderIdAndEpoch, versions="10+", tagged="10+", tag=0)
 
 
 @struct()

@@ -49,7 +49,7 @@ _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
 _UINT32: Final = Struct(">I")
 _INT16: Final = Struct(">h")
-_MOST_DELTA: Final = (1 << 31) - 1
+_MAX_OFFSET_DELTA: Final = (1 << 31) - 1
 _MIN_BATCH_LENGTH: Final = BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES
 
 
@@ -276,7 +276,7 @@ def empty_batch(base_offset: int, end_offset: int) -> bytes:
     """A batch without records over [base_offset, end_offset), as Kafka's cleaner leaves where no record of a
     batch is left: clients pass over it. Of a longer range than a batch may have, the beginning."""
     batch = bytearray(BATCH_HEADER_BYTES)
-    delta = min(end_offset - base_offset - 1, _MOST_DELTA)
+    delta = min(end_offset - base_offset - 1, _MAX_OFFSET_DELTA)
     HEADER.pack_into(
         batch, 0, base_offset, _MIN_BATCH_LENGTH, NO_LEADER_EPOCH, CURRENT_MAGIC, 0, 0, delta,
         NO_TIMESTAMP, NO_TIMESTAMP, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, 0,

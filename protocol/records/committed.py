@@ -24,7 +24,7 @@ class CommittedReader:
         self._aborted = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
         self._open: set[int] = set()
 
-    def sees(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
+    def is_visible(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
         """Whether the records of the batch at `pos` are to be seen; asked of each, in order.
 
         Raises CorruptBatch, and MalformedBatch for a marker that is none.

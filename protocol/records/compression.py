@@ -195,8 +195,8 @@ def _lz4(data: Buffer) -> Buffer:
 def _unlz4(data: memoryview, max_bytes: int) -> Buffer:
     frame = _Lz4Frame(data)
     if not frame.independent:
-        return _all_into(cramjam.lz4.decompress_into, Codec.LZ4, data, frame.most_bytes, max_bytes)
-    out = bytearray(min(frame.most_bytes, max_bytes))
+        return _all_into(cramjam.lz4.decompress_into, Codec.LZ4, data, frame.max_output_bytes, max_bytes)
+    out = bytearray(min(frame.max_output_bytes, max_bytes))
     view = memoryview(out)
     filled = 0
     for start, size, compressed in frame.blocks:
@@ -222,7 +222,7 @@ def _unlz4(data: memoryview, max_bytes: int) -> Buffer:
 class _Lz4Frame:
     """The outline of one lz4 frame that fills `data`, from its header and its blocks' lengths."""
 
-    __slots__ = ("block_bytes", "blocks", "independent", "most_bytes")
+    __slots__ = ("block_bytes", "blocks", "independent", "max_output_bytes")
 
     def __init__(self, data: memoryview) -> None:
         if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
@@ -234,7 +234,7 @@ class _Lz4Frame:
         self.block_bytes = 1 << (8 + 2 * (descriptor >> 4))
         self.blocks: list[tuple[int, int, bool]] = []
         """(position, length, compressed) of each."""
-        self.most_bytes = 0
+        self.max_output_bytes = 0
         pos = 15 if flags & _LZ4_CONTENT_SIZE else 7
         checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUMS else 0
         end = len(data)
@@ -250,7 +250,7 @@ class _Lz4Frame:
             if size > end - pos or size > self.block_bytes or len(self.blocks) == MAX_BLOCKS:
                 raise MalformedBatch(f"lz4: block of {size} bytes at {pos}, {end - pos} are left")
             self.blocks.append((pos, size, compressed))
-            self.most_bytes += min(size * _LZ4_MAX_RATIO, self.block_bytes) if compressed else size
+            self.max_output_bytes += min(size * _LZ4_MAX_RATIO, self.block_bytes) if compressed else size
             pos += size + checksum_bytes
         if pos + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0) != end:
             raise MalformedBatch(f"lz4: the frame ends at {pos}, the data at {end}")
@@ -262,31 +262,31 @@ def _zstd(data: Buffer) -> Buffer:
 
 def _unzstd(data: memoryview, max_bytes: int) -> Buffer:
     bounds = bounds_of(data, MAX_BLOCKS)
-    far_over = bounds.most_bytes > max_bytes * _ZSTD_BLOCKS_UNFILLED + LARGEST_BLOCK
+    far_over = bounds.max_output_bytes > max_bytes * _ZSTD_BLOCKS_UNFILLED + LARGEST_BLOCK
     if far_over and bounds.window_bytes > _ZSTD_FREE_WINDOW_BYTES:
         raise _too_large(Codec.ZSTD, max_bytes)
-    return _all_into(cramjam.zstd.decompress_into, Codec.ZSTD, data, bounds.most_bytes, max_bytes)
+    return _all_into(cramjam.zstd.decompress_into, Codec.ZSTD, data, bounds.max_output_bytes, max_bytes)
 
 
 def _all_into(
     decompress_into: Callable[[Buffer, bytearray], int],
     codec: Codec,
     data: memoryview,
-    most_bytes: int,
+    max_output_bytes: int,
     max_bytes: int,
 ) -> Buffer:
-    """Everything in one call of the library, into `most_bytes`, or `max_bytes` if that is less.
+    """Everything in one call of the library, into `max_output_bytes`, or `max_bytes` if that is less.
 
-    Raises _OutputFull where `most_bytes` were too few, and DecompressedTooLarge where `max_bytes` were.
+    Raises _OutputFull where `max_output_bytes` were too few, and DecompressedTooLarge where `max_bytes` were.
     """
-    out = bytearray(min(most_bytes, max_bytes))
+    out = bytearray(min(max_output_bytes, max_bytes))
     try:
         filled = decompress_into(data, out)
     except cramjam.DecompressionError as error:
         if _OUTPUT_FULL_TEXT not in str(error):
             raise
-        if most_bytes < max_bytes:
-            raise _OutputFull(f"{codec.name.lower()}: more than {most_bytes} bytes") from None
+        if max_output_bytes < max_bytes:
+            raise _OutputFull(f"{codec.name.lower()}: more than {max_output_bytes} bytes") from None
         raise _too_large(codec, max_bytes) from None
     del out[filled:]
     return out

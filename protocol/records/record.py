@@ -42,7 +42,7 @@ _LARGEST_VARINT_BYTES: Final = 10
 _HALF: Final = 1 << 63
 
 
-class TooMany(ValueError):
+class TooManyRecords(ValueError):
     """More than whoever asks wants to look at."""
 
 
@@ -91,11 +91,11 @@ def iter_records(
     header = read_header(buf, pos)
     body = memoryview(buf)[pos + BATCH_HEADER_BYTES : pos + header.total_bytes]
     data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
-    for _, _, record in located_records(header, data):
+    for _, _, record in iter_record_spans(header, data):
         yield record
 
 
-def located_records(header: BatchHeader, data: memoryview) -> Iterator[tuple[int, int, Record]]:
+def iter_record_spans(header: BatchHeader, data: memoryview) -> Iterator[tuple[int, int, Record]]:
     """(start, end, record) of each in the decompressed `data`; raises MalformedBatch as `iter_records`."""
     base_offset = header.base_offset
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -119,7 +119,7 @@ def located_records(header: BatchHeader, data: memoryview) -> Iterator[tuple[int
         raise MalformedBatch(f"{len(data) - at} bytes after the last record")
 
 
-def headers_named(
+def headers_with_prefix(
     buf: Buffer, header: BatchHeader, prefix: bytes, most: int, max_decompressed_bytes: int
 ) -> list[Headers]:
     """Of each record of the one batch in `buf` the headers whose names begin with `prefix`, and no more.
@@ -132,7 +132,7 @@ def headers_named(
     if prefix not in data:
         return []
     if header.record_count > most:
-        raise TooMany(f"{header.record_count} records")
+        raise TooManyRecords(f"{header.record_count} records")
     view = memoryview(data)
     found: list[Headers] = []
     at = 0
@@ -146,7 +146,7 @@ def headers_named(
             _, at = read_varint(view, at)
             count, at = read_varint(view, _skip_bytes(view, _skip_bytes(view, at)))
             if count > most:
-                raise TooMany(f"{count} headers of a record")
+                raise TooManyRecords(f"{count} headers of a record")
             headers: Headers = []
             for _ in range(count):
                 name, at = _read_bytes(view, at)
@@ -185,7 +185,7 @@ def _read_record(data: memoryview, at: int, base_offset: int, base_timestamp: in
         headers.append((name.decode("utf-8", "replace"), content))
     timestamp = base_timestamp + timestamp_delta
     if not -_HALF <= timestamp < _HALF:
-        timestamp = wrapped(timestamp)
+        timestamp = wrap_int64(timestamp)
     return Record(base_offset + offset_delta, timestamp, key, value, headers), at
 
 
@@ -196,7 +196,7 @@ def _skip_bytes(data: memoryview, at: int) -> int:
     return at + max(size, 0)
 
 
-def wrapped(timestamp: int) -> int:
+def wrap_int64(timestamp: int) -> int:
     """A sum of 64-bit numbers as Java and C have it, whatever a producer wrote: it is the same record's time
     after its batch got another base."""
     return (timestamp + _HALF) % (2 * _HALF) - _HALF
@@ -328,10 +328,10 @@ def key_value_batch(
         NO_SEQUENCE,
         count,
     )
-    return _sealed(header, records), header
+    return _checksummed_batch(header, records), header
 
 
-def _sealed(header: BatchHeader, body: Buffer) -> bytearray:
+def _checksummed_batch(header: BatchHeader, body: Buffer) -> bytearray:
     """The whole batch; its length and checksum are put into `header`, too."""
     header.batch_length = BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body)
     batch = bytearray(header.pack())
@@ -458,4 +458,4 @@ class BatchBuilder:
             self.base_sequence,
             self.record_count,
         )
-        return bytes(_sealed(header, body))
+        return bytes(_checksummed_batch(header, body))

@@ -23,10 +23,10 @@ _COMPRESSED_BLOCK: Final = 2
 _CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
 
 
-class Bounds(NamedTuple):
+class ZstdBounds(NamedTuple):
     """Of a whole stream, or of one frame in it."""
 
-    most_bytes: int
+    max_output_bytes: int
     """No decoder can produce more than this."""
     window_bytes: int
     """The largest window a frame asks its decoder to keep."""
@@ -39,7 +39,7 @@ class _FrameHeader(NamedTuple):
     has_checksum: bool
 
 
-def bounds_of(data: Buffer, max_blocks: int) -> Bounds:
+def bounds_of(data: Buffer, max_blocks: int) -> ZstdBounds:
     """Bounds of all frames in `data`.
 
     Raises MalformedBatch where a frame is cut, followed by something else or needs a dictionary, or where
@@ -48,14 +48,14 @@ def bounds_of(data: Buffer, max_blocks: int) -> Bounds:
     end = len(data)
     if end == 0:
         raise MalformedBatch("zstd: no data")
-    pos = most_bytes = window_bytes = 0
+    pos = max_output_bytes = window_bytes = 0
     steps_left = max_blocks
     while pos < end:
         magic = int.from_bytes(data[pos : pos + 4], "little")
         if magic == _MAGIC:
             header = _frame_header(data, pos + 4)
             pos, frame_bytes, steps_left = _walk_blocks(data, header, steps_left)
-            most_bytes += frame_bytes
+            max_output_bytes += frame_bytes
             window_bytes = max(window_bytes, header.window_bytes)
         elif magic & 0xFFFF_FFF0 == _SKIPPABLE_MAGIC and end - pos >= 8:
             pos += 8 + int.from_bytes(data[pos + 4 : pos + 8], "little")
@@ -66,7 +66,7 @@ def bounds_of(data: Buffer, max_blocks: int) -> Bounds:
             raise MalformedBatch("zstd: the last frame is cut")
         if steps_left < 0:
             raise MalformedBatch(f"zstd: more than {max_blocks} blocks")
-    return Bounds(most_bytes, window_bytes)
+    return ZstdBounds(max_output_bytes, window_bytes)
 
 
 def _frame_header(data: Buffer, pos: int) -> _FrameHeader:
@@ -102,7 +102,7 @@ def _walk_blocks(data: Buffer, header: _FrameHeader, steps_left: int) -> tuple[i
     """(position after the frame, the most it holds, steps left)."""
     pos = header.blocks_at
     end = len(data)
-    most_bytes = 0
+    max_output_bytes = 0
     is_last = 0
     while not is_last:
         if end - pos < 3:
@@ -112,9 +112,9 @@ def _walk_blocks(data: Buffer, header: _FrameHeader, steps_left: int) -> tuple[i
         kind = block >> 1 & 3
         size = block >> 3
         if kind == _COMPRESSED_BLOCK:
-            most_bytes += LARGEST_BLOCK
+            max_output_bytes += LARGEST_BLOCK
         elif kind in (_RAW_BLOCK, _RUN_BLOCK):
-            most_bytes += size
+            max_output_bytes += size
         else:
             raise MalformedBatch("zstd: reserved block type")
         pos += 3 + (1 if kind == _RUN_BLOCK else size)
@@ -122,9 +122,9 @@ def _walk_blocks(data: Buffer, header: _FrameHeader, steps_left: int) -> tuple[i
         if steps_left < 0:
             break
     if header.content_bytes is not None:
-        if header.content_bytes > most_bytes:
+        if header.content_bytes > max_output_bytes:
             raise MalformedBatch(
-                f"zstd: a frame of at most {most_bytes} bytes says it holds {header.content_bytes}"
+                f"zstd: a frame of at most {max_output_bytes} bytes says it holds {header.content_bytes}"
             )
-        most_bytes = header.content_bytes
-    return pos + (4 if header.has_checksum else 0), most_bytes, steps_left
+        max_output_bytes = header.content_bytes
+    return pos + (4 if header.has_checksum else 0), max_output_bytes, steps_left

@@ -16,7 +16,7 @@ import socket
 import time
 from typing import Final, Generic, TypeVar
 
-from protocol.client_errors import ClientError, ConnectionFailed, TimedOut, in_words
+from protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
 from protocol.client_protocol import NEWEST_API_VERSIONS, Peer
 from protocol.fields import Struct
 from protocol.primitives import Buffer
@@ -71,7 +71,9 @@ class Connection(Peer):
         except TimeoutError:
             raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionFailed(f"cannot connect to {connection}: {in_words(error)}") from None
+            raise ConnectionFailed(
+                f"cannot connect to {connection}: {describe_socket_error(error)}"
+            ) from None
         except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
             raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
         try:
@@ -107,14 +109,14 @@ class Connection(Peer):
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
         version: int | None = NEWEST_API_VERSIONS
         while version is not None:
-            frame = self._frame_of(self._write(self._protocol.hello(), version), None)
-            version = self._protocol.agreed(version, frame)
+            frame = self._frame_of(self._write(self._protocol.api_versions_request(), version), None)
+            version = self._protocol.accept_versions(version, frame)
 
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_socket()
         if len(self._started) >= MAX_STARTED:
             raise ClientError(f"{MAX_STARTED} requests to {self} wait for their answers already")
-        correlation_id, parts = self._protocol.framed(request, version)
+        correlation_id, parts = self._protocol.encode_request(request, version)
         self._send(wire, parts)
         self._started.add(correlation_id)
         return correlation_id
@@ -129,7 +131,7 @@ class Connection(Peer):
             self._fail(late)
             raise late from None
         except OSError as error:
-            broken = ConnectionFailed(f"the connection to {self} broke: {in_words(error)}")
+            broken = ConnectionFailed(f"the connection to {self} broke: {describe_socket_error(error)}")
             self._fail(broken)
             raise broken from None
 
@@ -148,7 +150,7 @@ class Connection(Peer):
                 self._fail(late)
                 raise late from None
             except OSError as error:
-                broken = ConnectionFailed(f"the connection to {self} broke: {in_words(error)}")
+                broken = ConnectionFailed(f"the connection to {self} broke: {describe_socket_error(error)}")
                 self._fail(broken)
                 raise broken from None
             self._take(count)
@@ -159,7 +161,7 @@ class Connection(Peer):
         try:
             if not count:
                 raise ConnectionFailed(f"{self} closed the connection")
-            for correlation_id, frame in self._protocol.received(count):
+            for correlation_id, frame in self._protocol.receive(count):
                 if correlation_id not in self._started:
                     raise ClientError(f"{self} does not speak Kafka's protocol: an answer to nothing")
                 self._started.remove(correlation_id)
@@ -177,7 +179,7 @@ class Connection(Peer):
 
     def _decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
         try:
-            return self._protocol.decoded(answer, version, frame)
+            return self._protocol.decode_response(answer, version, frame)
         except ClientError:
             self.close()
             raise

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from protocol.records.compression import Codec
 from spark_connector.connection import Cluster
 from spark_connector.pipelines import event_data

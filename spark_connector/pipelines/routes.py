@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from protocol.records.record import Headers, Record
 from spark_connector.pipelines.failures import PipelineFailed
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from spark_connector.options import OptionError
 from spark_connector.sink.encoding import Headers
 

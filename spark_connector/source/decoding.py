@@ -19,7 +19,7 @@ from typing import Final
 
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch
 from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress
-from protocol.records.record import read_varint, wrapped
+from protocol.records.record import read_varint, wrap_int64
 
 HeaderList = list[tuple[str, bytes | None]]
 
@@ -194,7 +194,7 @@ def _append(
         if oldest >= -_MOST_MILLIS and newest <= _MOST_MILLIS:
             times = [(base_ms + delta) * _MICROS for delta in deltas[first:last]]
         else:
-            times = [_micros(wrapped(base_ms + delta)) for delta in deltas[first:last]]
+            times = [_micros(wrap_int64(base_ms + delta)) for delta in deltas[first:last]]
     whole = first == 0 and last == count
     columns.keys += opened.keys if whole else opened.keys[first:last]
     columns.values += opened.values if whole else opened.values[first:last]

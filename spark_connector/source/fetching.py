@@ -189,7 +189,7 @@ class RangeReader:
         committed = CommittedReader(data.aborted_transactions or ()) if options.committed else None
         for at, header in iter_headers(records):
             if committed is not None:
-                seen = committed.sees(records, at, header)  # each is asked about, in order
+                seen = committed.is_visible(records, at, header)  # each is asked about, in order
             else:
                 if options.check_crcs:
                     verify(records, at, header)

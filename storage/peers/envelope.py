@@ -101,7 +101,7 @@ def _append_table(group_id: int, message: raft.Append) -> Struct:
         commit_index=message.commit_index,
         sent_ms=message.sent_ms,
         chain=message.chain,
-        runs=[wire.Run(first_index=first_index, term=term) for first_index, term in message.runs],
+        runs=[wire.TermStart(first_index=first_index, term=term) for first_index, term in message.runs],
         configurations=[
             wire.ConfigurationEntry(entry_index=index, configuration=configuration.encode())
             for index, configuration in message.configurations

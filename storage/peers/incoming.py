@@ -13,8 +13,8 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 
 from protocol.fields import Struct
-from protocol.framing import FrameReader, MalformedFrame
-from protocol.peer_messages import Greeting, Refusal, Welcome
+from protocol.frame_reader import FrameReader, MalformedFrame
+from protocol.peer_messages import HandshakeAccepted, HandshakeRejected, PeerHandshake
 from protocol.primitives import MalformedMessage
 from storage.group_options import node_of
 from storage.peers.envelope import message_in, pack, unpack
@@ -33,7 +33,7 @@ class IncomingOwner(Protocol):
     def on_stranger(self, incoming: Incoming) -> None:
         """Somebody has connected."""
 
-    def on_greeting(self, incoming: Incoming, greeting: Greeting) -> str | None:
+    def on_greeting(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
         """Who it is; or why it is refused."""
 
     def on_message(self, group_id: int, message: Message) -> None:
@@ -109,7 +109,7 @@ class Incoming(asyncio.BufferedProtocol):
         self._owner.on_message(group_id, message)
 
     def _greeted(self, greeting: Struct) -> None:
-        if not isinstance(greeting, Greeting):
+        if not isinstance(greeting, PeerHandshake):
             raise MalformedMessage(f"a {type(greeting).__name__} for a greeting")
         if greeting.node_id < 0:
             raise MalformedMessage(f"a greeting of node {greeting.node_id}")
@@ -119,7 +119,7 @@ class Incoming(asyncio.BufferedProtocol):
         else:
             refusal = self._owner.on_greeting(self, greeting)
         if refusal is not None:
-            self._say(Refusal(reason=refusal[:LONGEST_REASON]))
+            self._say(HandshakeRejected(reason=refusal[:LONGEST_REASON]))
             text = f"node {greeting.node_id} at {self.peer} is refused: {refusal}"
             self._owner.complain(text, (greeting.node_id, refusal))
             self.close()
@@ -128,7 +128,7 @@ class Incoming(asyncio.BufferedProtocol):
         self.bulk = greeting.bulk
         self._reader.max_frame_bytes = self._limits.frame_bytes
         self._calm()
-        self._say(Welcome())
+        self._say(HandshakeAccepted())
 
     def _say(self, table: Struct) -> None:
         buffers, _ = pack(table)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Hashable
 from typing import Protocol
 
 from protocol.fields import Struct
-from protocol.peer_messages import Answered, Asked, Greeting, Told
+from protocol.peer_messages import NotificationBody, PeerHandshake, RequestBody, ResponseBody
 from protocol.primitives import MalformedMessage
 from storage.complaints import Complaints
 from storage.peers.envelope import Frame, is_bulky, pack, pack_message
@@ -79,7 +79,7 @@ class _Peer:
         self.up = False
         """As the owner was told."""
         self.refusal = ""
-        self.asks: dict[int, asyncio.Future[Answered]] = {}
+        self.asks: dict[int, asyncio.Future[ResponseBody]] = {}
         loop, limits = network.loop, network.limits
         self.bulk = Link(f"bulk link to node {node_id}", address, True, self, loop, limits)
         self.control = Link(f"control link to node {node_id}", address, False, self, loop, limits)
@@ -193,7 +193,7 @@ class PeerNetwork:
         """Let a peer know; what is not sent yet, also for want of a link, is replaced by a newer one."""
         peer = self._peers.get(node_id)
         if peer is not None:
-            peer.control.tell(kind, pack(Told(topic=kind, body=body)))
+            peer.control.tell(kind, pack(NotificationBody(topic=kind, body=body)))
 
     async def ask(self, node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
         """The peer's answer. A question may have been heard where no answer comes.
@@ -203,17 +203,17 @@ class PeerNetwork:
         peer = self._peers.get(node_id)
         if peer is None:
             raise PeerUnreachable(f"node {node_id} is not known")
-        ask_id = self._next_ask
+        request_id = self._next_ask
         self._next_ask += 1
-        future: asyncio.Future[Answered] = self.loop.create_future()
-        peer.asks[ask_id] = future
+        future: asyncio.Future[ResponseBody] = self.loop.create_future()
+        peer.asks[request_id] = future
         try:
-            if not self._put_words(peer, Asked(ask_id=ask_id, topic=kind, body=body)):
+            if not self._put_words(peer, RequestBody(request_id=request_id, topic=kind, body=body)):
                 raise PeerUnreachable(f"no link to node {node_id}")
             async with asyncio.timeout(timeout_s):
                 answer = await future
         finally:
-            peer.asks.pop(ask_id, None)
+            peer.asks.pop(request_id, None)
         if answer.error is not None:
             raise PeerError(answer.error)
         return bytes(answer.body)
@@ -283,7 +283,7 @@ class PeerNetwork:
     def greeting(self, to_node_id: int, bulk: bool) -> Frame:
         """What a link says first."""
         hello = self._owner.hello()
-        return pack(Greeting(node_id=self.node_id, to_node_id=to_node_id, bulk=bulk, hello=hello))
+        return pack(PeerHandshake(node_id=self.node_id, to_node_id=to_node_id, bulk=bulk, hello=hello))
 
     def linked(self, node_id: int, up: bool) -> None:
         """A peer's links are up, or not any more."""
@@ -315,7 +315,7 @@ class PeerNetwork:
             del self._strangers[oldest]
             oldest.abort()
 
-    def on_greeting(self, incoming: Incoming, greeting: Greeting) -> str | None:
+    def on_greeting(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
         """Who it is; or why it is refused."""
         node_id = greeting.node_id
         if node_id == self.node_id:
@@ -358,44 +358,50 @@ class PeerNetwork:
 
     def on_words(self, node_id: int, words: Struct) -> None:
         """Something told, asked or answered. Raises MalformedMessage for anything else."""
-        if isinstance(words, Told):
+        if isinstance(words, NotificationBody):
             self._told_owner(self._owner.on_told, node_id, words.topic, bytes(words.body))
-        elif isinstance(words, Asked):
+        elif isinstance(words, RequestBody):
             self._asked(node_id, words)
-        elif isinstance(words, Answered):
+        elif isinstance(words, ResponseBody):
             peer = self._peers.get(node_id)
-            future = peer.asks.get(words.ask_id) if peer is not None else None
+            future = peer.asks.get(words.request_id) if peer is not None else None
             if future is not None and not future.done():
                 words.body = bytes(words.body)
                 future.set_result(words)
         else:
             raise MalformedMessage(f"a {type(words).__name__} in the midst of a conversation")
 
-    def _asked(self, node_id: int, asked: Asked) -> None:
+    def _asked(self, node_id: int, asked: RequestBody) -> None:
         slot = node_id, asked.topic
         if sum(each == slot for each in self._answering.values()) >= self.limits.asks:
-            self._answer(node_id, Answered(ask_id=asked.ask_id, error=TOO_MANY_QUESTIONS))
+            self._answer(node_id, ResponseBody(request_id=asked.request_id, error=TOO_MANY_QUESTIONS))
             return
-        task = self.loop.create_task(self._answered(node_id, asked.ask_id, asked.topic, bytes(asked.body)))
+        task = self.loop.create_task(
+            self._answered(node_id, asked.request_id, asked.topic, bytes(asked.body))
+        )
         self._answering[task] = slot
         task.add_done_callback(self._answering.pop)
 
-    async def _answered(self, node_id: int, ask_id: int, kind: int, body: bytes) -> None:
+    async def _answered(self, node_id: int, request_id: int, kind: int, body: bytes) -> None:
         try:
-            answer = Answered(ask_id=ask_id, body=await self._owner.on_asked(node_id, kind, body))
+            answer = ResponseBody(request_id=request_id, body=await self._owner.on_asked(node_id, kind, body))
         except PeerError as error:
-            answer = Answered(ask_id=ask_id, error=str(error)[:LONGEST_ERROR])
+            answer = ResponseBody(request_id=request_id, error=str(error)[:LONGEST_ERROR])
         except Exception as error:
             log_of_peers.exception("a question of node %d failed", node_id)
-            answer = Answered(ask_id=ask_id, error=f"{type(error).__name__} at node {self.node_id}")
+            answer = ResponseBody(
+                request_id=request_id, error=f"{type(error).__name__} at node {self.node_id}"
+            )
         self._answer(node_id, answer)
 
-    def _answer(self, node_id: int, answer: Answered) -> None:
+    def _answer(self, node_id: int, answer: ResponseBody) -> None:
         peer = self._peers.get(node_id)
         if peer is None or self._put_words(peer, answer) or not peer.control.up:
             return
         # An answer that is too large, or finds too much before it.
-        self._put_words(peer, Answered(ask_id=answer.ask_id, error="the answer could not be sent"))
+        self._put_words(
+            peer, ResponseBody(request_id=answer.request_id, error="the answer could not be sent")
+        )
 
     # --- people -------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from collections import deque
 from itertools import islice
 from typing import Protocol
 
-from protocol.framing import FrameReader
-from protocol.peer_messages import Refusal, Welcome
+from protocol.frame_reader import FrameReader
+from protocol.peer_messages import HandshakeAccepted, HandshakeRejected
 from protocol.primitives import Buffer, MalformedMessage
 from storage.peers.envelope import Frame, unpack
 from storage.peers.limits import PeerLimits, tune
@@ -277,9 +277,9 @@ class Link:
             buffers, _ = self._owner.greeting(self._bulk)
             await self._loop.sock_sendall(connected, b"".join(buffers))
             answer = await self._answer(connected)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, HandshakeRejected):
                 raise Refused(answer.reason)
-            if not isinstance(answer, Welcome):
+            if not isinstance(answer, HandshakeAccepted):
                 raise MalformedMessage(f"a {type(answer).__name__} for a welcome")
         except (OSError, ValueError):
             self._ending = NO_LISTENER

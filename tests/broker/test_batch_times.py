@@ -6,8 +6,8 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, verify
+from protocol.records.batch_filter import MAX_RECORDS
 from protocol.records.compression import Codec
-from protocol.records.filtering import MOST_RECORDS
 from tests.broker.appends import HOUR_MS, NOW_MS, Limits, World, batch, changed, dated
 
 
@@ -35,6 +35,6 @@ async def test_every_record_of_a_batch_is_within_the_limits(world: World) -> Non
         assert world.append(bytes(dated(*times))) == 2 * at, "where the topic sets no limit"
     assert world.append(bytes(dated(NOW_MS, NOW_MS - 10, -1)), limits) == 4
     assert world.append(bytes(dated(-1, -1)), limits) == 7
-    count = MOST_RECORDS + 1
+    count = MAX_RECORDS + 1
     many = changed(batch(codec=Codec.ZSTD), record_count=count, last_offset_delta=count - 1)
     assert world.append(many, limits) == 9, "too many to look at: their header is believed"

@@ -532,7 +532,7 @@ async def test_what_one_partition_has_stops_no_other(
         (2, b"l", b"1"),
     ]
     assert [r.offset for r in await read(client, "odd")] == [4, 5, 6] and "stays" not in caplog.text
-    monkeypatch.setattr(cleaning, "shortened", _cannot)
+    monkeypatch.setattr(cleaning, "filter_batch", _cannot)
     assert (await client.produce("c", keyed([(b"k", b"1"), (b"l", None)]))).error_code == 0
     for _ in range(2):
         await client.produce("c", keyed([(b"l", b"2")]))

@@ -16,7 +16,7 @@ from broker.server import Broker
 from broker.topic_names import check_name
 from broker.topics import random_id
 from protocol.errors import ErrorCode
-from protocol.ids import written_id
+from protocol.ids import format_uuid
 from storage.types import Backlogged, NotLeader, StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
@@ -38,7 +38,7 @@ def test_names_refused(name: str) -> None:
 
 def test_no_new_id_has_a_hyphen() -> None:
     """KAFKA-20072."""
-    texts = [written_id(random_id()) for _ in range(200)]
+    texts = [format_uuid(random_id()) for _ in range(200)]
     assert not any("-" in text for text in texts)
     assert len(set(texts)) == 200
 

@@ -20,7 +20,7 @@ from protocol.client_errors import ClientError
 from protocol.client_protocol import ClientProtocol
 from protocol.compiler import decode, decoder, encode_bytes, encoder
 from protocol.fields import Struct
-from protocol.framing import FrameReader, MalformedFrame
+from protocol.frame_reader import FrameReader, MalformedFrame
 from protocol.messages import MESSAGES
 from protocol.primitives import MalformedMessage
 from protocol.records import control
@@ -53,7 +53,9 @@ def response(data: bytes) -> bool:
     cls, version = _chosen(data, 1)
     head = b"\0\0\0\x01" + (b"\0" if response_header_version(data[0] if data else 0, version) else b"")
     try:
-        message = ClientProtocol("peer", "fuzz", "fuzz").decoded(cls, version, memoryview(head + data[2:]))
+        message = ClientProtocol("peer", "fuzz", "fuzz").decode_response(
+            cls, version, memoryview(head + data[2:])
+        )
     except ClientError:
         return False
     _same_again(message, version)

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import LockstepTarget
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from protocol.records.record import Record
 from spark_connector.connection import BrokerError, ClientError, Cluster
 from spark_connector.pipelines.asking import ends_of

@@ -17,7 +17,7 @@ from lockstep.failures import CommandFailed
 
 ROOT = native.ROOT
 SAME_TESTS = (
-    "tests/protocol/test_framing.py",
+    "tests/protocol/test_frame_reader.py",
     "tests/protocol/records/test_batch.py",
     "tests/storage/raft",
     "tests/storage/log/test_batch_index.py",
@@ -126,7 +126,7 @@ def test_a_value_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_module_that_is_compiled_is_there_and_read_rightly() -> None:
     build = build_script()
     paths = build.modules()
-    assert {"broker/append.py", "protocol/framing.py", "storage/raft/raft.py"} <= set(paths)
+    assert {"broker/append.py", "protocol/frame_reader.py", "storage/raft/raft.py"} <= set(paths)
     for pattern in build.WANTED:
         assert list(ROOT.glob(pattern)), pattern
     for path in build.LEFT_OUT:

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from protocol.client_errors import BrokerError, in_words
+from protocol.client_errors import BrokerError, describe_socket_error
 from protocol.errors import ErrorCode
 
 
@@ -33,4 +33,4 @@ def test_errors_survive_pickling() -> None:
     ],
 )
 def test_sockets_in_words(error: OSError, words: str) -> None:
-    assert in_words(error) == words
+    assert describe_socket_error(error) == words

@@ -13,7 +13,7 @@ from protocol.client_errors import BrokerError, ClientError, Unsupported
 from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import ErrorCode
-from protocol.framing import LARGEST_REGULAR_BUFFER
+from protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES
 from protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -42,7 +42,7 @@ def answer(response: ApiVersionsResponse, version: int) -> memoryview:
 
 def agreed(**how: object) -> ClientProtocol:
     made = ClientProtocol("broker:1", "me", "tests")
-    assert made.agreed(4, answer(told(**how), 4)) is None  # type: ignore[arg-type]
+    assert made.accept_versions(4, answer(told(**how), 4)) is None  # type: ignore[arg-type]
     return made
 
 
@@ -55,7 +55,7 @@ def feed(protocol: ClientProtocol, data: bytes, step: int | None = None) -> list
         part = data[pos : pos + min(len(buffer), step or len(data))]
         buffer[: len(part)] = part
         pos += len(part)
-        found += protocol.received(len(part))
+        found += protocol.receive(len(part))
     return found
 
 
@@ -79,21 +79,21 @@ def test_agrees() -> None:
 def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
     protocol = ClientProtocol("broker:1", "me", "tests")
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
-    assert protocol.agreed(NEWEST_API_VERSIONS, answer(refusal, NEWEST_API_VERSIONS)) == asked_next
-    assert protocol.agreed(asked_next, answer(told(own=theirs), asked_next)) is None
+    assert protocol.accept_versions(NEWEST_API_VERSIONS, answer(refusal, NEWEST_API_VERSIONS)) == asked_next
+    assert protocol.accept_versions(asked_next, answer(told(own=theirs), asked_next)) is None
 
 
 @pytest.mark.parametrize(("version", "theirs"), [(4, 4), (4, -1), (0, 0), (0, None)])
 def test_negotiation_comes_to_an_end(version: int, theirs: int | None) -> None:
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
     with pytest.raises(Unsupported, match="broker:1 speaks no version of API_VERSIONS"):
-        ClientProtocol("broker:1", "me", "tests").agreed(version, answer(refusal, version))
+        ClientProtocol("broker:1", "me", "tests").accept_versions(version, answer(refusal, version))
 
 
 def test_refused() -> None:
     refusal = told(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match=r"broker:1: .*CLUSTER_AUTHORIZATION_FAILED"):
-        ClientProtocol("broker:1", "me", "tests").agreed(4, answer(refusal, 4))
+        ClientProtocol("broker:1", "me", "tests").accept_versions(4, answer(refusal, 4))
 
 
 def test_no_common_version() -> None:
@@ -112,7 +112,7 @@ def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host:
     assert (str(peer), peer.host, peer.port) == (name, host, 9092)
     with pytest.raises(Unsupported, match=f"^{re.escape(name)} speaks nothing of METADATA"):
         peer.version_of(MetadataRequest)
-    assert peer._protocol.agreed(4, answer(told(), 4)) is None
+    assert peer._protocol.accept_versions(4, answer(told(), 4)) is None
     assert peer.versions == {ApiKey.METADATA: (0, 13), ApiKey.API_VERSIONS: (0, 4)}
     assert peer.features == {"lockstep.staged": (0, 1)}
     assert (peer.version_of(MetadataRequest), peer.version_of(MetadataRequest, 9)) == (13, 9)
@@ -124,7 +124,7 @@ def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host:
 def test_requests_are_numbered_and_framed() -> None:
     protocol = ClientProtocol("broker:1", "me", "tests")
     for number, version in enumerate((4, 3, 0)):  # with tags in the header, and without
-        correlation_id, parts = protocol.framed(protocol.hello(), version)
+        correlation_id, parts = protocol.encode_request(protocol.api_versions_request(), version)
         whole = b"".join(parts)
         assert struct.unpack_from(">i", whole) == (len(whole) - 4,)
         header, pos = read_request_header(memoryview(whole)[4:])
@@ -137,13 +137,13 @@ def test_requests_are_numbered_and_framed() -> None:
 def test_correlation_ids_begin_again() -> None:
     protocol = ClientProtocol("broker:1", "me", "tests")
     protocol._next_correlation_id = 0x7FFF_FFFF
-    ids = [protocol.framed(protocol.hello(), 4)[0] for _ in range(2)]
+    ids = [protocol.encode_request(protocol.api_versions_request(), 4)[0] for _ in range(2)]
     assert ids == [0x7FFF_FFFF, 0]
 
 
 def test_what_an_old_version_cannot_say() -> None:
     with pytest.raises(ClientError, match="not to be said to broker:1 in version"):
-        ClientProtocol("broker:1", "me", "tests").framed(MetadataRequest(topics=None), 0)
+        ClientProtocol("broker:1", "me", "tests").encode_request(MetadataRequest(topics=None), 0)
 
 
 # --- answers ----------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_what_an_old_version_cannot_say() -> None:
 
 @pytest.mark.parametrize("step", [1, 7, None])
 def test_answers_outlive_the_next_read(step: int | None) -> None:
-    bodies = [struct.pack(">i", 5) + b"small", struct.pack(">i", 6) + b"x" * (LARGEST_REGULAR_BUFFER + 9)]
+    bodies = [struct.pack(">i", 5) + b"small", struct.pack(">i", 6) + b"x" * (MAX_REGULAR_BUFFER_BYTES + 9)]
     found = feed(ClientProtocol("broker:1", "me", "tests"), frames([*bodies, bodies[0]]), step)
     assert [number for number, _ in found] == [5, 6, 5]
     assert [bytes(each) for _, each in found] == [*bodies, bodies[0]]
@@ -162,9 +162,9 @@ def test_decodes() -> None:
     for version in (13, 1):  # with tags in the header, and without
         body = encode_bytes(MetadataResponse(controller_id=7), version)
         frame = memoryview(response_header(ApiKey.METADATA, version, 1) + body)
-        assert protocol.decoded(MetadataResponse, version, frame).controller_id == 7
+        assert protocol.decode_response(MetadataResponse, version, frame).controller_id == 7
     tagged = struct.pack(">i", 1) + b"\1\0\2hi" + encode_bytes(MetadataResponse(controller_id=8), 13)
-    assert protocol.decoded(MetadataResponse, 13, memoryview(tagged)).controller_id == 8
+    assert protocol.decode_response(MetadataResponse, 13, memoryview(tagged)).controller_id == 8
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
 @pytest.mark.parametrize("frame", [b"\0\0\0\1", b"\0\0\0\1\0", b"\0\0\0\1\0\0\0\0"])
 def test_answers_that_cannot_be_read(frame: bytes) -> None:
     with pytest.raises(ClientError, match="broker:1 sent a response that cannot be read"):
-        agreed().decoded(MetadataResponse, 13, memoryview(frame))
+        agreed().decode_response(MetadataResponse, 13, memoryview(frame))

@@ -20,10 +20,10 @@ from protocol.fields import (
     int16,
     int64,
     message,
-    nested,
     record_data,
     string,
     struct,
+    struct_field,
     uint16,
     uint32,
     uuid,
@@ -59,19 +59,19 @@ class Everything(Struct):
     maybe_data: Buffer | None = byte_string(default=None, nullable="0+")
     batch: Data | None = record_data(nullable="0+")
     ident: bytes = uuid()
-    point: Point = nested(Point)
-    maybe_point: Point | None = nested(Point, default=None, nullable="0+")
+    point: Point = struct_field(Point)
+    maybe_point: Point | None = struct_field(Point, default=None, nullable="0+")
     flags: list[bool] = array(boolean)
     longs: list[int] | None = array(int64, nullable="0+")
     idents: list[bytes] = array(uuid)
     datas: list[Buffer] = array(byte_string)
     texts: list[str] = array(string)
-    tagged_point: Point = nested(Point, versions="1+", tagged="1+", tag=1)
+    tagged_point: Point = struct_field(Point, versions="1+", tagged="1+", tag=1)
     tagged_data: Buffer = byte_string(versions="1+", tagged="1+", tag=0)
     tagged_later: int = int16(versions="1+", tagged="2+", tag=2)
     late_ident: bytes = uuid(versions="2+", ignorable=True)
     late_points: list[Point] = array(Point, versions="2+")
-    late_maybe: Point | None = nested(Point, default=None, versions="2+", nullable="2+")
+    late_maybe: Point | None = struct_field(Point, default=None, versions="2+", nullable="2+")
 
 
 def full() -> Everything:
@@ -322,7 +322,7 @@ def test_elements_without_bytes_are_refused_when_compiled() -> None:
 def test_a_struct_that_may_be_null_still_counts_a_byte() -> None:
     @struct()
     class Holder(Struct):
-        point: Point | None = nested(Point, default=None, nullable="0+")
+        point: Point | None = struct_field(Point, default=None, nullable="0+")
 
     @message(versions="0", flexible="none", kind="request")
     class Holders(Struct):

@@ -14,9 +14,9 @@ from protocol.fields import (
     int16,
     int32,
     message,
-    nested,
     string,
     struct,
+    struct_field,
     uuid,
 )
 from protocol.primitives import ZERO_UUID
@@ -34,8 +34,8 @@ class Part(Struct):
     """One part."""
 
     number: int = int32()
-    leader: Leader = nested(Leader, versions="1+", tagged="1+", tag=0)
-    cursor: Leader | None = nested(Leader, default=None, nullable="0+")
+    leader: Leader = struct_field(Leader, versions="1+", tagged="1+", tag=0)
+    cursor: Leader | None = struct_field(Leader, default=None, nullable="0+")
 
 
 @message(api_key=7, versions="1-4", flexible="3+", kind="request")
@@ -189,4 +189,4 @@ def test_a_nullable_struct_is_null_by_default() -> None:
 
         @struct()
         class Odd(Struct):
-            leader: Leader | None = nested(Leader, nullable="0+")
+            leader: Leader | None = struct_field(Leader, nullable="0+")

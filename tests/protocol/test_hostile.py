@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from protocol import decoding
+from protocol import decoder_source
 from protocol.compiler import decode, decoder, encode_bytes
 from protocol.fields import Field, Struct, WireType, array, byte_string, message
 from protocol.messages import MESSAGES
@@ -86,8 +86,8 @@ def with_small_floor(
     cls: type[Struct], version: int, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[bytes], Any]:
     """A decoder of its own, whose floor is SMALL_FLOOR_BYTES."""
-    monkeypatch.setattr(decoding, "ALLOCATION_FLOOR_BYTES", SMALL_FLOOR_BYTES)
-    text = decoding.Decoder(cls, version)
+    monkeypatch.setattr(decoder_source, "ALLOCATION_FLOOR_BYTES", SMALL_FLOOR_BYTES)
+    text = decoder_source.Decoder(cls, version)
     text.generate()
     function = text.finish("decode")
     return lambda frame: function(frame, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.fields import Field, Struct, array, int8, int16, message, nested, string, struct, uuid
+from protocol.fields import Field, Struct, array, int8, int16, message, string, struct, struct_field, uuid
 from protocol.primitives import MalformedMessage
 from protocol.source_text import SourceText, is_scalar_array
 
@@ -27,7 +27,7 @@ class Row(Struct):
     numbers: list[int] = array(int16)
     ids: list[bytes] = array(uuid)
     late_tag: int = int8(versions="2+", tagged="3+", tag=1)
-    early_tag: Part = nested(Part, versions="2+", tagged="2+", tag=0)
+    early_tag: Part = struct_field(Part, versions="2+", tagged="2+", tag=0)
 
 
 def text(version: int = 1) -> SourceText:
@@ -99,10 +99,10 @@ def test_where_a_version_has_each_field(
     version: int, untagged: list[str], tagged: list[str], absent: list[str]
 ) -> None:
     source = text(version)
-    assert [each.name for each in source.untagged(Row.SCHEMA)] == untagged
-    assert [each.name for each in source.tagged(Row.SCHEMA)] == tagged, "in the order of their tags"
-    assert [each.name for each in source.absent(Row.SCHEMA)] == absent
-    assert [each.name for each in source.ever_tagged(Row.SCHEMA)] == ["early_tag", "late_tag"]
+    assert [each.name for each in source.untagged_fields(Row.SCHEMA)] == untagged
+    assert [each.name for each in source.tagged_fields(Row.SCHEMA)] == tagged, "in the order of their tags"
+    assert [each.name for each in source.absent_fields(Row.SCHEMA)] == absent
+    assert [each.name for each in source.fields_with_tags(Row.SCHEMA)] == ["early_tag", "late_tag"]
 
 
 @pytest.mark.parametrize(

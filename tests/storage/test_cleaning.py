@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from protocol.records.batch import CONTROL_FLAG, BatchHeader, crc_of, read_header
 from protocol.records.batch import patch as place
+from protocol.records.batch_filter import FilteredBatch
 from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, build, parse
-from protocol.records.filtering import Shortened
 from protocol.records.record import BatchBuilder, Record, iter_records
 from storage import cleaning
 from storage.cleaning import DIGEST_BYTES, LONGEST_OWN_KEY, OffsetMap, PartitionCleaning
@@ -77,7 +77,7 @@ class Stream:
             left = pass_.judge(batch)
             if left is True:
                 after.append(batch)
-            elif isinstance(left, Shortened):
+            elif isinstance(left, FilteredBatch):
                 after.append(left.batch)
         self.batches = after
         return pass_.end
@@ -195,7 +195,7 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 _judge = PartitionCleaning.judge
 
 
-def _judge_without_end(self: PartitionCleaning, batch: bytes) -> Shortened | bool:
+def _judge_without_end(self: PartitionCleaning, batch: bytes) -> FilteredBatch | bool:
     with patch.object(self, "end", 1 << 40):
         return _judge(self, batch)
 
@@ -340,7 +340,7 @@ def test_a_tombstone_whose_time_would_be_beyond_all_times_stays() -> None:
         pass_ = PartitionCleaning(5, 0, 3, 5000, (1 << 63) - 1)
         pass_.fill(b"".join(stream.batches), lambda count: None)
         left = [pass_.judge(batch) for batch in stream.batches]
-        if isinstance(left[0], Shortened):
+        if isinstance(left[0], FilteredBatch):
             stream.batches[0] = left[0].batch
     assert not pass_.unreadable
     header = read_header(stream.batches[0])
@@ -353,7 +353,7 @@ def test_a_tombstone_stays_behind_a_batch_that_is_not_looked_at(monkeypatch: pyt
     stream.records([(b"%d" % at, b"v") for at in range(10)])
     stream.records([(b"3", None), (b"4", b"newer")])
     stream.records([(b"newest", b"v")])
-    monkeypatch.setattr("protocol.records.filtering.MOST_RECORDS", 9)
+    monkeypatch.setattr("protocol.records.batch_filter.MAX_RECORDS", 9)
     for now_ms in (5000, 5000 + KEEP_MS, 9999):
         stream.clean(0, 12, now_ms)
     assert [(record.key, record.value) for _, record in read(stream.batches)][10:] == [

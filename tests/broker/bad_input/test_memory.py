@@ -19,7 +19,7 @@ import pytest
 
 from broker.connections.connection import Connection
 from broker.server import Broker
-from protocol import compiler, decoding
+from protocol import compiler, decoder_source
 from protocol.compiler import decode, decoder
 from protocol.errors import ErrorCode
 from protocol.fields import Field, Struct
@@ -101,7 +101,7 @@ async def test_the_whole_path_stays_within_the_bound(
     """CVE-2026-111108, Redpanda #8513: counts that fit the frame, of elements that are fat in memory."""
     key, _, last = served
     cls = request_class(key)
-    monkeypatch.setattr(decoding, "ALLOCATION_FLOOR_BYTES", FLOOR_BYTES)
+    monkeypatch.setattr(decoder_source, "ALLOCATION_FLOOR_BYTES", FLOOR_BYTES)
     monkeypatch.setattr(compiler, "_decoders", {})
     decoder(cls, last)
     await peak_of(target, framed(head(key, last)))  # whatever is made once

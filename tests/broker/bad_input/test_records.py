@@ -18,8 +18,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.records import control
 from protocol.records.batch import MalformedBatch, read_header
+from protocol.records.batch_filter import MAX_RECORDS
 from protocol.records.compression import Codec, decompress
-from protocol.records.filtering import MOST_RECORDS
 from protocol.records.record import BatchBuilder, iter_records
 from tests.broker.bad_input.attack import INT_MAX, serves_others
 from tests.broker.conftest import StartBroker
@@ -243,7 +243,7 @@ async def test_well_made_batches_of_too_many_records(start_broker: StartBroker) 
     client = await Client.connect(broker.port)
     await client.create("compacted", cleanup_policy="compact")
     await client.create("plain")
-    count = MOST_RECORDS + 10
+    count = MAX_RECORDS + 10
     records = wire.batch(gzip.compress(wire.record(0, b"", b"") * count), count, attributes=int(Codec.GZIP))
     assert len(records) < 20_000
     tracemalloc.start()

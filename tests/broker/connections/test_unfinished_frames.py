@@ -12,7 +12,7 @@ from broker.connections.connection import Connection
 from broker.context import PendingResponse
 from broker.server import Broker
 from protocol.api import ApiKey
-from protocol.framing import UNASKED_BYTES
+from protocol.frame_reader import MAX_UNRESERVED_BYTES
 from protocol.messages.api_versions import ApiVersionsResponse
 from tests.broker.connections.rig import Rig, Transport, ask
 
@@ -66,7 +66,7 @@ async def test_halves_of_large_requests_are_bounded_in_all(rig: Rig) -> None:
     senders = [Sender(rig) for _ in range(20)]
     for each in senders:
         each.send(5 * MIB)
-    bound = LIMIT_BYTES + FRAME_BYTES + len(senders) * (UNASKED_BYTES + (128 << 10))
+    bound = LIMIT_BYTES + FRAME_BYTES + len(senders) * (MAX_UNRESERVED_BYTES + (128 << 10))
     assert buffers(senders) <= bound
     assert not all(each.transport.reading for each in senders)
     assert rig.shared.unfinished_frames.held_bytes <= LIMIT_BYTES + FRAME_BYTES

@@ -24,8 +24,8 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from protocol.records.batch import set_log_append_time
+from protocol.records.batch_filter import filter_batch, open_batch
 from protocol.records.compression import Codec
-from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder, iter_records
 from storage.group import LogGroup
 from storage.log.file_system import RealFileSystem
@@ -199,8 +199,8 @@ def test_log_append_time_has_one_time_for_all() -> None:
         builder.append(b"v", b"k%d" % at, timestamp_ms=10)
     stamped = bytearray(builder.build())
     set_log_append_time(stamped, 777)
-    was = opened(stamped)
-    left = shortened(was, was.parts[1::2]).batch
+    was = open_batch(stamped)
+    left = filter_batch(was, was.parts[1::2]).batch
     found = [first_at(left, 777, start, 1 << 20) for start in range(4)]
     assert found == [(1, 777), (1, 777), (3, 777), (3, 777)]
 

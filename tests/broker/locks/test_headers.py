@@ -13,7 +13,7 @@ from broker.locks.headers import (
     TooManyLocks,
     lock_requests,
 )
-from protocol.lock_words import LONGEST_NAME, MOST_NAMES
+from protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES
 from protocol.records.batch import MalformedBatch, read_header
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers
@@ -131,9 +131,12 @@ def test_what_is_not_understood_is_refused(headers: Headers) -> None:
 
 
 def test_limits_on_names() -> None:
-    most = b"\n".join(b"%d" % each for each in range(MOST_NAMES - 1))
-    longest = b"n" * LONGEST_NAME
-    assert len(one(("lockstep-read-lock", most), ("lockstep-read-lock@t-0", longest)).reads) == MOST_NAMES - 1
+    most = b"\n".join(b"%d" % each for each in range(MAX_LOCK_NAMES - 1))
+    longest = b"n" * MAX_LOCK_NAME_BYTES
+    assert (
+        len(one(("lockstep-read-lock", most), ("lockstep-read-lock@t-0", longest)).reads)
+        == MAX_LOCK_NAMES - 1
+    )
     for headers in (
         [("lockstep-read-lock", most), ("lockstep-write-lock", b"a"), ("lockstep-append-lock", b"b")],
         [("lockstep-read-lock", most), ("lockstep-read-lock@t-0", b"a\nb")],

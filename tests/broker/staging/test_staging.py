@@ -21,7 +21,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.record import BatchBuilder
 from protocol.staged_messages import (
-    LONGEST_QUERY,
+    MAX_QUERY_CHARACTERS,
     LockstepStagedRequest,
     LockstepStagedResponse,
     Stage,
@@ -251,7 +251,7 @@ async def test_whose_it_is_is_checked(client: Client) -> None:
     ("query", "fields"),
     [
         ("", {}),
-        ("q" * (LONGEST_QUERY + 1), {}),
+        ("q" * (MAX_QUERY_CHARACTERS + 1), {}),
         (QUERY, {"is_commit": True}),
         (QUERY, {"record": [epoch_record(-1)]}),
     ],

@@ -25,7 +25,7 @@ from lockstep.transactions import (
     Transaction,
     TransactionClient,
 )
-from protocol.ids import written_id
+from protocol.ids import format_uuid
 from protocol.records.record import BatchBuilder
 from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic, until
 from tests.lockstep.transactions.faulty import ANSWER_LOST, REQUEST_LOST, STUCK, FaultyLog
@@ -311,7 +311,7 @@ async def test_an_application_hears_which_topic_it_is(running: RunningBroker) ->
                 raise RuntimeError("another topic")
 
     async with client_of(running, topic, Careful()), Client(running.bootstrap_servers) as other:
-        assert heard == [written_id((await other.topic(topic)).topic_id)]
+        assert heard == [format_uuid((await other.topic(topic)).topic_id)]
         await other.delete_topic(topic)
         await other.create_topic(topic, configs={"lockstep.locks": "true"})
         with pytest.raises(RuntimeError, match="another topic"):

@@ -13,8 +13,8 @@ from lockstep.transactions.records import Identity, batch_of, committed_in, refu
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, patch, read_header
+from protocol.records.batch_filter import filter_batch, open_batch
 from protocol.records.control import ControlKind, build
-from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder
 
 REQUEST = RequestId("c" * 32, 3, 17)
@@ -132,8 +132,8 @@ def test_what_was_aborted_is_left_out_and_markers_are_no_transactions() -> None:
 
 def test_a_batch_of_which_nothing_is_left_above_the_position() -> None:
     """As compaction leaves them, on a topic that had no locks then."""
-    whole = opened(plain(b"a", b"b", b"c"))
-    left = bytes(shortened(whole, whole.parts[:1]).batch)
+    whole = open_batch(plain(b"a", b"b", b"c"))
+    left = bytes(filter_batch(whole, whole.parts[:1]).batch)
     assert committed_in(left, 0, 1, None) == ([], 3)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from player.routing.key_hash import LONGEST_REMEMBERED, KeyHashChoice
-from protocol.partitioning import partition_of
+from protocol.partitioner import partition_of
 from protocol.records.record import Record
 
 NAMES = ("a", "b", "c", "d")

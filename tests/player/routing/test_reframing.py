@@ -20,8 +20,8 @@ from protocol.records.batch import (
     set_log_append_time,
     verify,
 )
+from protocol.records.batch_filter import MAX_RECORDS, filter_batch, open_batch
 from protocol.records.compression import Codec
-from protocol.records.filtering import MOST_RECORDS, opened, shortened
 from protocol.records.record import BatchBuilder, Record, iter_records
 
 BASE = 1000
@@ -133,8 +133,8 @@ def test_the_time_of_the_broker_stays() -> None:
 
 def test_what_compaction_left_is_chosen_as_before() -> None:
     entry = batch(b"a", b"b", b"a", b"b")
-    whole = opened(entry.payload)  # type: ignore[arg-type]
-    left = Entry(entry.position, shortened(whole, whole.parts[1:3]).batch)
+    whole = open_batch(entry.payload)  # type: ignore[arg-type]
+    left = Entry(entry.position, filter_batch(whole, whole.parts[1:3]).batch)
     assert {name: [each.offset for each in records(made)] for name, made in parts(left).items()} == {
         "a": [BASE + 2],
         "b": [BASE + 1],
@@ -182,7 +182,7 @@ def test_a_batch_of_too_many_records_is_not_opened(more: int) -> None:
     payload = batch(b"a", codec=Codec.GZIP).payload
     assert isinstance(payload, bytes)
     many = bytearray(payload)
-    many[57:61] = (MOST_RECORDS + more).to_bytes(4, "big")
+    many[57:61] = (MAX_RECORDS + more).to_bytes(4, "big")
     many[BATCH_HEADER_BYTES:] = bytes(len(many) - BATCH_HEADER_BYTES)  # who opens it sees that it is no gzip
     words = "has 200001 records, and is not opened: 200000 at most" if more else "cannot be read"
     with pytest.raises(RouteFailed, match=f"the batch at 1000 {words}"):

@@ -7,8 +7,8 @@ import pytest
 from player.source.cutting import cut
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, crc_of, read_header
+from protocol.records.batch_filter import filter_batch, open_batch
 from protocol.records.control import ControlKind
-from protocol.records.filtering import opened, shortened
 from protocol.records.record import iter_records
 from tests.protocol.records.test_committed import data, marker
 
@@ -46,8 +46,8 @@ def test_control_batches_and_what_was_aborted_are_passed_over_and_count_as_read(
 
 
 def test_compaction_moves_no_position() -> None:
-    batch = opened(data(0))
-    log = shortened(batch, batch.parts[:1]).batch + data(2)
+    batch = open_batch(data(0))
+    log = filter_batch(batch, batch.parts[:1]).batch + data(2)
     chunk = cut(log, 0, None)
     assert [entry.position for entry in chunk.entries] == [1, 3]
     payload = chunk.entries[0].payload

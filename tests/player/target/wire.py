@@ -20,7 +20,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from protocol.records import filtering
+from protocol.records import batch_filter
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
 
@@ -71,8 +71,8 @@ def records(
 
 def only(batch: bytes, offsets: Collection[int]) -> bytes:
     """The batch with the records at these offsets alone."""
-    opened = filtering.opened(batch)
-    return filtering.shortened(opened, [each for each in opened.parts if each.offset in offsets]).batch
+    opened = batch_filter.open_batch(batch)
+    return batch_filter.filter_batch(opened, [each for each in opened.parts if each.offset in offsets]).batch
 
 
 class Ended(Exception):

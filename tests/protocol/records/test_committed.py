@@ -36,7 +36,9 @@ def seen(records: bytes, *aborted: tuple[int, int]) -> list[int]:
     reader = CommittedReader(
         AbortedTransaction(producer_id=producer_id, first_offset=first) for producer_id, first in aborted
     )
-    return [header.base_offset for pos, header in iter_headers(records) if reader.sees(records, pos, header)]
+    return [
+        header.base_offset for pos, header in iter_headers(records) if reader.is_visible(records, pos, header)
+    ]
 
 
 def test_plain_batches_are_seen_and_markers_are_not() -> None:

@@ -24,13 +24,13 @@ def block(kind: int, size: int, content: bytes, last: bool = False) -> bytes:
 def test_the_bound_holds(size: int, level: int, text: bytes) -> None:
     data = (text * (size // len(text) + 1))[:size]
     sized = bytes(cramjam.zstd.compress(data, level))
-    assert bounds_of(sized, 1000).most_bytes == size
+    assert bounds_of(sized, 1000).max_output_bytes == size
     compressor = cramjam.zstd.Compressor(level=level)
     compressor.compress(data)
     bounds = bounds_of(bytes(compressor.finish()), 1000)
-    assert size <= bounds.most_bytes
+    assert size <= bounds.max_output_bytes
     if level <= 1:  # others split blocks where it helps
-        assert bounds.most_bytes < size + LARGEST_BLOCK
+        assert bounds.max_output_bytes < size + LARGEST_BLOCK
     assert bounds.window_bytes >= min(size, 1024)
 
 
@@ -45,7 +45,7 @@ def test_blocks_of_every_kind() -> None:
     )
     bounds = bounds_of(frame, 10)
     assert bounds == (3 + 5000 + LARGEST_BLOCK, 1024)
-    assert bounds_of(frame * 3, 10).most_bytes == 3 * bounds.most_bytes
+    assert bounds_of(frame * 3, 10).max_output_bytes == 3 * bounds.max_output_bytes
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,6 @@ def test_what_cannot_be(data: bytes) -> None:
 
 def test_blocks_are_counted_over_all_frames() -> None:
     frame = MAGIC + b"\x00\x58" + block(0, 1, b"a") + block(0, 1, b"a", last=True)
-    assert bounds_of(frame * 5, 10).most_bytes == 10
+    assert bounds_of(frame * 5, 10).max_output_bytes == 10
     with pytest.raises(MalformedBatch, match="more than 9 blocks"):
         bounds_of(frame * 5, 9)

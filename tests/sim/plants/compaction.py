@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from protocol.records.filtering import Opened, Part, Shortened, shortened
+from protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch
 from storage import cleaning
 from storage.cleaning import OffsetMap
 from tests.sim.faces import Plant
@@ -26,7 +26,7 @@ def first_record_stays() -> Iterator[None]:
     """The map has the last offset of a batch that came before."""
     real = OffsetMap.note
 
-    def note(self: OffsetMap, parts: Iterable[Part]) -> bool:
+    def note(self: OffsetMap, parts: Iterable[RecordSpan]) -> bool:
         return real(self, [part for part in parts if part.key not in self._offsets])
 
     with (
@@ -47,10 +47,12 @@ class _exactly(int):
 def shortened_by_place() -> Iterator[None]:
     """A shortened batch has the first of its records, as many as were to stay."""
 
-    def first_ones(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None) -> Shortened:
-        return shortened(batch, batch.parts[: len(kept)], horizon_ms)
+    def first_ones(
+        batch: OpenedBatch, kept: Sequence[RecordSpan], horizon_ms: int | None = None
+    ) -> FilteredBatch:
+        return filter_batch(batch, batch.parts[: len(kept)], horizon_ms)
 
-    with patch.object(cleaning, "shortened", first_ones):
+    with patch.object(cleaning, "filter_batch", first_ones):
         yield
 
 

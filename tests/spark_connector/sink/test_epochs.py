@@ -82,7 +82,7 @@ def committed(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | 
     return [
         each.value
         for at, header in iter_headers(records)
-        if reader.sees(records, at, header)
+        if reader.is_visible(records, at, header)
         for each in iter_records(records, at)
     ]
 

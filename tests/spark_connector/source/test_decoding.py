@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import Buffer, MalformedBatch, read_header, set_log_append_time
+from protocol.records.batch_filter import filter_batch, open_batch
 from protocol.records.compression import Codec
-from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder, Headers, iter_records, write_varint
 from spark_connector.source.decoding import Columns, take
 
@@ -122,8 +122,8 @@ def test_only_what_lies_in_the_range(start: int, end: int) -> None:
 
 
 def test_gaps_that_compaction_left() -> None:
-    whole = opened(built(base_offset=100, count=90))
-    batch = shortened(whole, [part for part in whole.parts if part.offset % 3 == 0]).batch
+    whole = open_batch(built(base_offset=100, count=90))
+    batch = filter_batch(whole, [part for part in whole.parts if part.offset % 3 == 0]).batch
     assert [row[0] for row in rows(columns_of(batch))] == list(range(102, 190, 3))
     assert [row[0] for row in rows(columns_of(batch, 110, 121))] == [111, 114, 117, 120]
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from protocol.fields import Struct
-from protocol.peer_messages import Greeting
+from protocol.peer_messages import PeerHandshake
 from storage.peers.envelope import pack, unpack
 from storage.peers.network import PeerError, PeerLimits, PeerNetwork
 from storage.raft.messages import Message
@@ -129,7 +129,7 @@ class Stranger:
         self.writer.write(data if isinstance(data, bytes) else b"".join(pack(data)[0]))
 
     async def greet(self, node: Node, node_id: int = 9, bulk: bool = False) -> Struct:
-        self.say(Greeting(node_id=node_id, to_node_id=node.node_id, bulk=bulk, hello=b"by hand"))
+        self.say(PeerHandshake(node_id=node_id, to_node_id=node.node_id, bulk=bulk, hello=b"by hand"))
         return await self.hear()
 
     async def hear(self) -> Struct:

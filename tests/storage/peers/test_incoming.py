@@ -7,7 +7,14 @@ import logging
 import pytest
 
 from protocol.fields import Struct
-from protocol.peer_messages import Answered, Greeting, HeartbeatBody, Refusal, Told, Welcome
+from protocol.peer_messages import (
+    HandshakeAccepted,
+    HandshakeRejected,
+    HeartbeatBody,
+    NotificationBody,
+    PeerHandshake,
+    ResponseBody,
+)
 from storage.group_options import member_of
 from storage.peers.envelope import pack
 from storage.peers.network import PeerLimits
@@ -23,7 +30,7 @@ def data_of(table: Struct) -> bytes:
 
 
 def greeting(**changed: object) -> bytes:
-    return data_of(Greeting(**{"node_id": 9, "to_node_id": 1, "hello": b"h", **changed}))  # type: ignore[arg-type]
+    return data_of(PeerHandshake(**{"node_id": 9, "to_node_id": 1, "hello": b"h", **changed}))  # type: ignore[arg-type]
 
 
 BEFORE = {
@@ -48,7 +55,7 @@ AFTER = {
     "of nobody": data_of(HeartbeatBody(sender=-1, to=1)),
     "for another": data_of(HeartbeatBody(sender=9, to=2)),
     "a second greeting": greeting(),
-    "a welcome": data_of(Welcome()),
+    "a welcome": data_of(HandshakeAccepted()),
 }
 
 
@@ -71,7 +78,7 @@ async def test_malformed_bytes_end_the_connection_they_are_on(caplog: pytest.Log
             assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) <= 1, name
         for name, data in AFTER.items():
             stranger = await Stranger.of(first)
-            assert isinstance(await stranger.greet(first), Welcome)
+            assert isinstance(await stranger.greet(first), HandshakeAccepted)
             stranger.say(data_of(HeartbeatBody(group_id=3, sender=9, to=1, term=4)) + data)
             assert await stranger.ended(), name
             await stranger.close()
@@ -92,7 +99,7 @@ async def test_of_many_who_have_not_greeted_the_oldest_is_dropped() -> None:
     async with nodes(2, QUICK) as (first, second):
         many = [await Stranger.of(first) for _ in range(6)]
         assert await many[0].ended() and await many[1].ended()
-        assert isinstance(await many[5].greet(first), Welcome)
+        assert isinstance(await many[5].greet(first), HandshakeAccepted)
         for each in many:
             await each.close()
         await still_well(first, second)
@@ -108,7 +115,7 @@ async def test_a_refusal_is_told() -> None:
         ):
             stranger = await Stranger.of(first)
             stranger.say(greeting(**arguments))
-            assert await stranger.hear() == Refusal(reason=expected)
+            assert await stranger.hear() == HandshakeRejected(reason=expected)
             assert await stranger.ended()
             await stranger.close()
         await still_well(first, second)
@@ -118,7 +125,7 @@ async def test_a_greeting_that_cannot_be_handled_is_refused(caplog: pytest.LogCa
     async with nodes(2, QUICK) as (first, second):
         first.refuses = None  # type: ignore[assignment]
         stranger = await Stranger.of(first)
-        assert await stranger.greet(first) == Refusal(reason="the greeting could not be handled")
+        assert await stranger.greet(first) == HandshakeRejected(reason="the greeting could not be handled")
         await stranger.close()
         await still_well(first, second)
 
@@ -131,7 +138,7 @@ async def test_a_newer_connection_takes_the_place_of_an_older_one() -> None:
         await newer.greet(node)
         assert await older.ended()
         for each in (other, newer):
-            each.say(Told(topic=1, body=b"there"))
+            each.say(NotificationBody(topic=1, body=b"there"))
         await until(lambda: len(node.told) == 2)
         for each in (older, other, newer):
             await each.close()
@@ -143,10 +150,10 @@ async def test_members_of_later_lives_are_their_nodes(caplog: pytest.LogCaptureF
         await stranger.greet(node)
         stranger.say(HeartbeatBody(sender=member_of(9, 70), to=member_of(1, 80), term=4))
         await until(lambda: len(node.messages) == 1)
-        stranger.say(Answered(ask_id=1, error="nobody asked"))
+        stranger.say(ResponseBody(request_id=1, error="nobody asked"))
         node.on_arrival = lambda group_id, message: 1 / 0  # type: ignore[assignment]
         stranger.say(HeartbeatBody(sender=9, to=1))
-        stranger.say(Told(topic=1, body=b"and goes on"))
+        stranger.say(NotificationBody(topic=1, body=b"and goes on"))
         await until(lambda: node.told == [(9, 1, b"and goes on")])
         assert "ZeroDivisionError" in caplog.text
         await stranger.close()

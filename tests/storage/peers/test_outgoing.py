@@ -11,7 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from protocol.fields import Struct
-from protocol.peer_messages import AppendBody, Asked, Greeting, HeartbeatBody, Told, Welcome
+from protocol.peer_messages import (
+    AppendBody,
+    HandshakeAccepted,
+    HeartbeatBody,
+    NotificationBody,
+    PeerHandshake,
+    RequestBody,
+)
 from storage.peers.envelope import pack, unpack
 from storage.peers.network import PeerLimits, PeerUnreachable
 from storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
@@ -27,7 +34,7 @@ class Deaf:
 
     def __init__(self) -> None:
         self.links: dict[bool, Stranger] = {}
-        self.answer: bytes = b"".join(pack(Welcome())[0])
+        self.answer: bytes = b"".join(pack(HandshakeAccepted())[0])
         self.answered: dict[bool, int] = {}
         """Dials that got `answer`, by link."""
         self.port = 0
@@ -39,7 +46,7 @@ class Deaf:
     async def dialed_by(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         stranger = Stranger(reader, writer)
         greeting = await stranger.hear()
-        assert isinstance(greeting, Greeting)
+        assert isinstance(greeting, PeerHandshake)
         self.links[greeting.bulk] = stranger
         self.answered[greeting.bulk] = self.answered.get(greeting.bulk, 0) + 1
         stranger.say(self.answer)
@@ -103,9 +110,9 @@ async def test_of_words_that_wait_the_newest_is_sent() -> None:
             node.network.tell(2, 1, b"%d" % place)
         node.network.tell(2, 2, b"other")
         for _ in range(sent):
-            assert isinstance(await deaf.links[False].hear(), Told)
-        assert await deaf.links[False].hear() == Told(topic=1, body=b"99")
-        assert await deaf.links[False].hear() == Told(topic=2, body=b"other")
+            assert isinstance(await deaf.links[False].hear(), NotificationBody)
+        assert await deaf.links[False].hear() == NotificationBody(topic=1, body=b"99")
+        assert await deaf.links[False].hear() == NotificationBody(topic=2, body=b"other")
         for _ in range(10_000):
             node.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
         assert peer.control.waiting_bytes <= QUICK.control_bytes
@@ -141,8 +148,8 @@ async def test_large_questions_travel_with_the_frames_and_end_with_their_link() 
         await until(lambda: node.links == [(2, True)])
         asked = [asyncio.ensure_future(node.network.ask(2, 1, bytes(size), 5)) for size in (10, 100_000)]
         small, large = await deaf.links[False].hear(), await deaf.links[True].hear()
-        assert isinstance(small, Asked) and len(small.body) == 10
-        assert isinstance(large, Asked) and len(large.body) == 100_000
+        assert isinstance(small, RequestBody) and len(small.body) == 10
+        assert isinstance(large, RequestBody) and len(large.body) == 100_000
         deaf.links[False].writer.transport.abort()
         for each in asked:
             with pytest.raises(PeerUnreachable):
@@ -163,7 +170,7 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
         b"\xff\xff\xff\xff",
         (1 << 20).to_bytes(4, "big"),
         b"\0\0\0\4\0\0\0\0",
-        Told(topic=1),
+        NotificationBody(topic=1),
         b"\0\0",  # and then nothing
     ]
     async with deaf_peer() as (node, deaf):
@@ -178,9 +185,9 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
             assert not node.network.is_up(2)
             problem = SILENT if answer == b"\0\0" else NO_LISTENER
             await until(lambda problem=problem: node.network.problem(2) == problem)  # type: ignore[misc]
-        deaf.answers(b"".join(pack(Welcome())[0]))
+        deaf.answers(b"".join(pack(HandshakeAccepted())[0]))
         await until(lambda: node.network.is_up(2))
-        assert unpack(memoryview(deaf.answer)[4:]) == Welcome()
+        assert unpack(memoryview(deaf.answer)[4:]) == HandshakeAccepted()
         assert node.network.problem(2) == ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def printed(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Control characters become their escapes (newline: `\\n`); everything printable stays as it is."""
     if text.isprintable():
         return text

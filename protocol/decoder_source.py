@@ -19,10 +19,10 @@ from protocol.fields import Field, Schema, Struct, WireType
 from protocol.primitives import (
     ALLOCATION_FLOOR_BYTES,
     EVERY_PARTITION_FLOORS,
+    MAX_REQUEST_ALLOCATION_BYTES,
     MAX_STRING_BYTES,
     NAMES_EVERY_PARTITION,
     READ_BACK_KINDS,
-    REQUEST_ALLOCATION_MOST_BYTES,
     REQUEST_ALLOCATION_RATIO,
     RESPONSE_ALLOCATION_RATIO,
     TOO_MUCH_MEMORY,
@@ -73,7 +73,7 @@ class Decoder(SourceText):
                 floor *= EVERY_PARTITION_FLOORS
             grown = f"{ratio} * end"
             if kind == "request":
-                grown = f"min({grown}, {REQUEST_ALLOCATION_MOST_BYTES})"
+                grown = f"min({grown}, {MAX_REQUEST_ALLOCATION_BYTES})"
             self.emit(f"room = {floor} if end < {floor // ratio} else {grown}")
             with self.block("try:"):
                 self.emit(f"m = new({self.struct_name(self.cls)})")
@@ -88,12 +88,12 @@ class Decoder(SourceText):
     # Struct bodies.
 
     def _body(self, schema: Schema, target: str) -> None:
-        for field in self.untagged(schema):
+        for field in self.untagged_fields(schema):
             with self.about(field):
                 self._field(field, f"{target}.{field.slot}")
-        for field in self.absent(schema):
+        for field in self.absent_fields(schema):
             self._store_default(field, f"{target}.{field.slot}")
-        for field in self.tagged(schema):
+        for field in self.tagged_fields(schema):
             self._store_default(field, f"{target}.{field.slot}")
         self.emit(f"{target}._unknown_tags = None")
         if self.flexible:
@@ -110,7 +110,7 @@ class Decoder(SourceText):
     def _tags(self, schema: Schema, target: str) -> None:
         count = self.fresh("t")
         self._lead("B", count)
-        everywhere = self.ever_tagged(schema)
+        everywhere = self.fields_with_tags(schema)
         with self.block(f"if {count}:"):
             if not everywhere:
                 self.emit(f"{target}._unknown_tags, p, room = read_tags(buf, p, {count}, room)")
@@ -122,13 +122,13 @@ class Decoder(SourceText):
                 word = "if"
                 for field in everywhere:
                     with self.block(f"{word} {tag} == {field.tag}:"), self.about(field):
-                        self._known_tag(field, f"{target}.{field.slot}", stop)
+                        self._defined_tag(field, f"{target}.{field.slot}", stop)
                     word = "elif"
                 with self.block("else:"):
                     self.emit(f"room = keep_tag({target}.unknown_tags, {tag}, buf[p:{stop}], room)")
                     self.emit(f"p = {stop}")
 
-    def _known_tag(self, field: Field, slot: str, stop: str) -> None:
+    def _defined_tag(self, field: Field, slot: str, stop: str) -> None:
         if self.version not in field.tagged:
             self.emit(f"raise Malformed('tag {field.tag} is not valid in version {self.version}')")
             return
@@ -152,7 +152,7 @@ class Decoder(SourceText):
         elif wire.name == "array":
             self._array(field, slot, nullable)
         else:
-            self._nested(wire, slot, nullable)
+            self._nested_struct(wire, slot, nullable)
 
     def _lead(self, form: str, name: str) -> None:
         """Read what is pending and, with it, the fixed-width start of a variable part into `name`."""
@@ -217,7 +217,7 @@ class Decoder(SourceText):
             self.emit(f"{slot} = buf[p:{stop}]")
             self.emit(f"p = {stop}")
 
-    def _nested(self, wire: WireType, slot: str, nullable: bool) -> None:
+    def _nested_struct(self, wire: WireType, slot: str, nullable: bool) -> None:
         assert wire.struct is not None
         if nullable:
             marker = self.fresh("n")
@@ -290,7 +290,7 @@ class Decoder(SourceText):
         if wire.struct is None:
             return 1 if compact else 2 if wire.name == "string" else 4
         total = 1 if self.flexible else 0
-        for field in self.untagged(wire.struct.SCHEMA):
+        for field in self.untagged_fields(wire.struct.SCHEMA):
             if field.wire.struct is not None and self.version in field.nullable:
                 total += 1
             else:
@@ -307,9 +307,9 @@ class Decoder(SourceText):
             return {"string": _STRING_COST, "array": _LIST_COST}.get(wire.name, _VIEW_COST)
         schema = wire.struct.SCHEMA
         total = _OBJECT_COST + _POINTER_COST * (len(schema.fields) + 1)
-        for field in self.untagged(schema):
+        for field in self.untagged_fields(schema):
             total += self._cost(field.wire)
-        for field in self.absent(schema) + self.tagged(schema):
+        for field in self.absent_fields(schema) + self.tagged_fields(schema):
             if field.default == []:
                 total += _LIST_COST
         return total

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.decoding import Decoder
+from protocol.decoder_source import Decoder
 from protocol.fields import (
     Struct,
     array,
@@ -17,9 +17,9 @@ from protocol.fields import (
     int32,
     int64,
     message,
-    nested,
     string,
     struct,
+    struct_field,
     uuid,
 )
 from protocol.primitives import TOO_MUCH_MEMORY, MalformedMessage
@@ -31,7 +31,7 @@ class Holder(Struct):
     """What counts bytes of its own: text, a list, a struct that may be null, lists that may be absent."""
 
     name: str = string()
-    point: Point | None = nested(Point, default=None, nullable="0+")
+    point: Point | None = struct_field(Point, default=None, nullable="0+")
     numbers: list[int] = array(int32, versions="1+")
 
 
@@ -42,9 +42,9 @@ class Fixed(Struct):
     flag: bool = boolean()
     real: float = float64()
     ident: bytes = uuid(versions="1+")
-    point: Point = nested(Point, versions="1+")
+    point: Point = struct_field(Point, versions="1+")
     tagged: int = int32(versions="1+", tagged="2+", tag=3)
-    tagged_point: Point = nested(Point, versions="2+", tagged="2+", tag=5)
+    tagged_point: Point = struct_field(Point, versions="2+", tagged="2+", tag=5)
 
 
 @message(versions="0-1", flexible="1+", kind="header")

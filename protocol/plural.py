@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """`noun` is the singular of one whose plural ends with an s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

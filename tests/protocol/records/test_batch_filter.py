@@ -7,17 +7,17 @@ import random
 import pytest
 
 from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
-from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.filtering import (
-    MOST_RECORDS,
-    beyond_time,
-    keyless,
-    opened,
-    remade,
-    shortened,
+from protocol.records.batch_filter import (
+    MAX_RECORDS,
+    filter_batch,
+    keyless_indexes,
+    open_batch,
+    overflowing_timestamps,
+    rebuild_batch,
+    replace_value,
     timestamps,
-    with_value,
 )
+from protocol.records.compression import Codec, DecompressedTooLarge
 from protocol.records.record import BatchBuilder, iter_records
 
 
@@ -37,21 +37,21 @@ def some(codec: Codec = Codec.NONE, count: int = 9, base_offset: int = 40) -> by
 @pytest.mark.parametrize("codec", Codec)
 def test_parts_are_the_records(codec: Codec) -> None:
     batch = some(codec)
-    was = opened(batch)
+    was = open_batch(batch)
     records = list(iter_records(batch))
     assert [part.key for part in was.parts] == [record.key for record in records]
     assert [part.has_value for part in was.parts] == [record.value is not None for record in records]
     assert [part.offset for part in was.parts] == [record.offset for record in records]
-    assert keyless(was) == [4] and not beyond_time(was)
+    assert keyless_indexes(was) == [4] and not overflowing_timestamps(was)
 
 
 @pytest.mark.parametrize("horizon_ms", [None, 0, 999_999, 90_000_000])
 @pytest.mark.parametrize("codec", Codec)
 def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> None:
     batch = some(codec)
-    was, records = opened(batch), list(iter_records(batch))
+    was, records = open_batch(batch), list(iter_records(batch))
     for rows in ([0], [8], [1, 4, 7], list(range(9))):
-        made, newest = shortened(was, [was.parts[row] for row in rows], horizon_ms)
+        made, newest = filter_batch(was, [was.parts[row] for row in rows], horizon_ms)
         assert list(iter_records(made)) == [records[row] for row in rows]
         header, before = read_header(made), was.header
         verify(made, 0, header)
@@ -61,16 +61,16 @@ def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> N
         for name in ("base_offset", "last_offset_delta", "leader_epoch", "producer_id", "producer_epoch"):
             assert getattr(header, name) == getattr(before, name)
         assert (header.base_sequence, header.codec) == (11, codec)
-        again = opened(made)
-        assert shortened(again, again.parts).batch == made
+        again = open_batch(made)
+        assert filter_batch(again, again.parts).batch == made
 
 
 def test_the_time_of_a_batch_that_the_broker_stamped_stays() -> None:
     batch = bytearray(some())
     set_log_append_time(batch, 5_000_000)
-    was = opened(batch)
+    was = open_batch(batch)
     for horizon_ms in (None, 6_000_000):
-        made, newest = shortened(was, was.parts[2:4], horizon_ms)
+        made, newest = filter_batch(was, was.parts[2:4], horizon_ms)
         assert newest == read_header(made).max_timestamp == 5_000_000
         assert [record.timestamp for record in iter_records(made)] == [5_000_000] * 2
 
@@ -84,22 +84,22 @@ def test_whatever_is_no_batch_is_refused() -> None:
         for _ in range(rng.randrange(1, 4)):
             bad[rng.randrange(61, len(bad))] = rng.randrange(256)
         try:
-            opened(bad)
+            open_batch(bad)
         except MalformedBatch:
             refused += 1
     assert refused > 100
     for size in range(len(good)):
         with pytest.raises(MalformedBatch):
-            opened(good[:size])
+            open_batch(good[:size])
     with pytest.raises(DecompressedTooLarge):
-        opened(some(Codec.ZSTD), max_decompressed_bytes=100)
+        open_batch(some(Codec.ZSTD), max_decompressed_bytes=100)
 
 
 def test_more_records_than_are_worth_looking_at_are_not_looked_at() -> None:
     many = bytearray(some(Codec.ZSTD))
-    many[57:61] = (MOST_RECORDS + 1).to_bytes(4, "big")
+    many[57:61] = (MAX_RECORDS + 1).to_bytes(4, "big")
     with pytest.raises(MalformedBatch, match="200001 records in a batch, 200000 are looked at"):
-        opened(many, max_decompressed_bytes=0)
+        open_batch(many, max_decompressed_bytes=0)
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -107,7 +107,7 @@ def test_a_count_that_lies_is_refused(count: int) -> None:
     bad = bytearray(some(count=4))
     bad[57:61] = count.to_bytes(4, "big")
     with pytest.raises(MalformedBatch, match=r"after the last record|before them|left"):
-        opened(bad)
+        open_batch(bad)
 
 
 @pytest.mark.parametrize(("at", "value"), [(61, 0x7F), (61, 1), (64, 9), (64, 1), (65, 0x7F), (67, 3)])
@@ -117,7 +117,7 @@ def test_lengths_and_deltas_that_lie_are_refused(at: int, value: int) -> None:
     bad = bytearray(builder.build())
     bad[at] = value
     with pytest.raises(MalformedBatch):
-        opened(bad)
+        open_batch(bad)
 
 
 LIMIT = 1 << 63
@@ -131,31 +131,31 @@ def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec
         builder.append(b"v", b"k%d" % at, timestamp_ms=at * 1000)
     batch = bytearray(builder.build())
     batch[27:35] = base.to_bytes(8, "big", signed=True)
-    was, records = opened(batch), list(iter_records(batch))
-    assert beyond_time(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
+    was, records = open_batch(batch), list(iter_records(batch))
+    assert overflowing_timestamps(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
     assert (
         timestamps(was.header, was.parts)
         == [r.timestamp for r in records]
         == [(base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)]
     )
     for horizon_ms in (None, 1_700_000_000_000, LIMIT - 1):
-        made, newest = shortened(was, was.parts[1:], horizon_ms)
+        made, newest = filter_batch(was, was.parts[1:], horizon_ms)
         assert list(iter_records(made)) == records[1:]
         assert newest == read_header(made).max_timestamp == max(r.timestamp for r in records[1:])
 
 
 def test_a_horizon_of_too_many_bits_makes_no_batch() -> None:
-    was = opened(some())
+    was = open_batch(some())
     with pytest.raises(MalformedBatch, match="cannot be made again"):
-        shortened(was, was.parts, 1 << 63)
+        filter_batch(was, was.parts, 1 << 63)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"v", b"x" * 200])
 def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
     batch = some(count=6)
-    was, records = opened(batch), list(iter_records(batch))
-    body = b"".join([with_value(was.data, part.start, part.end, value) for part in was.parts])
-    made = remade(was.header, body, len(records), was.header.max_timestamp, Codec.LZ4)
+    was, records = open_batch(batch), list(iter_records(batch))
+    body = b"".join([replace_value(was.data, part.start, part.end, value) for part in was.parts])
+    made = rebuild_batch(was.header, body, len(records), was.header.max_timestamp, Codec.LZ4)
     header = read_header(made)
     verify(made, 0, header)
     assert header.codec == Codec.LZ4

@@ -34,15 +34,15 @@ from protocol.records.batch import (
     read_header,
 )
 from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from protocol.records.record import read_varint, wrapped, write_varint
+from protocol.records.record import read_varint, wrap_int64, write_varint
 
 _CRC_AT = 17
-MOST_RECORDS = 200_000
+MAX_RECORDS = 200_000
 """LIMIT. A batch of a megabyte holds half as many where it is not compressed. What a small one that expands
 has more would take seconds and gigabytes to look at."""
 
 
-class Part(NamedTuple):
+class RecordSpan(NamedTuple):
     """One record: its place in the decompressed batch and what compaction asks of it."""
 
     offset: int
@@ -56,27 +56,27 @@ class Part(NamedTuple):
     end: int
 
 
-class Opened(NamedTuple):
+class OpenedBatch(NamedTuple):
     """A batch, decompressed."""
 
     header: BatchHeader
     data: memoryview
-    parts: list[Part]
+    parts: list[RecordSpan]
 
 
-def opened(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Opened:
+def open_batch(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> OpenedBatch:
     """The one batch in `buf`. Raises as `record.iter_records`, whatever headers its records have, and
-    MalformedBatch for one of more than `MOST_RECORDS`."""
+    MalformedBatch for one of more than `MAX_RECORDS`."""
     header = read_header(buf)
-    if header.record_count > MOST_RECORDS:
-        raise MalformedBatch(f"{header.record_count} records in a batch, {MOST_RECORDS} are looked at")
+    if header.record_count > MAX_RECORDS:
+        raise MalformedBatch(f"{header.record_count} records in a batch, {MAX_RECORDS} are looked at")
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
     data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
-    return Opened(header, data, _parts(header, data))
+    return OpenedBatch(header, data, _parts(header, data))
 
 
-def _parts(header: BatchHeader, data: memoryview) -> list[Part]:
-    parts: list[Part] = []
+def _parts(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
+    parts: list[RecordSpan] = []
     at, base_offset = 0, header.base_offset
     try:
         for _ in range(header.record_count):
@@ -93,7 +93,9 @@ def _parts(header: BatchHeader, data: memoryview) -> list[Part]:
             size, at = read_varint(data, at)
             if size < -1 or at + max(size, 0) > end or not 0 <= offset_delta <= header.last_offset_delta:
                 raise MalformedBatch(f"a record that does not fit its batch at {start}")
-            parts.append(Part(base_offset + offset_delta, timestamp_delta, key, size >= 0, start, rest, end))
+            parts.append(
+                RecordSpan(base_offset + offset_delta, timestamp_delta, key, size >= 0, start, rest, end)
+            )
             at = end
     except IndexError:
         raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None
@@ -102,31 +104,33 @@ def _parts(header: BatchHeader, data: memoryview) -> list[Part]:
     return parts
 
 
-def keyless(batch: Opened) -> list[int]:
+def keyless_indexes(batch: OpenedBatch) -> list[int]:
     """Which records of a batch have no key, by their place in it."""
     return [at for at, part in enumerate(batch.parts) if part.key is None]
 
 
-def timestamps(header: BatchHeader, parts: Sequence[Part]) -> list[int]:
+def timestamps(header: BatchHeader, parts: Sequence[RecordSpan]) -> list[int]:
     """When each of these records of a batch is from, by what it says itself."""
-    return [wrapped(header.base_timestamp + part.timestamp_delta) for part in parts]
+    return [wrap_int64(header.base_timestamp + part.timestamp_delta) for part in parts]
 
 
-def beyond_time(batch: Opened) -> list[int]:
+def overflowing_timestamps(batch: OpenedBatch) -> list[int]:
     """Which records of a batch have a timestamp of more than 64 bits, by their place in it."""
     base = batch.header.base_timestamp
     stamps = [base + part.timestamp_delta for part in batch.parts]
-    return [at for at, stamp in enumerate(stamps) if stamp != wrapped(stamp)]
+    return [at for at, stamp in enumerate(stamps) if stamp != wrap_int64(stamp)]
 
 
-class Shortened(NamedTuple):
+class FilteredBatch(NamedTuple):
     """A batch with some of its records."""
 
     batch: bytes
     max_timestamp: int
 
 
-def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None) -> Shortened:
+def filter_batch(
+    batch: OpenedBatch, kept: Sequence[RecordSpan], horizon_ms: int | None = None
+) -> FilteredBatch:
     """The batch with these of its records, at least one, and with a delete horizon, if there is one.
 
     MalformedBatch where what comes out is no batch: the horizon, or its length, has too many bits."""
@@ -134,17 +138,17 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
     if horizon_ms is None:
         body = b"".join([batch.data[part.start : part.end] for part in kept])
     else:
-        body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
+        body = b"".join([_rebase_record(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
     newest = was.max_timestamp
     if not was.is_log_append_time:
         newest = max(timestamps(was, kept))
-    return Shortened(remade(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
+    return FilteredBatch(rebuild_batch(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
 
 
-def remade(
+def rebuild_batch(
     was: BatchHeader, body: Buffer, count: int, newest: int, codec: Codec, horizon_ms: int | None = None
 ) -> bytes:
-    """A batch of these records in place of those that it had. Raises as `shortened`.
+    """A batch of these records in place of those that it had. Raises as `filter_batch`.
 
     Args:
         was: the header as it was, which stays as it is.
@@ -178,7 +182,7 @@ def remade(
     return bytes(batch)
 
 
-def with_value(data: memoryview, start: int, end: int, value: bytes | None) -> bytes:
+def replace_value(data: memoryview, start: int, end: int, value: bytes | None) -> bytes:
     """The record from `start` to `end` with another value, and all else as it was."""
     _, body_at = read_varint(data, start)
     _, at = read_varint(data, body_at + 1)
@@ -195,10 +199,10 @@ def with_value(data: memoryview, start: int, end: int, value: bytes | None) -> b
     return bytes(record + body)
 
 
-def _moved(data: memoryview, part: Part, by_ms: int) -> bytes:
+def _rebase_record(data: memoryview, part: RecordSpan, by_ms: int) -> bytes:
     """A record whose timestamp counts from another base."""
     body = bytearray(1)
-    write_varint(body, wrapped(part.timestamp_delta + by_ms))
+    write_varint(body, wrap_int64(part.timestamp_delta + by_ms))
     body += data[part.rest : part.end]
     record = bytearray()
     write_varint(record, len(body))

@@ -48,11 +48,11 @@ class Encoder(SourceText):
     # Struct bodies.
 
     def _body(self, schema: Schema, target: str) -> None:
-        for field in self.absent(schema):
+        for field in self.absent_fields(schema):
             if not field.ignorable:
                 with self.about(field):
-                    self._refuse_unless_default(field, f"{target}.{field.slot}")
-        for field in self.untagged(schema):
+                    self._require_default(field, f"{target}.{field.slot}")
+        for field in self.untagged_fields(schema):
             with self.about(field):
                 slot = field.name if field.lazy else field.slot
                 self._field(field, f"{target}.{slot}")
@@ -74,13 +74,13 @@ class Encoder(SourceText):
             return f"{value} != {self.bind('ZERO_UUID', primitives.ZERO_UUID)}"
         return f"{value} != {field.default!r}"
 
-    def _refuse_unless_default(self, field: Field, value: str) -> None:
+    def _require_default(self, field: Field, value: str) -> None:
         with self.block(f"if {self._is_set(field, value)}:"):
             self.emit(f"raise Malformed('set, but only versions {field.versions} have it')")
 
     def _tags(self, schema: Schema, target: str) -> None:
         self._flush()
-        everywhere = self.ever_tagged(schema)
+        everywhere = self.fields_with_tags(schema)
         if not everywhere:
             with self.block(f"if {target}._unknown_tags:"):
                 self.emit(f"write_tags(out, {target}._unknown_tags)")
@@ -89,9 +89,9 @@ class Encoder(SourceText):
             return
         tags = self.fresh("t")
         self.emit(f"{tags} = None")
-        for field in self.tagged(schema):
+        for field in self.tagged_fields(schema):
             with self.about(field), self.block(f"if {self._is_set(field, f'{target}.{field.slot}')}:"):
-                self._known_tag(field, f"{target}.{field.slot}", tags)
+                self._defined_tag(field, f"{target}.{field.slot}", tags)
         with self.block(f"if {target}._unknown_tags:"):
             defined = self.bind(f"tags_of_{schema.name}", frozenset(field.tag for field in everywhere))
             self.emit(f"{tags} = with_unknown_tags({tags} or {{}}, {target}._unknown_tags, {defined})")
@@ -100,7 +100,7 @@ class Encoder(SourceText):
         with self.block("else:"):
             self.emit("out.append(0)")
 
-    def _known_tag(self, field: Field, value: str, tags: str) -> None:
+    def _defined_tag(self, field: Field, value: str, tags: str) -> None:
         outer, was_in_tag = self.fresh("outer"), self._in_tag
         self._in_tag = True
         self.emit(f"{outer} = out")
@@ -119,7 +119,7 @@ class Encoder(SourceText):
         nullable = self.version in field.nullable
         wire = field.wire
         if wire.name in FORMATS:
-            self._fixed(wire, value)
+            self._fixed_width(wire, value)
         elif wire.name == "string":
             self._string(value, nullable, self.compact(field))
         elif wire.name in ("bytes", "records"):
@@ -127,9 +127,9 @@ class Encoder(SourceText):
         elif wire.name == "array":
             self._array(field, value, nullable)
         else:
-            self._nested(wire, value, nullable)
+            self._nested_struct(wire, value, nullable)
 
-    def _fixed(self, wire: WireType, value: str) -> None:
+    def _fixed_width(self, wire: WireType, value: str) -> None:
         if wire.name == "uuid":
             with self.block(f"if len({value}) != 16:"):
                 self.emit(f"raise Malformed(f'{{len({value})}} bytes where a UUID has 16')")
@@ -202,7 +202,7 @@ class Encoder(SourceText):
             self.emit(f"{n} = len({b})")
             self.emit(f"{b} = ({b},)")
 
-    def _nested(self, wire: WireType, value: str, nullable: bool) -> None:
+    def _nested_struct(self, wire: WireType, value: str, nullable: bool) -> None:
         assert wire.struct is not None
         o = self.fresh("o")
         self._flush()
@@ -244,5 +244,5 @@ class Encoder(SourceText):
             elif element.name in ("bytes", "records"):
                 self._bytes(o, False, compact)
             else:
-                self._fixed(element, o)
+                self._fixed_width(element, o)
             self._flush()

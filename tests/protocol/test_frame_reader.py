@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.framing import (
-    LARGEST_REGULAR_BUFFER,
-    SMALLEST_BUFFER,
-    UNASKED_BYTES,
+from protocol.frame_reader import (
+    MAX_REGULAR_BUFFER_BYTES,
+    MAX_UNRESERVED_BYTES,
+    MIN_BUFFER_BYTES,
     FrameReader,
     FrameTooLarge,
     MalformedFrame,
@@ -99,9 +99,9 @@ def test_a_large_frame_goes_with_its_memory() -> None:
         pos += count
         frames = reader.commit(count)
         grown.add(reader.capacity_bytes)
-        assert reader.capacity_bytes <= max(UNASKED_BYTES, 2 * pos) + LARGEST_REGULAR_BUFFER
+        assert reader.capacity_bytes <= max(MAX_UNRESERVED_BYTES, 2 * pos) + MAX_REGULAR_BUFFER_BYTES
     assert len(grown) <= 8
-    assert reader.capacity_bytes == 2 * SMALLEST_BUFFER
+    assert reader.capacity_bytes == 2 * MIN_BUFFER_BYTES
     assert feed(reader, frame(b"next") * 2) == [b"next"] * 2
     assert bytes(frames[0]) == body, "a large frame outlives later reads"
 
@@ -120,21 +120,21 @@ def test_where_large_frames_are_usual_each_is_moved_once() -> None:
         pos += count
         capacities.append(reader.capacity_bytes)
         reader.commit(count)
-    assert capacities == [LARGEST_REGULAR_BUFFER, LARGEST_REGULAR_BUFFER + len(data)]
-    assert reader.capacity_bytes == LARGEST_REGULAR_BUFFER
+    assert capacities == [MAX_REGULAR_BUFFER_BYTES, MAX_REGULAR_BUFFER_BYTES + len(data)]
+    assert reader.capacity_bytes == MAX_REGULAR_BUFFER_BYTES
 
 
 def test_a_large_buffer_grows_when_it_is_read_into_and_not_before() -> None:
     reader = FrameReader(64 << 20)
-    assert reader.wanted_bytes == 0
-    feed(reader, frame(b"x" * (8 << 20))[: LARGEST_REGULAR_BUFFER + 1])
+    assert reader.next_buffer_bytes == 0
+    feed(reader, frame(b"x" * (8 << 20))[: MAX_REGULAR_BUFFER_BYTES + 1])
     while not reader.is_full:
-        held = reader.wanted_bytes
+        held = reader.next_buffer_bytes
         feed(reader, bytes(min(1000, held - reader.buffered_bytes)))
-    assert (reader.buffered_bytes, reader.wanted_bytes) == (held, 2 * held)
-    assert reader.capacity_bytes == held + SMALLEST_BUFFER
+    assert (reader.buffered_bytes, reader.next_buffer_bytes) == (held, 2 * held)
+    assert reader.capacity_bytes == held + MIN_BUFFER_BYTES
     reader.get_buffer()
-    assert reader.capacity_bytes == 2 * held + SMALLEST_BUFFER
+    assert reader.capacity_bytes == 2 * held + MIN_BUFFER_BYTES
     assert not reader.is_full
 
 
@@ -154,20 +154,20 @@ def test_the_buffer_follows_the_traffic() -> None:
     reader = FrameReader(1 << 20)
     small = frame(b"s" * 100)
     feed(reader, small * 10_000)
-    assert reader.capacity_bytes == LARGEST_REGULAR_BUFFER
+    assert reader.capacity_bytes == MAX_REGULAR_BUFFER_BYTES
     for _ in range(1000):
         feed(reader, small)
-    assert reader.capacity_bytes == SMALLEST_BUFFER
+    assert reader.capacity_bytes == MIN_BUFFER_BYTES
 
 
 def test_trim_keeps_an_unfinished_frame() -> None:
     reader = FrameReader(1 << 20)
     feed(reader, frame(b"s" * 100) * 10_000 + b"\0")
     reader.trim()
-    assert reader.capacity_bytes == LARGEST_REGULAR_BUFFER
+    assert reader.capacity_bytes == MAX_REGULAR_BUFFER_BYTES
     assert feed(reader, frame(b"abc")[1:]) == [b"abc"]
     reader.trim()
-    assert reader.capacity_bytes == SMALLEST_BUFFER
+    assert reader.capacity_bytes == MIN_BUFFER_BYTES
 
 
 @pytest.mark.parametrize(

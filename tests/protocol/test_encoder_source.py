@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.encoding import Encoder
+from protocol.encoder_source import Encoder
 from protocol.fields import (
     Struct,
     array,
@@ -15,9 +15,9 @@ from protocol.fields import (
     int16,
     int32,
     message,
-    nested,
     record_data,
     string,
+    struct_field,
     uuid,
 )
 from protocol.primitives import BY_REFERENCE_BYTES, Buffer, Data, MalformedMessage
@@ -31,12 +31,12 @@ class Fixed(Struct):
     flag: bool = boolean()
     number: int = int16()
     ident: bytes = uuid(versions="1+")
-    point: Point = nested(Point)
-    maybe: Point | None = nested(Point, default=None, versions="1+", nullable="1+")
+    point: Point = struct_field(Point)
+    maybe: Point | None = struct_field(Point, default=None, versions="1+", nullable="1+")
     dropped: int = int32(versions="2+", ignorable=True)
     tagged: int = int32(versions="1+", tagged="1+", tag=3)
     tagged_data: Buffer = byte_string(versions="1+", tagged="1+", tag=4)
-    tagged_point: Point = nested(Point, versions="1+", tagged="1+", tag=5)
+    tagged_point: Point = struct_field(Point, versions="1+", tagged="1+", tag=5)
 
 
 @message(versions="0-1", flexible="1+", kind="header")

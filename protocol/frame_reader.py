@@ -5,15 +5,15 @@ then `commit` for `buffer_updated`) and does no I/O itself.
 
 Invariants:
 - A frame is handed out as one view of the receive buffer, without a copy, and stays valid until the next
-  `get_buffer()`. (A frame larger than `LARGEST_REGULAR_BUFFER` lives in a buffer of its own and stays
+  `get_buffer()`. (A frame larger than `MAX_REGULAR_BUFFER_BYTES` lives in a buffer of its own and stays
   valid as long as somebody holds it.)
 - The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
   fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
-- What a peer announces costs nothing, only what it sends: a large frame's buffer has at most twice the bytes
-  received of it, or `UNASKED_BYTES` where that is more. So a frame of up to 1 MiB is moved once where large
-  frames are usual, and of a larger one each byte once or twice. Its memory is let go with the frame.
-- That buffer grows in `get_buffer`, not before: whoever may not take more memory yet (`wanted_bytes`) does
-  not read.
+- An announced length costs no memory, only received bytes do: a large frame's buffer has at most twice the
+  bytes received of it, or `MAX_UNRESERVED_BYTES` where that is more. So a frame of up to 1 MiB is moved once
+  where large frames are usual, and each byte of a larger one once or twice. Its memory goes with the frame.
+- That buffer grows in `get_buffer`, not before: a connection that may not take `next_buffer_bytes` more
+  memory yet does not read.
 - After an error the stream has no known frame boundary; the connection must be closed.
 
 Does not: decode requests, limit how many frames are in flight (that is the connection's back-pressure).
@@ -27,15 +27,15 @@ from struct import Struct
 from typing import Final
 
 LENGTH_BYTES: Final = 4
-SMALLEST_BUFFER: Final = 4 * 1024
-LARGEST_REGULAR_BUFFER: Final = 128 * 1024
+MIN_BUFFER_BYTES: Final = 4 * 1024
+MAX_REGULAR_BUFFER_BYTES: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
 
 FIRST_GROWTH: Final = 8
 """A small buffer becomes so many times as large: most requests are there in one or two reads."""
 GROWTH_SLACK: Final = 64 * 1024
 """So that a Java producer's largest request by default, 1 MiB, is moved once."""
-UNASKED_BYTES: Final = LARGEST_REGULAR_BUFFER * FIRST_GROWTH + GROWTH_SLACK
+MAX_UNRESERVED_BYTES: Final = MAX_REGULAR_BUFFER_BYTES * FIRST_GROWTH + GROWTH_SLACK
 """A buffer up to here is small beside what else a connection may hold; larger ones double."""
 
 _READS_BEFORE_SHRINK: Final = 32
@@ -76,7 +76,7 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         """Largest frame accepted, length prefix not counted; may be raised or lowered between reads."""
-        self._buffer = memoryview(bytearray(SMALLEST_BUFFER))
+        self._buffer = memoryview(bytearray(MIN_BUFFER_BYTES))
         self._start = 0  # first byte of the frame not yet handed out
         self._end = 0  # end of the received bytes
         self._large_bytes = 0  # size of the large frame that `_buffer` holds the start of, and nothing else
@@ -96,14 +96,14 @@ class FrameReader:
         return len(self._buffer) + (len(self._regular) if self._buffer is not self._regular else 0)
 
     @property
-    def wanted_bytes(self) -> int:
+    def next_buffer_bytes(self) -> int:
         """Size of the buffer that the next read of an unfinished large frame goes to; 0 without one."""
         if not self._large_bytes:
             return 0
         if not self.is_full:
             return len(self._buffer)
         end = self._end
-        grown = end * FIRST_GROWTH + GROWTH_SLACK if end <= LARGEST_REGULAR_BUFFER else end * 2
+        grown = end * FIRST_GROWTH + GROWTH_SLACK if end <= MAX_REGULAR_BUFFER_BYTES else end * 2
         return min(self._large_bytes, grown)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
@@ -114,7 +114,7 @@ class FrameReader:
                 self._start = self._end = 0
             return self._buffer
         if self.is_full:
-            self._replace(memoryview(bytearray(self.wanted_bytes)))
+            self._replace(memoryview(bytearray(self.next_buffer_bytes)))
             self.is_full = False
             return self._buffer[end:]
         if start and len(self._buffer) - end < len(self._buffer) // 2:
@@ -140,7 +140,7 @@ class FrameReader:
             (length,) = _INT32.unpack_from(buffer, pos)
             if length < 0 or length > limit:
                 self._start = pos
-                raise self._refusal(length, frames)
+                raise self._malformed(length, frames)
             needed = LENGTH_BYTES + length
             if end - pos >= needed:
                 frames.append(buffer[pos + LENGTH_BYTES : pos + needed])
@@ -155,12 +155,12 @@ class FrameReader:
 
     def trim(self) -> None:
         """Give an idle connection's buffer back, down to the smallest; for a sweep over idle connections."""
-        if self._start == self._end and len(self._buffer) > SMALLEST_BUFFER:
-            self._replace_regular(SMALLEST_BUFFER)
+        if self._start == self._end and len(self._buffer) > MIN_BUFFER_BYTES:
+            self._replace_regular(MIN_BUFFER_BYTES)
 
     def _outgrow(self, frame_bytes: int) -> None:
         """The buffer is full of one unfinished frame."""
-        if frame_bytes > LARGEST_REGULAR_BUFFER:
+        if frame_bytes > MAX_REGULAR_BUFFER_BYTES:
             self._large_bytes = frame_bytes
             self.is_full = True
         else:
@@ -176,7 +176,7 @@ class FrameReader:
         self._large_bytes = 0
         self._buffer = self._regular
         self._start = self._end = 0
-        if len(self._buffer) < LARGEST_REGULAR_BUFFER:  # the next one may be as large
+        if len(self._buffer) < MAX_REGULAR_BUFFER_BYTES:  # the next one may be as large
             self._replace_regular(len(self._buffer) * 2)
         return [frame]
 
@@ -185,11 +185,11 @@ class FrameReader:
         capacity = len(self._buffer)
         if self._end == capacity:
             self._small_reads = 0
-            if capacity < LARGEST_REGULAR_BUFFER:
+            if capacity < MAX_REGULAR_BUFFER_BYTES:
                 self._replace_regular(capacity * 2)
         elif count >= capacity // 4:
             self._small_reads = 0
-        elif capacity > SMALLEST_BUFFER:
+        elif capacity > MIN_BUFFER_BYTES:
             self._small_reads += 1
             if self._small_reads >= _READS_BEFORE_SHRINK and self._start == self._end:
                 self._replace_regular(capacity // 2)
@@ -206,7 +206,7 @@ class FrameReader:
         self._start, self._end = 0, left
         self._small_reads = 0
 
-    def _refusal(self, length: int, frames: list[memoryview]) -> MalformedFrame:
+    def _malformed(self, length: int, frames: list[memoryview]) -> MalformedFrame:
         prefix = bytes(self._buffer[self._start : self._start + LENGTH_BYTES])
         if prefix[:2] == b"\x16\x03":
             return MalformedFrame("a TLS handshake on a plaintext port", frames)
