@@ -23,9 +23,9 @@ from player.playing.playing import Playing
 from player.routing.everything import Everything
 from player.routing.key_hash import KeyHashChoice
 from player.routing.reframing import Reframing
-from player.routing.seam import Choice
-from player.source.seam import Bounds, Chunk, Source
-from player.transport.named import streams_of
+from player.routing.selector import Choice
+from player.source.interface import Bounds, Chunk, Source
+from player.transport.factory import make_streams
 from protocol.records.record import Record
 
 LOOK_S = 0.002
@@ -126,7 +126,7 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
         say: sends an answer.
     """
     source = TimedSource(inner, (await inner.bounds()).next_position)
-    streams = streams_of(job["transport"])
+    streams = make_streams(job["transport"])
     route = route_of(job["route"], list(job["addresses"]), source)
     settings = PlayerSettings(**job.get("settings", {}))
     targets = [PlayedTarget(name, address) for name, address in job["addresses"].items()]

@@ -28,8 +28,8 @@ from compat_tests.probe import HOST
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.named import Transport, server_of
-from player.transport.seam import Server, Sessions
+from player.transport.factory import Transport, make_server
+from player.transport.interface import Server, Sessions
 
 LOOK_S = 0.01
 
@@ -71,7 +71,7 @@ class Targets:
         self._servers: list[Server | None] = [None] * len(self.watched)
 
     async def listen(self, target: int) -> None:
-        server = server_of(self._transport, self.watched[target])
+        server = make_server(self._transport, self.watched[target])
         self.addresses[target] = await server.start(self.addresses[target])
         self._servers[target] = server
 

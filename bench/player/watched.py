@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.player.noted import Noted
 from player.core.messages import Batch, Part
-from player.transport.seam import Answers, Greeting, Session, Sessions
+from player.transport.interface import Handshake, Responder, Session, Sessions
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 
@@ -34,8 +34,8 @@ class Watched:
         self._came: list[tuple[int, Sequence[Part]]] = []
         self._position = -1
 
-    def greet(self, greeting: Greeting, answers: Answers) -> Session:
-        return _WatchedStream(self, greeting, answers)
+    def open_session(self, handshake: Handshake, responder: Responder) -> Session:
+        return _WatchedStream(self, handshake, responder)
 
     def greeted(self, stream: object, at_ns: int) -> None:
         self.stream, self.greeted_ns, self.first_ns = stream, at_ns, 0
@@ -71,11 +71,11 @@ def _bytes(part: Part) -> Any:
 class _WatchedStream:
     """Between a transport and the session: both of its ends."""
 
-    def __init__(self, watched: Watched, greeting: Greeting, answers: Answers) -> None:
+    def __init__(self, watched: Watched, handshake: Handshake, responder: Responder) -> None:
         self._watched = watched
-        self._answers = answers
+        self._responder = responder
         self._waiting: deque[Batch] = deque()
-        self._session = watched.inner.greet(greeting, self)
+        self._session = watched.inner.open_session(handshake, self)
 
     # -- what the transport tells -----------------------------------------------------------------------
 
@@ -89,33 +89,33 @@ class _WatchedStream:
     def heartbeat(self) -> None:
         self._session.heartbeat()
 
-    def closed(self) -> None:
-        self._session.closed()
+    def on_closed(self) -> None:
+        self._session.on_closed()
 
     @property
-    def wants_more(self) -> bool:
-        return self._session.wants_more
+    def has_room(self) -> bool:
+        return self._session.has_room
 
     async def wait_for_room(self) -> None:
         await self._session.wait_for_room()
 
     # -- what the session says --------------------------------------------------------------------------
 
-    def greeted(self, position: int) -> None:
+    def accept(self, position: int) -> None:
         self._watched.greeted(self, time.monotonic_ns())
-        self._answers.greeted(position)
+        self._responder.accept(position)
 
-    def stale(self, player_term: int, target_term: int) -> None:
-        self._answers.stale(player_term, target_term)
+    def reject(self, player_term: int, target_term: int) -> None:
+        self._responder.reject(player_term, target_term)
 
     def acknowledge(self, position: int) -> None:
         at_ns = time.monotonic_ns()
         while self._waiting and self._waiting[0].last_position <= position:
             self._watched.take(self._waiting.popleft(), at_ns)
-        self._answers.acknowledge(position)
+        self._responder.acknowledge(position)
 
     def end(self, reason: str) -> None:
-        self._answers.end(reason)
+        self._responder.end(reason)
 
 
 class LeanSessions:
@@ -125,38 +125,38 @@ class LeanSessions:
         self.position = -1
         self.terms = (0, 0)
 
-    def greet(self, greeting: Greeting, answers: Answers) -> Session:
-        hello = greeting.hello
-        stream = _LeanStream(self, answers, (hello.player_term, hello.target_term))
+    def open_session(self, handshake: Handshake, responder: Responder) -> Session:
+        hello = handshake.hello
+        stream = _LeanStream(self, responder, (hello.player_term, hello.target_term))
         if stream.terms <= self.terms:
-            answers.stale(*self.terms)
+            responder.reject(*self.terms)
             return stream
         if self.terms == (0, 0):
             self.position = hello.first_position - 1
         self.terms = stream.terms
-        answers.greeted(self.position)
+        responder.accept(self.position)
         return stream
 
 
 class _LeanStream:
-    wants_more = True
+    has_room = True
 
-    def __init__(self, target: LeanSessions, answers: Answers, terms: tuple[int, int]) -> None:
+    def __init__(self, target: LeanSessions, responder: Responder, terms: tuple[int, int]) -> None:
         self._target = target
-        self._answers = answers
+        self._responder = responder
         self.terms = terms
 
     def receive(self, batch: Batch) -> None:
         target = self._target
         if self.terms == target.terms:
             target.position = max(target.position, batch.last_position)
-            self._answers.acknowledge(target.position)
+            self._responder.acknowledge(target.position)
 
     def heartbeat(self) -> None:
         if self.terms == self._target.terms:
-            self._answers.acknowledge(self._target.position)
+            self._responder.acknowledge(self._target.position)
 
-    def closed(self) -> None:
+    def on_closed(self) -> None:
         pass
 
     async def wait_for_room(self) -> None:

@@ -283,7 +283,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _part(log: dict[str, Any]) -> str:
-    from player.source.seam import part_of_topic
+    from player.source.interface import part_of_topic
 
     return part_of_topic(log["partition"], log.get("log_group"))
 

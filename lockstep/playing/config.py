@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
 from player.routing.header import TARGETS_HEADER
-from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
-from player.transport.named import Transport
+from player.transport.factory import Transport
+from player.transport.limits import MESSAGE_BYTES, PART_HEADER_BYTES
 from protocol.lock_words import PREFIX as RESERVED
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class ByKey:
 
 @dataclass(frozen=True)
 class ByFunction:
-    """`module:name` of a function as `player.routing.seam.Choice` says."""
+    """`module:name` of a function as `player.routing.selector.Choice` says."""
 
     function: str
 
@@ -207,7 +207,7 @@ def _settings(table: Table) -> PlayerSettings:
     except ValueError as error:
         raise ConfigError("settings", str(error)) from None
     batch, normal = settings.batch, settings.normal
-    largest = MESSAGE_BYTES - batch.entries * PART_HEAD_BYTES
+    largest = MESSAGE_BYTES - batch.entries * PART_HEADER_BYTES
     if batch.size_bytes >= largest:
         raise ConfigError(
             "settings.batch",

@@ -20,7 +20,7 @@ from player.core.target import Link
 from player.core.transitions import State
 from player.playing.counters import TargetCounters
 from player.playing.status import PlayingStatus, TargetStatus
-from player.source.seam import part_of_topic
+from player.source.interface import part_of_topic
 
 PREFIX: Final = "lockstep_player_"
 

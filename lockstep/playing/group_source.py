@@ -19,8 +19,8 @@ from broker.context import Services
 from broker.metadata import Topic
 from lockstep.playing.group_cutting import Cut, cut
 from lockstep.playing.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
+from player.source.interface import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded, log_name
 from player.source.log_id import group_log_id
-from player.source.seam import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded, log_name
 from storage.group import LogGroup
 from storage.lsn_reading import LsnFrames, LsnReader
 from storage.partition import PartitionLog
@@ -36,7 +36,7 @@ OTHERS_SECONDS: Final = 30.0
 
 
 class GroupSource:
-    """See the module, and `player.source.seam.Source`.
+    """See the module, and `player.source.interface.Source`.
 
     Args:
         topic: one that clients can see; this very topic, not its name.

@@ -28,7 +28,7 @@ from lockstep.playing.config import Order
 from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import InProcessSource
 from player.playing.ended import Deposed, PlayingEnded
-from player.source.seam import Source, SourceEnded, log_name
+from player.source.interface import Source, SourceEnded, log_name
 from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.player")

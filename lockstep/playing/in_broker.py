@@ -22,8 +22,8 @@ from lockstep.playing.config import PlayerConfig
 from lockstep.playing.hosted import Hosted
 from lockstep.playing.players import Players
 from lockstep.playing.routers import never_named, router_of
-from player.source.seam import Source
-from player.transport.named import streams_of
+from player.source.interface import Source
+from player.transport.factory import make_streams
 
 log = logging.getLogger("lockstep.player")
 
@@ -44,7 +44,7 @@ class PlayerInBroker:
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
         """Raises CannotStart: where it is to listen it cannot."""
-        streams = streams_of(self.config.transport)
+        streams = make_streams(self.config.transport)
         players = Players(self.config, self._route, streams, self._targets)
         config = self.config
 

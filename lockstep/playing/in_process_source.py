@@ -20,8 +20,8 @@ from broker.context import Services
 from broker.metadata import TopicPartition
 from player.core.messages import Entry
 from player.source.cutting import cut
+from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
 from player.source.log_id import log_id
-from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
 from storage.types import Buffer, DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
 log = logging.getLogger("lockstep.player")
@@ -37,7 +37,7 @@ class NotLeading(SourceEnded):
 
 
 class InProcessSource:
-    """One partition that this node leads. See `player.source.seam.Source`.
+    """One partition that this node leads. See `player.source.interface.Source`.
 
     Args:
         services: the broker's.

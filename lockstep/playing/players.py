@@ -17,8 +17,8 @@ from player.core.router import Router
 from player.playing.ended import ended_by
 from player.playing.played_target import PlayedTarget
 from player.playing.playing import Playing
-from player.source.seam import Bounds, Source, SourceEnded
-from player.transport.seam import Streams
+from player.source.interface import Bounds, Source, SourceEnded
+from player.transport.interface import Streams
 
 PAUSED: Final = "paused"
 _NOWHERE: Final = Bounds(0, 0)

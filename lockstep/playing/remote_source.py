@@ -1,4 +1,5 @@
-"""One partition of a topic on brokers, as a player reads it: a `player.source.seam.Source` over the network.
+"""One partition of a topic on brokers, as a player reads it: a `player.source.interface.Source` over the
+network.
 
 Owns: two clients. Brokers answer a connection's requests in order, so reads that wait for something new have
 a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
@@ -17,8 +18,8 @@ from lockstep.connection import BrokerError, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicGone
 from lockstep.tries import Tries
 from player.source.cutting import cut
+from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
 from player.source.log_id import log_id
-from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
 

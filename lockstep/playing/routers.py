@@ -11,7 +11,7 @@ from player.routing.function import NoSuchFunction, load
 from player.routing.header import HeaderChoice
 from player.routing.key_hash import KeyHashChoice
 from player.routing.reframing import Reframing
-from player.routing.seam import Choice
+from player.routing.selector import Choice
 from protocol.lock_words import PREFIX
 
 

@@ -26,9 +26,9 @@ from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import never_named, router_of
 from lockstep.playing.standing_by import Standing, stand_by
 from player.playing.ended import PlayingEnded
-from player.source.seam import Source, SourceEnded, log_name
-from player.transport.named import streams_of
-from player.transport.seam import Streams
+from player.source.interface import Source, SourceEnded, log_name
+from player.transport.factory import make_streams
+from player.transport.interface import Streams
 
 log = logging.getLogger("lockstep.player")
 
@@ -66,7 +66,7 @@ class PlayerProcess:
     async def start(self) -> None:
         """Raises CannotPlay; then `stop` still cleans up."""
         config = self.config
-        self._streams = streams_of(config.transport)
+        self._streams = make_streams(config.transport)
         self._players = Players(config, self._route, self._streams, self._targets)
         self._claims = Claims(
             ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims

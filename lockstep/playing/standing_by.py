@@ -17,7 +17,7 @@ from lockstep.playing.claim_table import Held
 from lockstep.playing.claims import ClaimLost, Claims
 from lockstep.playing.players import Players
 from player.playing.ended import Deposed
-from player.source.seam import Source, log_name
+from player.source.interface import Source, log_name
 
 log = logging.getLogger("lockstep.player")
 

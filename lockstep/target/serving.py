@@ -15,7 +15,7 @@ from typing import NamedTuple
 from player.target.sessions import StoreSessions, TargetSettings
 from player.target.store import Store
 from player.target.threads import in_thread
-from player.transport.named import Transport, server_of
+from player.transport.factory import Transport, make_server
 
 _log = logging.getLogger("lockstep.target")
 
@@ -48,7 +48,7 @@ async def serve(
         ValueError: there is no such transport, or `listen` is no address.
     """
     sessions = StoreSessions(store, settings, inline=inline)
-    server = server_of(transport, sessions)
+    server = make_server(transport, sessions)
     address = await server.start(listen)
     _log.info("target ready, serving players on %s", address)
     try:

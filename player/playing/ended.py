@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from player.source.seam import SourceEnded
+from player.source.interface import SourceEnded
 
 
 class PlayingEnded(Exception):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Entry
 from player.playing.ended import PlayingEnded
-from player.source.seam import Chunk, RangeLost
+from player.source.interface import Chunk, RangeLost
 
 if TYPE_CHECKING:
     from player.playing.playing import Playing

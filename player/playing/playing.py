@@ -29,8 +29,8 @@ from player.playing.main_stream import MainStream
 from player.playing.played_target import KnownTarget, PlayedTarget
 from player.playing.status import PlayingStatus, target_status
 from player.playing.target_stream import TargetStream
-from player.source.seam import Bounds, Source, log_name
-from player.transport.seam import Greeting, Streams
+from player.source.interface import Bounds, Source, log_name
+from player.transport.interface import Handshake, Streams
 
 log = logging.getLogger("lockstep.player")
 
@@ -224,11 +224,11 @@ class Playing:
         known = self._known[name]
         known.counters.streams += 1
         known.stream = TargetStream(self, name, hello.target_term)
-        greeting = Greeting(hello, self.source.topic, self.source.partition)
+        handshake = Handshake(hello, self.source.topic, self.source.partition)
         if self.core.targets[name].last_ack == NOTHING:
-            known.stream.open_new(known.address, greeting, known.from_earliest)
+            known.stream.open_new(known.address, handshake, known.from_earliest)
         else:
-            known.stream.open(known.address, greeting)
+            known.stream.open(known.address, handshake)
 
     def _write(self, name: str, target_term: int, batch: Batch) -> None:
         if (stream := self._stream(name, target_term)) is not None:
@@ -243,30 +243,30 @@ class Playing:
 
     # --- what streams tell --------------------------------------------------------------------------------
 
-    def connected(self, stream: TargetStream, position: int, bounds: Bounds) -> None:
+    def on_connected(self, stream: TargetStream, position: int, bounds: Bounds) -> None:
         known = self._known.get(stream.name)
         if known is not None and known.stream is stream and known.logged:
             known.logged = ""
             log.info("%s: target %s is connected again, at %d", self.log_name, stream.name, position)
         self._tell(self.core.on_connected, stream.name, stream.target_term, position, *bounds)
 
-    def disconnected(self, stream: TargetStream, reason: str) -> None:
+    def on_disconnected(self, stream: TargetStream, reason: str) -> None:
         self._tell(self._disconnected, stream, reason)
 
-    def misplaced(self, stream: TargetStream, reason: str) -> None:
+    def on_misplaced(self, stream: TargetStream, reason: str) -> None:
         """It has no mark, and is to begin where the log is not."""
         self._tell(self._misplaced, stream, reason)
 
-    def refused(self, stream: TargetStream, player_term: int) -> None:
+    def on_stale(self, stream: TargetStream, player_term: int) -> None:
         self._newest_player_term = max(player_term, self._newest_player_term)
         self._tell(self.core.on_stale, stream.name, stream.target_term, player_term)
 
-    def acknowledged(self, stream: TargetStream, position: int) -> None:
+    def on_acknowledged(self, stream: TargetStream, position: int) -> None:
         if (known := self._known.get(stream.name)) is not None:
             known.counters.acknowledgements += 1
         self.step(self.core.on_acknowledged, stream.name, stream.target_term, position)
 
-    def written(self, stream: TargetStream) -> None:
+    def on_written(self, stream: TargetStream) -> None:
         self.step(self.core.on_written, stream.name, stream.target_term)
 
     def _disconnected(self, stream: TargetStream, reason: str, now_ms: int) -> None:

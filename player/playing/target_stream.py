@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Hello
 from player.core.ready import Fetch
-from player.source.seam import Bounds, RangeLost
-from player.transport.seam import Greeting, Stream
+from player.source.interface import Bounds, RangeLost
+from player.transport.interface import Handshake, Stream
 
 if TYPE_CHECKING:
     from player.playing.playing import Playing
@@ -38,13 +38,13 @@ class TargetStream:
 
     # --- what the playing does with it --------------------------------------------------------------------
 
-    def open(self, address: str, greeting: Greeting) -> None:
-        self._stream = self._playing.streams.open(address, greeting, self)
+    def open(self, address: str, handshake: Handshake) -> None:
+        self._stream = self._playing.streams.open(address, handshake, self)
 
-    def open_new(self, address: str, greeting: Greeting, from_earliest: bool) -> None:
+    def open_new(self, address: str, handshake: Handshake, from_earliest: bool) -> None:
         """The same where the target may have no mark, when it is known what the log has now: there it begins,
         or there its first position must be."""
-        self._reading = self._playing.spawn(self._opened_new(address, greeting, from_earliest))
+        self._reading = self._playing.spawn(self._opened_new(address, handshake, from_earliest))
 
     @property
     def stream(self) -> Stream:
@@ -70,53 +70,53 @@ class TargetStream:
 
     # --- what is told of it -------------------------------------------------------------------------------
 
-    def greeted(self, position: int) -> None:
+    def on_greeted(self, position: int) -> None:
         if self._has_mark is not None:
             self._told_of_mark(True)  # one that keeps such a Hello: now it has
         elif self._reading is None:  # a target may say it again, however often
             self._reading = self._playing.spawn(self._bounded(position))
 
-    def stale(self, player_term: int) -> None:
+    def on_stale(self, player_term: int) -> None:
         if self._has_mark is not None:
             self._told_of_mark(player_term > 0)
         else:
-            self._playing.refused(self, player_term)
+            self._playing.on_stale(self, player_term)
 
-    def acknowledged(self, position: int) -> None:
-        self._playing.acknowledged(self, position)
+    def on_acknowledged(self, position: int) -> None:
+        self._playing.on_acknowledged(self, position)
 
-    def written(self) -> None:
-        self._playing.written(self)
+    def on_written(self) -> None:
+        self._playing.on_written(self)
 
-    def closed(self, reason: str) -> None:
+    def on_closed(self, reason: str) -> None:
         if self._has_mark is not None and self._has_mark.done():
             return  # it was asked on this stream, and has answered
         self.leave()
-        self._playing.disconnected(self, reason)
+        self._playing.on_disconnected(self, reason)
 
     # --- what is read for it ------------------------------------------------------------------------------
 
-    async def _opened_new(self, address: str, greeting: Greeting, from_earliest: bool) -> None:
-        hello = greeting.hello
+    async def _opened_new(self, address: str, handshake: Handshake, from_earliest: bool) -> None:
+        hello = handshake.hello
         bounds = await self._playing.source.bounds()
         wrong = "" if from_earliest else _misplaced(hello.first_position, bounds)
-        if wrong and not await self._marked(address, greeting):
+        if wrong and not await self._marked(address, handshake):
             self._reading = None
-            self._playing.misplaced(self, f"it has no mark, and {wrong}")
+            self._playing.on_misplaced(self, f"it has no mark, and {wrong}")
             return
         self._reading = None
         if from_earliest:
             hello = Hello(hello.log_id, hello.player_term, hello.target_term, bounds.first_position)
-        self.open(address, Greeting(hello, greeting.topic, greeting.partition))
+        self.open(address, Handshake(hello, handshake.topic, handshake.partition))
 
-    async def _marked(self, address: str, greeting: Greeting) -> bool:
+    async def _marked(self, address: str, handshake: Handshake) -> bool:
         """Whether the target has a mark, asked without leaving it one, which would be there for good.
 
         Terms of (0, 0) are above none: it answers Stale, in the terms that it has stored, if it has.
         """
-        hello = Hello(greeting.hello.log_id, 0, 0, greeting.hello.first_position)
+        hello = Hello(handshake.hello.log_id, 0, 0, handshake.hello.first_position)
         self._has_mark = asyncio.get_running_loop().create_future()
-        self.open(address, Greeting(hello, greeting.topic, greeting.partition))
+        self.open(address, Handshake(hello, handshake.topic, handshake.partition))
         has_mark = await self._has_mark
         self._has_mark = None
         self.stream.close()
@@ -129,7 +129,7 @@ class TargetStream:
 
     async def _bounded(self, position: int) -> None:
         bounds = await self._playing.source.bounds()
-        self._playing.connected(self, position, bounds)
+        self._playing.on_connected(self, position, bounds)
 
     async def _fetched(self, fetch: Fetch) -> None:
         playing = self._playing

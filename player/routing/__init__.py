@@ -1,8 +1,8 @@
-"""Whose is which record of a batch, and the batch that each target gets.
+"""Routing: the targets of each record of a batch, and the batch for each target.
 
 | module | owns |
 |---|---|
-| `seam` | what chooses targets: by record |
+| `selector` | the protocol of a function that chooses a record's targets |
 | `reframing` | the router: a batch of its own for each target (pure) |
 | `header` | the choice that a record's headers say (pure) |
 | `key_hash` | the choice by the hash of a record's key (pure) |

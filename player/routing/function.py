@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from player.routing.seam import Choice
+from player.routing.selector import Choice
 
 
 class NoSuchFunction(ValueError):

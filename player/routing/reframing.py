@@ -17,7 +17,7 @@ from typing import Final
 
 from player.core.messages import Entry, Part
 from player.core.router import BadRoute, Parts
-from player.routing.seam import Choice
+from player.routing.selector import Choice
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
 from protocol.records.batch_filter import MAX_RECORDS, rebuild_batch, replace_value
 from protocol.records.compression import Codec, decompress

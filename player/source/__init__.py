@@ -1,8 +1,8 @@
-"""Where a player reads: the seam, and how fetched batches become entries.
+"""The sources of a player: the interface, and the entries of fetched batches.
 
 | module | owns |
 |---|---|
-| `seam` | what a player's shell asks of a log |
+| `interface` | the protocol of a log that a player reads |
 | `cutting` | committed record batches as entries (pure) |
-| `log_id` | what a mark is of, as text (pure) |
+| `log_id` | the identity of a log, as text (pure) |
 """

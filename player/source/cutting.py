@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from player.core.messages import Entry
-from player.source.seam import Chunk
+from player.source.interface import Chunk
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import Buffer, iter_headers
 from protocol.records.committed import CommittedReader

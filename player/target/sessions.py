@@ -31,11 +31,11 @@ from player.core.messages import Batch, Part
 from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
 from player.target.records import Delivered, LogName, opened
 from player.target.store import Store, StoredLog
-from player.transport.seam import Answers, Greeting
+from player.transport.interface import Handshake, Responder
 
 T = TypeVar("T")
 
-LONGEST_WORDS: Final = 500
+MAX_REASON_CHARS: Final = 500
 """Of an error, in characters, that the player is told."""
 
 SHUTTING_DOWN: Final = "the target is shutting down"
@@ -81,13 +81,13 @@ class StoreSessions:
         """Of logs that were let go."""
         self._is_closed = False
 
-    def greet(self, greeting: Greeting, answers: Answers) -> StoreSession:
+    def open_session(self, handshake: Handshake, responder: Responder) -> StoreSession:
         """A stream has begun. Call it on the loop that all of this runs on."""
-        hello = greeting.hello
+        hello = handshake.hello
         if hello.log_id not in self._logs and not self._is_closed:
             self._let_idle_go()
         log = self._logs.get(hello.log_id) or _PlayedLog(self._store, self._settings, self._is_inline)
-        session = StoreSession(log, greeting, answers)
+        session = StoreSession(log, handshake, responder)
         if self._is_closed:
             session.end(SHUTTING_DOWN)
         elif not hello.log_id or hello.first_position < 0:
@@ -117,37 +117,37 @@ class StoreSessions:
 class StoreSession:
     """One stream. A transport may call its methods from within whatever it is told."""
 
-    __slots__ = ("_answers", "_log", "greeting", "is_answered", "is_over", "terms")
+    __slots__ = ("_log", "_responder", "handshake", "is_answered", "is_closed", "terms")
 
-    def __init__(self, log: _PlayedLog, greeting: Greeting, answers: Answers) -> None:
+    def __init__(self, log: _PlayedLog, handshake: Handshake, responder: Responder) -> None:
         self._log = log
-        self._answers = answers
-        self.greeting = greeting
-        self.terms = greeting.hello.player_term, greeting.hello.target_term
+        self._responder = responder
+        self.handshake = handshake
+        self.terms = handshake.hello.player_term, handshake.hello.target_term
         self.is_answered = False
-        self.is_over = False
+        self.is_closed = False
 
     # --- what a transport tells -------------------------------------------------------------------------
 
     def receive(self, batch: Batch) -> None:
-        if not self.is_over:
+        if not self.is_closed:
             self._log.receive(self, batch)
 
     def heartbeat(self) -> None:
-        if not self.is_over and self.is_answered:
-            self._answers.acknowledge(self._log.stored_position)
+        if not self.is_closed and self.is_answered:
+            self._responder.acknowledge(self._log.stored_position)
 
-    def closed(self) -> None:
-        if not self.is_over:
-            self.is_over = True
+    def on_closed(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
             self._log.drop(self)
 
     @property
-    def wants_more(self) -> bool:
-        return self.is_over or self._log.has_room
+    def has_room(self) -> bool:
+        return self.is_closed or self._log.has_room
 
     async def wait_for_room(self) -> None:
-        while not self.wants_more:
+        while not self.has_room:
             try:
                 async with asyncio.timeout(SIGN_OF_LIFE_S):
                     await self._log.wait_for_room()
@@ -156,27 +156,27 @@ class StoreSession:
 
     # --- what it is told --------------------------------------------------------------------------------
 
-    def greeted(self, position: int) -> None:
-        if not self.is_over:
+    def accept(self, position: int) -> None:
+        if not self.is_closed:
             self.is_answered = True
-            self._answers.greeted(position)
+            self._responder.accept(position)
 
     def acknowledge(self, position: int) -> None:
-        if not self.is_over:
-            self._answers.acknowledge(position)
+        if not self.is_closed:
+            self._responder.acknowledge(position)
 
-    def stale(self, mark: Mark) -> None:
+    def reject(self, mark: Mark) -> None:
         """Others have been greeted since."""
-        if not self.is_over:
-            self.is_over = True
+        if not self.is_closed:
+            self.is_closed = True
             self._log.drop(self)
-            self._answers.stale(mark.player_term, mark.target_term)
+            self._responder.reject(mark.player_term, mark.target_term)
 
     def end(self, reason: str) -> None:
-        if not self.is_over:
-            self.is_over = True
+        if not self.is_closed:
+            self.is_closed = True
             self._log.drop(self)
-            self._answers.end(" ".join(reason.split())[:LONGEST_WORDS])
+            self._responder.end(" ".join(reason.split())[:MAX_REASON_CHARS])
 
 
 class _Failures:
@@ -202,7 +202,9 @@ class _Failures:
             _log.error("%s: the stream ends", log_id, exc_info=error)
         else:
             times = f"{self._count} times in a row"
-            _log.error("%s: the stream ends, %s: %s", log_id, times, " ".join(words.split())[:LONGEST_WORDS])
+            _log.error(
+                "%s: the stream ends, %s: %s", log_id, times, " ".join(words.split())[:MAX_REASON_CHARS]
+            )
 
 
 class _PlayedLog:
@@ -243,9 +245,9 @@ class _PlayedLog:
         try:
             accepted = self._marks.receive(session.terms, batch)
         except StaleTerms as stale:
-            return session.stale(stale.mark)
+            return session.reject(stale.mark)
         except Refused as refused:
-            _log.warning("%s: refused: %s", session.greeting.hello.log_id, refused)
+            _log.warning("%s: refused: %s", session.handshake.hello.log_id, refused)
             return session.end(str(refused))
         self._waiting.append((accepted, batch))
         self._waiting_entries += len(batch.parts)
@@ -312,24 +314,24 @@ class _PlayedLog:
             self._work = None
 
     async def _greet(self, session: StoreSession) -> None:
-        if session.is_over:
+        if session.is_closed:
             return
-        hello = session.greeting.hello
+        hello = session.handshake.hello
         try:
             if self._marks is None:
-                self._marks = Marks(hello.log_id, await self._run(partial(self._open, session.greeting)))
+                self._marks = Marks(hello.log_id, await self._run(partial(self._open, session.handshake)))
             try:
                 mark = self._marks.hello(hello)
             except StaleTerms as stale:
-                return session.stale(stale.mark)
+                return session.reject(stale.mark)
             if self._current is not None:
-                self._current.stale(mark)
-            if not session.is_over:
+                self._current.reject(mark)
+            if not session.is_closed:
                 self._current = session
             position = await self._run(lambda: self._opened.greet(mark))
         except Exception as error:
             return await self._failed(session, error)
-        session.greeted(self._marks.settled(position))
+        session.accept(self._marks.settled(position))
 
     async def _store_waiting(self, session: StoreSession) -> None:
         assert self._marks is not None
@@ -337,7 +339,7 @@ class _PlayedLog:
         previous = self._marks.stored_position
         try:
             if mark.position > previous:
-                await self._run(lambda: self._apply(session.greeting, previous, parts, mark))
+                await self._run(lambda: self._apply(session.handshake, previous, parts, mark))
         except Exception as error:
             return await self._failed(session, error)
         except BaseException:
@@ -371,11 +373,11 @@ class _PlayedLog:
     async def _failed(self, session: StoreSession, error: Exception) -> None:
         """End the stream, and forget what the store said."""
         if isinstance(error, StaleTerms):
-            _log.info("%s: %s", session.greeting.hello.log_id, error)
-            session.stale(error.mark)
+            _log.info("%s: %s", session.handshake.hello.log_id, error)
+            session.reject(error.mark)
         else:
             words = f"{type(error).__name__}: {error}"
-            self._failures.log(session.greeting.hello.log_id, error, words)
+            self._failures.log(session.handshake.hello.log_id, error, words)
             session.end(words)
         await self._close_store()
 
@@ -392,8 +394,8 @@ class _PlayedLog:
             return _called(call)
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_called, call))
 
-    def _open(self, greeting: Greeting) -> Mark | None:
-        self._stored = self._store.open(_name(greeting))
+    def _open(self, handshake: Handshake) -> Mark | None:
+        self._stored = self._store.open(_name(handshake))
         return self._stored.load()
 
     @property
@@ -401,9 +403,9 @@ class _PlayedLog:
         assert self._stored is not None
         return self._stored
 
-    def _apply(self, greeting: Greeting, previous: int, parts: Sequence[Part], mark: Mark) -> None:
-        entries = opened(parts, greeting.partition)
-        self._opened.store(Delivered(_name(greeting), previous, mark.position, entries), mark)
+    def _apply(self, handshake: Handshake, previous: int, parts: Sequence[Part], mark: Mark) -> None:
+        entries = opened(parts, handshake.partition)
+        self._opened.store(Delivered(_name(handshake), previous, mark.position, entries), mark)
 
 
 def _called(call: Callable[[], T]) -> T:
@@ -423,5 +425,5 @@ def _called(call: Callable[[], T]) -> T:
     raise RuntimeError(f"{type(leaked).__name__}, which was not caught") from leaked
 
 
-def _name(greeting: Greeting) -> LogName:
-    return LogName(greeting.hello.log_id, greeting.topic, greeting.partition)
+def _name(handshake: Handshake) -> LogName:
+    return LogName(handshake.hello.log_id, handshake.topic, handshake.partition)

@@ -1,14 +1,14 @@
-"""Streams between a player and its targets: how messages travel, and nothing of what they mean.
+"""Streams between a player and its targets: the transport of messages, without their meaning.
 
 | module | owns |
 |---|---|
-| `seam` | what a player's shell asks of any transport, and what a target's shell does |
+| `interface` | the protocols of a transport, on the player's side and on a target's |
 | `limits` | every bound, with its reason |
 | `wire` | messages to protobuf bytes and back |
 | `grpc_streams`, `grpc_server` | gRPC, on the player's side and on a target's |
 | `frames` | messages to frames of our own and back |
 | `raw_streams`, `raw_server` | those frames over a plain socket, on either side |
-| `named` | the transports by their names in configurations |
+| `factory` | the transports by their names in configurations |
 | `addresses` | `host:port` and `unix:/path` |
 | `sockets` | a socket for every address of a host, all at one port, or none |
 | `memory_streams` | both sides in one process, for tests |

@@ -1,12 +1,12 @@
-"""What an address says: `host:port`, `[host]:port` or `unix:/path`, as gRPC writes them."""
+"""Addresses of targets: `host:port`, `[host]:port` or `unix:/path`, as gRPC writes them."""
 
 from __future__ import annotations
 
 UNIX = "unix:"
 
 
-def split(address: str) -> str | tuple[str, int]:
-    """A path of a socket, or a host and a port. Raises ValueError."""
+def parse_address(address: str) -> str | tuple[str, int]:
+    """Parse an address: the path of a socket, or a host and a port. Raises ValueError."""
     if address.startswith(UNIX):
         path = address.removeprefix(UNIX)
         if not path:
@@ -22,6 +22,6 @@ def split(address: str) -> str | tuple[str, int]:
     return host, int(port)
 
 
-def bound(address: str, port: int) -> str:
-    """The address with the port that was really bound."""
+def with_port(address: str, port: int) -> str:
+    """The address with the port that was bound."""
     return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"

@@ -15,17 +15,16 @@ A frame is a 4-byte length of what follows, a kind, and the body; numbers are bi
 | 8 batch of a log that is several partitions | as 2; before the payloads for each part int32 partition, |
 | | -1 with a dummy |
 
-Not protobuf: packing a batch so takes a third of the time, and less where there are many parts. Owns: what is
-refused of a frame before anybody acts on it. Does not: cut a stream into
-frames (`protocol.frame_reader`), send.
-"""
+Not protobuf: packing a batch so takes a third of the time, and less where there are many parts. Owns: the
+validation of a frame before any use of it. Does not: split a stream into frames (`protocol.frame_reader`),
+send."""
 
 from __future__ import annotations
 
 from struct import Struct, error
 
 from player.core.messages import Batch, Hello, Part
-from player.transport.seam import Greeting, Malformed, StreamEvents
+from player.transport.interface import Handshake, Malformed, StreamEvents
 
 HELLO, BATCH, BEAT, GREETED, STALE, ACKNOWLEDGED, ENDED, BATCH_OF_SEVERAL = range(1, 9)
 MAGIC = b"lockstep player 1"
@@ -43,10 +42,10 @@ _KIND = Struct(">IB")
 HEARTBEAT = _KIND.pack(1, BEAT)
 
 
-def greeting_frame(greeting: Greeting) -> bytes:
-    hello, log_id, topic = greeting.hello, greeting.hello.log_id.encode(), greeting.topic.encode()
+def hello_frame(handshake: Handshake) -> bytes:
+    hello, log_id, topic = handshake.hello, handshake.hello.log_id.encode(), handshake.topic.encode()
     terms = hello.player_term, hello.target_term
-    head = _HELLO.pack(HELLO, MAGIC, *terms, hello.first_position, greeting.partition, len(log_id))
+    head = _HELLO.pack(HELLO, MAGIC, *terms, hello.first_position, handshake.partition, len(log_id))
     return b"".join(((len(head) + len(log_id) + len(topic)).to_bytes(4, "big"), head, log_id, topic))
 
 
@@ -76,36 +75,36 @@ def batch_frame(batch: Batch) -> bytes:
     return b"".join(pieces)
 
 
-def from_player(frame: memoryview) -> Greeting | Batch | None:
-    """What a player says; None is a heartbeat. `frame` is without its length. Raises Malformed.
+def from_player(frame: memoryview) -> Handshake | Batch | None:
+    """Parse a player's frame, without its length; None is a heartbeat. Raises Malformed.
 
-    Nothing of what is returned refers to `frame`.
+    The result does not refer to `frame`.
     """
     kind = frame[0] if frame else 0
     try:
         if kind in (BATCH, BATCH_OF_SEVERAL):
-            return _batch(frame, kind == BATCH_OF_SEVERAL)
+            return _parse_batch(frame, kind == BATCH_OF_SEVERAL)
         if kind == BEAT:
             return None
         if kind == HELLO:
-            return _greeting(frame)
+            return _parse_hello(frame)
     except (error, UnicodeDecodeError) as problem:
         raise Malformed(f"a frame of kind {kind} with {len(frame)} bytes: {problem}") from problem
     raise Malformed(f"a frame of kind {kind} from a player")
 
 
-def _greeting(frame: memoryview) -> Greeting:
+def _parse_hello(frame: memoryview) -> Handshake:
     _, magic, player_term, target_term, first, partition, id_bytes = _HELLO.unpack_from(frame)
     if magic != MAGIC:
-        raise Malformed("what says Hello is no player that is known here")
+        raise Malformed("the Hello is of no known version of a player")
     words = bytes(frame[_HELLO.size :])
     if id_bytes > len(words):
         raise Malformed(f"a Hello with {len(words)} bytes where the log's id has {id_bytes}")
     hello = Hello(words[:id_bytes].decode(), player_term, target_term, first)
-    return Greeting(hello, words[id_bytes:].decode(), partition)
+    return Handshake(hello, words[id_bytes:].decode(), partition)
 
 
-def _batch(frame: memoryview, is_of_several: bool) -> Batch:
+def _parse_batch(frame: memoryview, is_of_several: bool) -> Batch:
     _, previous, count = _BATCH.unpack_from(frame)
     heads_end = _BATCH.size + count * _PART.size
     at = heads_end + (count * _PARTITION.size if is_of_several else 0)
@@ -121,7 +120,9 @@ def _batch(frame: memoryview, is_of_several: bool) -> Batch:
         for part, (partition,) in zip(parts, _PARTITION.iter_unpack(partitions), strict=True):
             part.partition = None if partition == _NONE else partition
     if at != len(frame):
-        raise Malformed(f"a batch whose payloads have {payload_bytes} bytes where it says otherwise")
+        raise Malformed(
+            f"a batch whose payloads have {payload_bytes} bytes, and not what its parts add up to"
+        )
     return Batch(previous, parts, payload_bytes)
 
 
@@ -137,20 +138,20 @@ def stale_frame(player_term: int, target_term: int) -> bytes:
     return _TERMS.pack(17, STALE, player_term, target_term)
 
 
-def ended_frame(reason: str) -> bytes:
+def end_frame(reason: str) -> bytes:
     words = reason.encode(errors="replace")
     return _KIND.pack(1 + len(words), ENDED) + words
 
 
-def tell(frame: memoryview, events: StreamEvents) -> str | None:
-    """Tell of what a target says; where it has ended the stream, why. Raises Malformed."""
+def dispatch(frame: memoryview, events: StreamEvents) -> str | None:
+    """Dispatch a target's frame to `events`; the reason where it ends the stream. Raises Malformed."""
     kind = frame[0] if frame else 0
     body = frame[1:]
     if kind in (ACKNOWLEDGED, GREETED) and len(body) == 8:
         position = int.from_bytes(body, "big", signed=True)
-        (events.acknowledged if kind == ACKNOWLEDGED else events.greeted)(position)
+        (events.on_acknowledged if kind == ACKNOWLEDGED else events.on_greeted)(position)
     elif kind == STALE and len(body) == 16:
-        events.stale(int.from_bytes(body[:8], "big", signed=True))
+        events.on_stale(int.from_bytes(body[:8], "big", signed=True))
     elif kind == ENDED:
         return bytes(body).decode(errors="replace")
     else:

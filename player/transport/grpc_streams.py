@@ -1,10 +1,9 @@
 """gRPC on the player's side: a call for each stream, a connection for each address while it works.
 
-Invariants: one write at a time; a batch is `written` when gRPC has taken it for sending, which its flow
-control delays; a heartbeat goes between two batches. A stream that failed, or was given up, takes its
-connection out of use, so that the next one dials anew instead of waiting for a peer that is gone, and gRPC's
-own pauses between attempts never hold a player up. Does not: encrypt, try again, or look whether anybody
-is alive (the player's heartbeats do).
+Invariants: one write at a time; a batch is written when gRPC has taken it for sending, which its flow
+control delays; a heartbeat goes between two batches. A stream that failed, or was aborted, takes its
+connection out of use, so that the next one connects anew instead of waiting for a dead peer, and gRPC's own
+backoff never delays a player. Does not: encrypt, retry, or detect failures (the player's heartbeats do).
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ import grpc
 from player.core.messages import Batch
 from player.generated.player_pb2 import DESCRIPTOR
 from player.transport import wire
+from player.transport.interface import Handshake, Malformed, StreamEvents, too_large
 from player.transport.limits import MESSAGE_BYTES
-from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 
 log = logging.getLogger("lockstep.player")
 
@@ -29,7 +28,7 @@ METHOD = "Play"
 
 
 class GrpcStreams:
-    """See the module; the seam is `Streams`. Addresses are gRPC's: `host:port`, `unix:/path`.
+    """See the module; implements `Streams`. Addresses are gRPC's: `host:port`, `unix:/path`.
 
     Args:
         message_bytes: a larger batch ends its stream instead of being sent; a target has a limit of its own.
@@ -38,21 +37,21 @@ class GrpcStreams:
     def __init__(self, message_bytes: int = MESSAGE_BYTES) -> None:
         self._message_bytes = message_bytes
         self._connections: dict[str, _Connection] = {}
-        """To be used for new streams."""
+        """The connections for new streams."""
         self._streams: set[GrpcStream] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def open(self, address: str, greeting: Greeting, events: StreamEvents) -> GrpcStream:
+    def open(self, address: str, handshake: Handshake, events: StreamEvents) -> GrpcStream:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = _Connection(address, self._message_bytes)
-        stream = GrpcStream(connection.call(), greeting, events, self._message_bytes, self._ended)
+        stream = GrpcStream(connection.call(), handshake, events, self._message_bytes, self._on_close)
         stream.connection = connection
         connection.streams += 1
         self._streams.add(stream)
         return stream
 
-    def _ended(self, stream: GrpcStream) -> None:
+    def _on_close(self, stream: GrpcStream) -> None:
         self._streams.discard(stream)
         connection = stream.connection
         if self._connections.get(connection.address) is connection:
@@ -71,7 +70,7 @@ class GrpcStreams:
 
 
 class _Connection:
-    """A gRPC channel, and how many streams use it."""
+    """A gRPC channel, and the number of its streams."""
 
     __slots__ = ("_play", "address", "channel", "streams")
 
@@ -96,14 +95,14 @@ class GrpcStream:
 
     __slots__ = (
         "_batch",
-        "_beat",
         "_call",
-        "_ended",
         "_events",
+        "_heartbeat_pending",
         "_hello",
+        "_is_closed",
         "_message_bytes",
-        "_over",
-        "_room",
+        "_on_close",
+        "_wakeup",
         "connection",
         "tasks",
     )
@@ -113,28 +112,28 @@ class GrpcStream:
     def __init__(
         self,
         call: Any,
-        greeting: Greeting,
+        handshake: Handshake,
         events: StreamEvents,
         message_bytes: int,
-        ended: Callable[[GrpcStream], None],
+        on_close: Callable[[GrpcStream], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self._call = call
-        self._hello = wire.greeting_bytes(greeting)
+        self._hello = wire.hello_bytes(handshake)
         self._events = events
         self._message_bytes = message_bytes
-        self._ended = ended
+        self._on_close = on_close
         self._batch: bytes | None = None
-        self._beat = False
-        self._room: asyncio.Future[None] | None = None
+        self._heartbeat_pending = False
+        self._wakeup: asyncio.Future[None] | None = None
         """The writing task waits for something to write."""
-        self._over = False
+        self._is_closed = False
         self.tasks = (loop.create_task(self._read()), loop.create_task(self._write()))
 
-    # --- the seam -----------------------------------------------------------------------------------------
+    # --- Stream -------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch) -> None:
-        if self._over:
+        if self._is_closed:
             return
         message = wire.batch_bytes(batch)
         if len(message) > self._message_bytes:
@@ -144,75 +143,75 @@ class GrpcStream:
         self._wake()
 
     def heartbeat(self) -> None:
-        self._beat = True
+        self._heartbeat_pending = True
         self._wake()
 
     def close(self) -> None:
-        if self._over:
+        if self._is_closed:
             return
-        self._over = True
+        self._is_closed = True
         self._call.cancel()
         for task in self.tasks:
             task.cancel()
-        self._ended(self)
+        self._on_close(self)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------------------
 
     def _end(self, reason: str) -> None:
-        """It broke: tell so, once."""
-        if self._over:
+        """The stream broke: report it, once."""
+        if self._is_closed:
             return
         self.close()
-        self._events.closed(reason)
+        self._events.on_closed(reason)
 
     def _wake(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def _write(self) -> None:
         call = self._call
         try:
             await call.write(self._hello)
-            while not self._over:
+            while not self._is_closed:
                 if self._batch is not None:
                     message, self._batch = self._batch, None
                     await call.write(message)
-                    if not self._over:
-                        self._events.written()
-                elif self._beat:
-                    self._beat = False
+                    if not self._is_closed:
+                        self._events.on_written()
+                elif self._heartbeat_pending:
+                    self._heartbeat_pending = False
                     await call.write(wire.HEARTBEAT)
                 else:
-                    self._room = asyncio.get_running_loop().create_future()
-                    await self._room
+                    self._wakeup = asyncio.get_running_loop().create_future()
+                    await self._wakeup
         except (grpc.RpcError, asyncio.InvalidStateError):
-            pass  # what ended the call is told by who reads
+            pass  # the reading task reports the reason
         except Exception as error:
-            self._end(_failure(error))
+            self._end(_log_failure(error))
 
     async def _read(self) -> None:
         reason = "the target has ended the stream"
         try:
             async for message in cast("AsyncIterable[bytes]", self._call):
-                if self._over:
+                if self._is_closed:
                     return
-                wire.tell(message, self._events)
+                wire.dispatch(message, self._events)
         except grpc.RpcError as error:
-            reason = _words(error)
+            reason = _error_text(error)
         except Malformed as error:
-            reason = f"the target does not keep to the protocol: {error}"
+            reason = f"the target violates the protocol: {error}"
         except Exception as error:
-            reason = _failure(error)
+            reason = _log_failure(error)
         self._end(reason)
 
 
-def _failure(error: Exception) -> str:
-    log.exception("what a target said was not dealt with")
-    return f"what the target said was not dealt with: {error!r}"
+def _log_failure(error: Exception) -> str:
+    log.exception("a target's message was not handled")
+    return f"the target's message was not handled: {error!r}"
 
 
-def _words(error: grpc.RpcError) -> str:
-    """Why a call ended: the other side's words, or gRPC's, and the status."""
+def _error_text(error: grpc.RpcError) -> str:
+    """The reason why a call ended: the other side's text, or gRPC's, and the status."""
     status = cast("grpc.Call", error)
     code = status.code().name.lower().replace("_", " ")
     return f"{status.details() or 'no reason given'} ({code})"

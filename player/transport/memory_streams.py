@@ -1,8 +1,8 @@
-"""The seam without a network: player and targets in one process, for tests and as its shortest example.
+"""A transport without a network: player and targets in one process, for tests and as the shortest example.
 
-Invariants: as the seam says; each message comes in a turn of the loop of its own, so that neither side is
-called from within the other. A target is at an address while it listens there. Messages are handed over as
-they are, not copied.
+Invariants: those of the interface; each message comes in an iteration of the loop of its own, so that neither
+side is called from within the other. A target is at an address while it listens there. Messages are handed
+over as they are, not copied.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 
 from player.core.messages import Batch
-from player.transport.seam import Greeting, Session, Sessions, StreamEvents
+from player.transport.interface import Handshake, Session, Sessions, StreamEvents
 
 
 class MemoryNetwork:
-    """Who listens where. The transport of a player is `streams()`, that of a target `server(sessions)`."""
+    """The servers by address. `streams()` is a player's transport, `server(sessions)` a target's."""
 
     def __init__(self) -> None:
         self.listening: dict[str, MemoryServer] = {}
@@ -29,12 +29,12 @@ class MemoryNetwork:
 
 
 class MemoryServer:
-    """The seam is `Server`."""
+    """Implements `Server`."""
 
     def __init__(self, network: MemoryNetwork, sessions: Sessions) -> None:
         self.sessions = sessions
         self.address = ""
-        self.streams: set[_TargetEnd] = set()
+        self.streams: set[_TargetStream] = set()
         self._network = network
 
     async def start(self, address: str) -> str:
@@ -50,24 +50,24 @@ class MemoryServer:
             stream.end("the target is stopping")
         await asyncio.gather(*[stream.has_ended.wait() for stream in self.streams])
 
-    def lose(self) -> None:
-        """As if the process were killed: the streams break, what is under way to the player is lost."""
+    def crash(self) -> None:
+        """Act as a killed process: the streams break, messages on their way to the player are lost."""
         self._network.listening.pop(self.address, None)
         for stream in list(self.streams):
-            stream.lost("connection reset")
+            stream.break_stream("connection reset")
 
 
 class MemoryStreams:
-    """The seam is `Streams`."""
+    """Implements `Streams`."""
 
     def __init__(self, network: MemoryNetwork) -> None:
         self._network = network
-        self.streams: set[_PlayerEnd] = set()
+        self.streams: set[_PlayerStream] = set()
 
-    def open(self, address: str, greeting: Greeting, events: StreamEvents) -> _PlayerEnd:
-        stream = _PlayerEnd(self, events)
+    def open(self, address: str, handshake: Handshake, events: StreamEvents) -> _PlayerStream:
+        stream = _PlayerStream(self, events)
         self.streams.add(stream)
-        stream.dial(self._network.listening.get(address), address, greeting)
+        stream.dial(self._network.listening.get(address), address, handshake)
         return stream
 
     async def close(self) -> None:
@@ -76,163 +76,163 @@ class MemoryStreams:
 
 
 class _Pipe:
-    """One direction: what is to be called, in order, one each turn; it stands still while it is held."""
+    """One direction: pending calls, in order, one each iteration of the loop; none while it is paused."""
 
-    __slots__ = ("_calls", "_loop", "_turn", "is_held")
+    __slots__ = ("_calls", "_loop", "_next_call", "is_paused")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: deque[Callable[[], None]] = deque()
-        self._turn: asyncio.Handle | None = None
-        self.is_held = False
+        self._next_call: asyncio.Handle | None = None
+        self.is_paused = False
 
     def send(self, call: Callable[[], None]) -> None:
         self._calls.append(call)
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
-        if self._turn is None and self._calls and not self.is_held:
-            self._turn = self._loop.call_soon(self._next)
+    def resume(self) -> None:
+        if self._next_call is None and self._calls and not self.is_paused:
+            self._next_call = self._loop.call_soon(self._run_next)
 
-    def _next(self) -> None:
-        self._turn = None
-        if self._calls and not self.is_held:
+    def _run_next(self) -> None:
+        self._next_call = None
+        if self._calls and not self.is_paused:
             self._calls.popleft()()
-            self.go_on()
+            self.resume()
 
-    def cut(self) -> None:
-        """What is under way is lost."""
+    def clear(self) -> None:
+        """Drop the pending calls."""
         self._calls.clear()
 
 
-class _PlayerEnd:
-    """The seam is `Stream`."""
+class _PlayerStream:
+    """Implements `Stream`."""
 
     def __init__(self, streams: MemoryStreams, events: StreamEvents) -> None:
         self._streams = streams
         self.events = events
         self.down = _Pipe()
         self.up = _Pipe()
-        self.target: _TargetEnd | None = None
-        self.is_over = False
+        self.target: _TargetStream | None = None
+        self.is_closed = False
 
-    def dial(self, server: MemoryServer | None, address: str, greeting: Greeting) -> None:
+    def dial(self, server: MemoryServer | None, address: str, handshake: Handshake) -> None:
         if server is None:
-            self.up.send(lambda: self.ended(f"nothing listens at {address}"))
+            self.up.send(lambda: self.on_broken(f"nothing listens at {address}"))
         else:
-            self.target = _TargetEnd(server, self)
-            self.target.begin(greeting)
+            self.target = _TargetStream(server, self)
+            self.target.begin(handshake)
 
     def write(self, batch: Batch) -> None:
-        if self.target is not None and not self.is_over:
-            self.down.send(lambda: self._arrived(batch))
+        if self.target is not None and not self.is_closed:
+            self.down.send(lambda: self._deliver(batch))
 
-    def _arrived(self, batch: Batch) -> None:
+    def _deliver(self, batch: Batch) -> None:
         if self.target is not None:
-            self.up.send(self._written)
+            self.up.send(self._report_written)
             self.target.receive(batch)
 
-    def _written(self) -> None:
-        if not self.is_over:
-            self.events.written()
+    def _report_written(self) -> None:
+        if not self.is_closed:
+            self.events.on_written()
 
     def heartbeat(self) -> None:
-        if self.target is not None and not self.is_over:
+        if self.target is not None and not self.is_closed:
             self.down.send(self.target.heartbeat)
 
     def close(self) -> None:
-        if not self.is_over:
-            self._leave()
+        if not self.is_closed:
+            self._detach()
             if self.target is not None:
-                self.target.gone()
+                self.target.on_player_closed()
 
-    def ended(self, reason: str) -> None:
-        """Tell so, once."""
-        if not self.is_over:
-            self._leave()
-            self.events.closed(reason)
+    def on_broken(self, reason: str) -> None:
+        """Report the break, once."""
+        if not self.is_closed:
+            self._detach()
+            self.events.on_closed(reason)
 
-    def _leave(self) -> None:
-        self.is_over = True
-        self.up.cut()
+    def _detach(self) -> None:
+        self.is_closed = True
+        self.up.clear()
         self._streams.streams.discard(self)
 
 
-class _TargetEnd:
-    """The seam is `Answers`."""
+class _TargetStream:
+    """Implements `Responder`."""
 
-    def __init__(self, server: MemoryServer, player: _PlayerEnd) -> None:
+    def __init__(self, server: MemoryServer, player: _PlayerStream) -> None:
         self._server = server
         self._player = player
         self._session: Session | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._is_over = False
+        self._is_closed = False
         self.has_ended = asyncio.Event()
         server.streams.add(self)
 
-    def begin(self, greeting: Greeting) -> None:
-        self._player.down.send(lambda: self._greet(greeting))
+    def begin(self, handshake: Handshake) -> None:
+        self._player.down.send(lambda: self._open_session(handshake))
 
-    def _greet(self, greeting: Greeting) -> None:
-        if not self._is_over:
-            self._session = self._server.sessions.greet(greeting, self)
+    def _open_session(self, handshake: Handshake) -> None:
+        if not self._is_closed:
+            self._session = self._server.sessions.open_session(handshake, self)
 
     def receive(self, batch: Batch) -> None:
         session = self._session
-        if session is None or self._is_over:
+        if session is None or self._is_closed:
             return
         session.receive(batch)
-        if not session.wants_more:
-            self._player.down.is_held = True
-            self._reading = asyncio.get_running_loop().create_task(self._wait(session))
+        if not session.has_room:
+            self._player.down.is_paused = True
+            self._reading = asyncio.get_running_loop().create_task(self._wait_for_room(session))
 
-    async def _wait(self, session: Session) -> None:
+    async def _wait_for_room(self, session: Session) -> None:
         await session.wait_for_room()
-        self._player.down.is_held = False
-        self._player.down.go_on()
+        self._player.down.is_paused = False
+        self._player.down.resume()
 
     def heartbeat(self) -> None:
-        if self._session is not None and not self._is_over:
+        if self._session is not None and not self._is_closed:
             self._session.heartbeat()
 
-    def greeted(self, position: int) -> None:
-        self._say(lambda events: events.greeted(position))
+    def accept(self, position: int) -> None:
+        self._send_event(lambda events: events.on_greeted(position))
 
     def acknowledge(self, position: int) -> None:
-        self._say(lambda events: events.acknowledged(position))
+        self._send_event(lambda events: events.on_acknowledged(position))
 
-    def stale(self, player_term: int, target_term: int) -> None:
-        self._say(lambda events: events.stale(player_term))
+    def reject(self, player_term: int, target_term: int) -> None:
+        self._send_event(lambda events: events.on_stale(player_term))
         self.end("the target has ended the stream")
 
-    def _say(self, tell: Callable[[StreamEvents], None]) -> None:
-        if not self._is_over:
-            self._player.up.send(lambda: None if self._player.is_over else tell(self._player.events))
+    def _send_event(self, report: Callable[[StreamEvents], None]) -> None:
+        if not self._is_closed:
+            self._player.up.send(lambda: None if self._player.is_closed else report(self._player.events))
 
     def end(self, reason: str) -> None:
-        if not self._is_over:
-            self._player.up.send(lambda: self._player.ended(reason))
-            self._over()
+        if not self._is_closed:
+            self._player.up.send(lambda: self._player.on_broken(reason))
+            self._close()
 
-    def gone(self) -> None:
-        """The player has closed; what it had under way is lost."""
-        if not self._is_over:
-            self._over()
+    def on_player_closed(self) -> None:
+        """The player has closed the stream; its messages on their way are lost."""
+        if not self._is_closed:
+            self._close()
 
-    def lost(self, reason: str) -> None:
-        self._player.up.cut()
+    def break_stream(self, reason: str) -> None:
+        self._player.up.clear()
         self.end(reason)
 
-    def _over(self) -> None:
-        self._is_over = True
+    def _close(self) -> None:
+        self._is_closed = True
         if self._reading is not None:
             self._reading.cancel()
-        self._player.down.cut()
-        self._player.down.is_held = False
-        self._player.down.send(self._closed)
+        self._player.down.clear()
+        self._player.down.is_paused = False
+        self._player.down.send(self._close_session)
 
-    def _closed(self) -> None:
+    def _close_session(self) -> None:
         self._server.streams.discard(self)
         if self._session is not None:
-            self._session.closed()
+            self._session.on_closed()
         self.has_ended.set()

@@ -1,9 +1,9 @@
-"""Frames of our own over a plain socket, on a target's side, for whatever takes the streams.
+"""Frames of our own over a plain socket, on a target's side, over any `Sessions`.
 
-Invariants: what a stream brings is told in its order; nothing is read while its session wants no more (so
-that a player that has left meanwhile is noticed afterwards); of the acknowledgements that wait to be sent
-only the newest is. A frame that is malformed, or out of its place, ends its connection with words, and no
-other. `closed` is the last a session hears, whoever ended it. Does not: encrypt, know terms, or store.
+Invariants: a stream's messages are handed to its session in order; nothing is read while the session has no
+room (so a player's disconnect is noticed only afterwards); of the pending acknowledgements only the newest is
+sent. A frame that is malformed, or out of its place, ends its connection with a reason, and no other.
+`on_closed` is the last call to a session. Does not: encrypt, know terms, or store.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 from player.core.messages import Batch
 from player.transport import frames
-from player.transport.addresses import bound, split
+from player.transport.addresses import parse_address, with_port
+from player.transport.interface import Handshake, Malformed, Session, Sessions
 from player.transport.limits import (
-    DEAD_S,
     HELLO_TIMEOUT_S,
+    KEEPALIVE_S,
     LINGER_S,
-    LONGEST_REASON,
+    MAX_REASON_CHARS,
+    MAX_STREAMS,
     MESSAGE_BYTES,
-    MOST_STREAMS,
 )
-from player.transport.seam import Greeting, Malformed, Session, Sessions
 from player.transport.sockets import bind_all, in_words
 from protocol.frame_reader import FrameReader, MalformedFrame
 
@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 
 class RawServer:
-    """See the module; the seam is `Server`.
+    """See the module; implements `Server`.
 
     Args:
         message_bytes: a larger message ends its stream.
-        hello_timeout_s: a stream that has not greeted by then is ended.
+        hello_timeout_s: a stream without a Hello by then is ended.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class RawServer:
 
     async def start(self, address: str) -> str:
         loop = asyncio.get_running_loop()
-        where = split(address)
-        if isinstance(where, str):
-            self._servers.append(await loop.create_unix_server(lambda: _Stream(self), where))
+        parsed = parse_address(address)
+        if isinstance(parsed, str):
+            self._servers.append(await loop.create_unix_server(lambda: _Stream(self), parsed))
             return address
         sockets: list[socket.socket] = []
         try:
-            sockets = bind_all(*where)
+            sockets = bind_all(*parsed)
             for each in sockets:
                 each.listen()  # uvloop does so too, but keeps a failure to itself
         except OSError as error:
@@ -72,7 +72,7 @@ class RawServer:
         port: int = sockets[0].getsockname()[1]
         for each in sockets:
             self._servers.append(await loop.create_server(lambda: _Stream(self), sock=each))
-        return bound(address, port)
+        return with_port(address, port)
 
     async def close(self, grace_s: float = 5.0) -> None:
         self.is_closed = True
@@ -90,7 +90,7 @@ class RawServer:
 
 
 class _Stream(asyncio.BufferedProtocol):
-    """One connection. The seam is `Answers`."""
+    """One connection. Implements `Responder`."""
 
     def __init__(self, server: RawServer) -> None:
         self._server = server
@@ -99,47 +99,47 @@ class _Stream(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._session: Session | None = None
         self._frames: deque[memoryview] = deque()
-        """Received; they stay valid, since nothing is read until they are taken."""
+        """Received frames; they stay valid, since nothing is read until they are processed."""
         self._malformed: MalformedFrame | None = None
-        """What came behind them."""
+        """The error behind them."""
         self._waiting: asyncio.Task[None] | None = None
-        """For room in the session."""
-        self._full = False
-        """The player does not read what it is sent."""
+        """The wait for room in the session."""
+        self._is_paused = False
+        """The player does not read, and the write buffer is full."""
         self._acknowledged: int | None = None
-        self._over = False
+        self._is_closed = False
         self._timer: asyncio.TimerHandle | None = None
         self.has_ended = asyncio.Event()
 
-    # --- the seam -----------------------------------------------------------------------------------------
+    # --- Responder ----------------------------------------------------------------------------------------
 
-    def greeted(self, position: int) -> None:
+    def accept(self, position: int) -> None:
         self._send(frames.greeted_frame(position))
 
     def acknowledge(self, position: int) -> None:
-        if self._full:
+        if self._is_paused:
             self._acknowledged = position
         else:
             self._send(frames.acknowledged_frame(position))
 
-    def stale(self, player_term: int, target_term: int) -> None:
+    def reject(self, player_term: int, target_term: int) -> None:
         self._finish(frames.stale_frame(player_term, target_term))
 
     def end(self, reason: str) -> None:
-        self._finish(frames.ended_frame(reason[:LONGEST_REASON]))
+        self._finish(frames.end_frame(reason[:MAX_REASON_CHARS]))
 
     # --- asyncio's calls ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         if self._server.is_closed:
-            self.abort()  # it had come before the listener was closed
+            self.abort()  # it was accepted before the listener was closed
         streams = self._server.streams
         streams.add(self)
         _tune(transport.get_extra_info("socket"))
         self._timer = self._loop.call_later(self._server.hello_timeout_s, self.end, "no Hello came")
-        if len(streams) > MOST_STREAMS:
-            self.end(f"the target serves {MOST_STREAMS} streams already")
+        if len(streams) > MAX_STREAMS:
+            self.end(f"the target serves {MAX_STREAMS} streams already")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
@@ -150,34 +150,34 @@ class _Stream(asyncio.BufferedProtocol):
         except MalformedFrame as error:
             self._frames.extend(error.frames)
             self._malformed = error
-        self._take()
+        self._process_frames()
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        self._full = False
+        self._is_paused = False
         self._send_acknowledged()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._over = True
+        self._is_closed = True
         self._server.streams.discard(self)
         for each in (self._timer, self._waiting):
             if each is not None:
                 each.cancel()
         if self._session is not None:
-            self._session.closed()
+            self._session.on_closed()
         self.has_ended.set()
 
     # --- receiving ----------------------------------------------------------------------------------------
 
-    def _take(self) -> None:
-        """Hand on what was received, as long as it is wanted."""
+    def _process_frames(self) -> None:
+        """Hand received frames to the session, as long as it has room."""
         try:
-            while self._frames and not self._over:
-                if self._session is not None and not self._session.wants_more:
+            while self._frames and not self._is_closed:
+                if self._session is not None and not self._session.has_room:
                     self._transport.pause_reading()
-                    self._waiting = self._loop.create_task(self._wait(self._session))
+                    self._waiting = self._loop.create_task(self._wait_for_room(self._session))
                     return
                 self._receive(self._frames.popleft())
             if self._malformed is not None:
@@ -185,17 +185,17 @@ class _Stream(asyncio.BufferedProtocol):
         except Malformed as error:
             self.end(str(error))
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
 
     def _receive(self, frame: memoryview) -> None:
         message = frames.from_player(frame)
         session = self._session
         if session is None:
-            if not isinstance(message, Greeting):
+            if not isinstance(message, Handshake):
                 raise Malformed("the first message of a stream is a Hello")
             if self._timer is not None:
                 self._timer.cancel()
-            self._session = self._server.sessions.greet(message, self)
+            self._session = self._server.sessions.open_session(message, self)
         elif isinstance(message, Batch):
             session.receive(message)
         elif message is None:
@@ -203,24 +203,24 @@ class _Stream(asyncio.BufferedProtocol):
         else:
             raise Malformed("a second Hello on one stream")
 
-    async def _wait(self, session: Session) -> None:
+    async def _wait_for_room(self, session: Session) -> None:
         try:
-            while not session.wants_more:
+            while not session.has_room:
                 await session.wait_for_room()
         except Exception as error:
-            self._failed(error)
-        if not self._over:
+            self._fail(error)
+        if not self._is_closed:
             self._transport.resume_reading()
-            self._take()
+            self._process_frames()
 
-    def _failed(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         logger.exception("a target's session failed")
         self.end(f"the target failed: {error!r}")
 
     # --- sending ------------------------------------------------------------------------------------------
 
     def _send(self, frame: bytes) -> None:
-        if not self._over:
+        if not self._is_closed:
             self._transport.write(frame)
 
     def _send_acknowledged(self) -> None:
@@ -229,12 +229,12 @@ class _Stream(asyncio.BufferedProtocol):
             self._send(frames.acknowledged_frame(position))
 
     def _finish(self, frame: bytes) -> None:
-        """The last words; the first ones count."""
-        if self._over:
+        """Send the last frame, and close; the first call counts."""
+        if self._is_closed:
             return
         self._send_acknowledged()
         self._send(frame)
-        self._over = True
+        self._is_closed = True
         self._frames.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -242,18 +242,18 @@ class _Stream(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(LINGER_S, self.abort)
 
     def abort(self) -> None:
-        """Do not wait for the player to read."""
+        """Close without waiting for the player to read."""
         self._transport.abort()
 
 
 def _tune(connected: socket.socket) -> None:
-    """Notice a player that is gone. Does what the platform can."""
+    """Set keepalive options, to detect a dead player, as far as the platform has them."""
     settings = [
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
-        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", DEAD_S),
-        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", DEAD_S // 3),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEPALIVE_S // 3),
         (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
-        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_S * 1000),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", KEEPALIVE_S * 1000),
     ]
     if connected.family == socket.AF_UNIX:
         return

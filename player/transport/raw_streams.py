@@ -1,8 +1,7 @@
 """Frames of our own over a plain socket, on the player's side: a connection for each stream.
 
-Invariants: a batch is `written` when less than a bound waits for the kernel to take it, mostly from within
-`write`; no task runs once the connection stands. Does not: encrypt, try again, or look whether anybody is
-alive (the player's heartbeats do).
+Invariants: a batch is written when less than a bound is unsent, mostly from within `write`; no task runs once
+the connection is established. Does not: encrypt, retry, or detect failures (the player's heartbeats do).
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from typing import Any
 
 from player.core.messages import Batch
 from player.transport import frames
-from player.transport.addresses import split
+from player.transport.addresses import parse_address
+from player.transport.interface import Handshake, Malformed, StreamEvents, too_large
 from player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
-from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 from protocol.frame_reader import FrameReader, MalformedFrame
 
 log = logging.getLogger("lockstep.player")
 
 
 class RawStreams:
-    """See the module; the seam is `Streams`. Addresses are `host:port` and `unix:/path`.
+    """See the module; implements `Streams`. Addresses are `host:port` and `unix:/path`.
 
     Args:
         message_bytes: a larger batch ends its stream instead of being sent; a target has a limit of its own.
@@ -34,8 +33,8 @@ class RawStreams:
         self._message_bytes = message_bytes
         self._streams: set[RawStream] = set()
 
-    def open(self, address: str, greeting: Greeting, events: StreamEvents) -> RawStream:
-        stream = RawStream(address, greeting, events, self._message_bytes, self._streams.discard)
+    def open(self, address: str, handshake: Handshake, events: StreamEvents) -> RawStream:
+        stream = RawStream(address, handshake, events, self._message_bytes, self._streams.discard)
         self._streams.add(stream)
         return stream
 
@@ -52,30 +51,30 @@ class RawStream(asyncio.BufferedProtocol):
     def __init__(
         self,
         address: str,
-        greeting: Greeting,
+        handshake: Handshake,
         events: StreamEvents,
         message_bytes: int,
-        ended: Callable[[RawStream], None],
+        on_close: Callable[[RawStream], None],
     ) -> None:
         self._events = events
         self._message_bytes = message_bytes
-        self._ended = ended
+        self._on_close = on_close
         self._reader = FrameReader(message_bytes)
         self._transport: Any = None
-        self._first = frames.greeting_frame(greeting)
+        self._first = frames.hello_frame(handshake)
         """What is to be sent when the connection stands."""
-        self._full = True
+        self._is_paused = True
         """Too much waits to be sent, or there is no connection yet."""
-        self._owes = False
+        self._write_pending = False
         """A batch waits to be `written`."""
-        self._beat = False
-        self._over = False
+        self._heartbeat_pending = False
+        self._is_closed = False
         self.dialing = asyncio.get_running_loop().create_task(self._dial(address))
 
-    # --- the seam -----------------------------------------------------------------------------------------
+    # --- Stream -------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch) -> None:
-        if self._over:
+        if self._is_closed:
             return
         frame = frames.batch_frame(batch)
         if len(frame) - 4 > self._message_bytes:
@@ -85,51 +84,51 @@ class RawStream(asyncio.BufferedProtocol):
             self._first += frame
         else:
             self._transport.write(frame)
-        if self._full:
-            self._owes = True
+        if self._is_paused:
+            self._write_pending = True
         else:
-            self._events.written()
+            self._events.on_written()
 
     def heartbeat(self) -> None:
-        if self._full:
-            self._beat = True
-        elif not self._over:
+        if self._is_paused:
+            self._heartbeat_pending = True
+        elif not self._is_closed:
             self._transport.write(frames.HEARTBEAT)
 
     def close(self) -> None:
-        if self._over:
+        if self._is_closed:
             return
-        self._over = True
+        self._is_closed = True
         if self._transport is not None:
             self._transport.abort()
         self.dialing.cancel()
-        self._ended(self)
+        self._on_close(self)
 
     # --- asyncio's calls ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        if self._over:
+        if self._is_closed:
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
-        self._full = False
+        self._is_paused = False
         self._transport.write(self._first)
         self._first = b""
-        if not self._full:
+        if not self._is_paused:
             self.resume_writing()
 
     def pause_writing(self) -> None:
-        self._full = True
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        self._full = False
-        if self._beat and not self._over:
-            self._beat = False
+        self._is_paused = False
+        if self._heartbeat_pending and not self._is_closed:
+            self._heartbeat_pending = False
             self._transport.write(frames.HEARTBEAT)
-        if self._owes and not self._over:
-            self._owes = False
-            self._told(self._events.written)
+        if self._write_pending and not self._is_closed:
+            self._write_pending = False
+            self._notify(self._events.on_written)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
@@ -141,55 +140,55 @@ class RawStream(asyncio.BufferedProtocol):
         except MalformedFrame as error:
             complete, problem = error.frames, error
         for frame in complete:
-            if self._over:
+            if self._is_closed:
                 return
             try:
-                reason = frames.tell(frame, self._events)
+                reason = frames.dispatch(frame, self._events)
             except Malformed as error:
                 problem = error
                 break
             except Exception as error:
-                self._failed(error)
+                self._fail(error)
                 return
             if reason is not None:
                 self._end(reason)
         if problem is not None:
-            self._end(f"the target does not keep to the protocol: {problem}")
+            self._end(f"the target violates the protocol: {problem}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(_words(exc) if exc is not None else "the target has ended the stream")
+        self._end(_error_text(exc) if exc is not None else "the target has ended the stream")
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- internal -----------------------------------------------------------------------------------------
 
     async def _dial(self, address: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            where = split(address)
-            if isinstance(where, str):
-                await loop.create_unix_connection(lambda: self, where)
+            parsed = parse_address(address)
+            if isinstance(parsed, str):
+                await loop.create_unix_connection(lambda: self, parsed)
             else:
-                await loop.create_connection(lambda: self, *where)
+                await loop.create_connection(lambda: self, *parsed)
         except (OSError, ValueError) as error:
-            self._end(_words(error))
+            self._end(_error_text(error))
 
-    def _told(self, event: Callable[[], None]) -> None:
+    def _notify(self, event: Callable[[], None]) -> None:
         try:
             event()
         except Exception as error:
-            self._failed(error)
+            self._fail(error)
 
-    def _failed(self, error: Exception) -> None:
-        log.exception("what a target said was not dealt with")
-        self._end(f"what the target said was not dealt with: {error!r}")
+    def _fail(self, error: Exception) -> None:
+        log.exception("a target's message was not handled")
+        self._end(f"the target's message was not handled: {error!r}")
 
     def _end(self, reason: str) -> None:
-        """It broke: tell so, once."""
-        if not self._over:
+        """The stream broke: report it, once."""
+        if not self._is_closed:
             self.close()
-            self._events.closed(reason)
+            self._events.on_closed(reason)
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:  # those of names are below
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

@@ -49,7 +49,7 @@ def in_words(address: str, error: OSError) -> OSError:
 def _bind_all(host: str, port: int) -> list[socket.socket]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     addresses = dict.fromkeys((family, address) for family, _, _, _, address in found)
-    bound: list[socket.socket] = []
+    with_port: list[socket.socket] = []
     absent: OSError | None = None
     try:
         for family, address in addresses:
@@ -60,15 +60,15 @@ def _bind_all(host: str, port: int) -> list[socket.socket]:
                     raise
                 absent = error  # a kind of address that this machine has not, beside one that it has
                 continue
-            bound.append(each)
+            with_port.append(each)
             port = each.getsockname()[1]
-        if not bound:
+        if not with_port:
             raise absent or OSError(errno.EADDRNOTAVAIL, "no such address on this machine")
     except BaseException:
-        for each in bound:
+        for each in with_port:
             each.close()
         raise
-    return bound
+    return with_port
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:

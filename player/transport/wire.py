@@ -1,6 +1,6 @@
 """The messages of a stream as protobuf bytes: `player/player.proto`, for gRPC.
 
-Owns: what is refused of a message before anybody acts on it. Does not: frame, or send. Pure functions.
+Owns: the validation of a message before any use of it. Does not: frame, or send. Pure functions.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from google.protobuf.message import DecodeError
 
 from player.core.messages import Batch, Hello, Part
 from player.generated.player_pb2 import FromPlayer, FromTarget
-from player.transport.seam import Greeting, Malformed, StreamEvents
+from player.transport.interface import Handshake, Malformed, StreamEvents
 
 
-def greeting_bytes(greeting: Greeting) -> bytes:
-    hello = greeting.hello
+def hello_bytes(handshake: Handshake) -> bytes:
+    hello = handshake.hello
     message = FromPlayer()
     to = message.hello
     to.log_id = hello.log_id
     to.player_term = hello.player_term
     to.target_term = hello.target_term
     to.first_position = hello.first_position
-    to.topic = greeting.topic
-    to.partition = greeting.partition
+    to.topic = handshake.topic
+    to.partition = handshake.partition
     to.SetInParent()
     return message.SerializeToString()
 
@@ -46,25 +46,25 @@ def _heartbeat() -> bytes:
 HEARTBEAT = _heartbeat()
 
 
-def from_player(data: bytes) -> Greeting | Batch | None:
-    """What a player says; None is a heartbeat. Raises Malformed."""
+def from_player(data: bytes) -> Handshake | Batch | None:
+    """Parse a player's message; None is a heartbeat. Raises Malformed."""
     try:
         message = FromPlayer.FromString(data)
     except DecodeError as error:
         raise Malformed(f"{len(data)} bytes that are no message of a player") from error
     kind = message.WhichOneof("message")
     if kind == "batch":
-        return _batch(message)
+        return _parse_batch(message)
     if kind == "heartbeat":
         return None
     if kind == "hello":
         it = message.hello
         hello = Hello(it.log_id, it.player_term, it.target_term, it.first_position)
-        return Greeting(hello, it.topic, it.partition)
+        return Handshake(hello, it.topic, it.partition)
     raise Malformed("a message of a player that is empty, or of a kind that is not known")
 
 
-def _batch(message: FromPlayer) -> Batch:
+def _parse_batch(message: FromPlayer) -> Batch:
     parts: list[Part] = []
     total_bytes = 0
     for part in message.batch.parts:
@@ -100,18 +100,18 @@ def acknowledged_bytes(position: int) -> bytes:
     return message.SerializeToString()
 
 
-def tell(data: bytes, events: StreamEvents) -> None:
-    """Tell of what a target says. Raises Malformed."""
+def dispatch(data: bytes, events: StreamEvents) -> None:
+    """Dispatch a target's message to `events`. Raises Malformed."""
     try:
         message = FromTarget.FromString(data)
     except DecodeError as error:
         raise Malformed(f"{len(data)} bytes that are no message of a target") from error
     kind = message.WhichOneof("message")
     if kind == "acknowledged":
-        events.acknowledged(message.acknowledged.position)
+        events.on_acknowledged(message.acknowledged.position)
     elif kind == "greeted":
-        events.greeted(message.greeted.position)
+        events.on_greeted(message.greeted.position)
     elif kind == "stale":
-        events.stale(message.stale.player_term)
+        events.on_stale(message.stale.player_term)
     else:
         raise Malformed("a message of a target that is empty, or of a kind that is not known")

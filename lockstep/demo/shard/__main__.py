@@ -20,7 +20,7 @@ from typing import Any
 from lockstep.demo.shard.tables import Tables
 from lockstep.target import SqliteStore, serve
 from player.target.store import Store
-from player.transport.addresses import split
+from player.transport.addresses import parse_address
 
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
@@ -136,7 +136,7 @@ def _store_url(text: str) -> str:
 def _address(text: str) -> str:
     """An argument type."""
     try:
-        split(text)
+        parse_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

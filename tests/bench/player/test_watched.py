@@ -7,7 +7,7 @@ from typing import Any
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
 from player.core.messages import Batch, Hello, Part, dummy
-from player.transport.seam import Greeting
+from player.transport.interface import Handshake
 from protocol.records.record import BatchBuilder
 
 
@@ -17,10 +17,10 @@ class Heard:
     def __init__(self) -> None:
         self.said: list[tuple[Any, ...]] = []
 
-    def greeted(self, position: int) -> None:
+    def accept(self, position: int) -> None:
         self.said.append(("greeted", position))
 
-    def stale(self, player_term: int, target_term: int) -> None:
+    def reject(self, player_term: int, target_term: int) -> None:
         self.said.append(("stale", player_term, target_term))
 
     def acknowledge(self, position: int) -> None:
@@ -40,38 +40,38 @@ def _batch(previous: int, *numbers: int) -> Batch:
     return Batch(previous, parts, 1000)
 
 
-def _greeting(target_term: int) -> Greeting:
-    return Greeting(Hello("log", 1, target_term, 5), "topic", 0)
+def _handshake(target_term: int) -> Handshake:
+    return Handshake(Hello("log", 1, target_term, 5), "topic", 0)
 
 
 def test_a_lean_target_acknowledges_at_once_and_notes_each_part_once() -> None:
     watched, first, second = Watched(LeanSessions()), Heard(), Heard()
-    stream = watched.greet(_greeting(1), first)
+    stream = watched.open_session(_handshake(1), first)
     stream.receive(_batch(4, 0))
     stream.heartbeat()
     assert first.said == [("greeted", 4), ("acknowledged", 6), ("acknowledged", 6)]
-    again = watched.greet(_greeting(2), second)
+    again = watched.open_session(_handshake(2), second)
     again.receive(_batch(4, 0, 2))
     stream.receive(_batch(6, 3))
     assert second.said == [("greeted", 6), ("acknowledged", 8)] and len(first.said) == 3
-    watched.greet(_greeting(1), first)
+    watched.open_session(_handshake(1), first)
     assert first.said[-1] == ("stale", 1, 2)
     assert watched.records == 2 and len(watched.noted()) == 2
 
 
 def test_a_durable_target_counts_what_it_has_acknowledged() -> None:
     class Late(LeanSessions):
-        def greet(self, greeting: Greeting, answers: Any) -> Any:
-            self.answers = answers
-            return super().greet(greeting, answers)
+        def open_session(self, handshake: Handshake, responder: Any) -> Any:
+            self.responder = responder
+            return super().open_session(handshake, responder)
 
     watched = Watched(inner := Late(), at_acknowledgement=True)
-    stream = watched.greet(_greeting(1), Heard())
+    stream = watched.open_session(_handshake(1), Heard())
     inner.terms = (9, 9)  # it acknowledges nothing by itself
     stream.receive(_batch(4, 0))
     stream.receive(_batch(6, 2))
     assert watched.records == 0
-    inner.answers.acknowledge(6)
+    inner.responder.acknowledge(6)
     assert watched.records == 1 and watched.first_ns == watched.last_ns > 0
-    inner.answers.acknowledge(8)
+    inner.responder.acknowledge(8)
     assert watched.records == 2

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from broker.server import Broker
 from player.core.messages import Entry
-from player.source.seam import Chunk, Source
+from player.source.interface import Chunk, Source
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -23,7 +23,7 @@ from player.routing.reframing import Reframing
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.named import Transport, server_of, streams_of
+from player.transport.factory import Transport, make_server, make_streams
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
 from tests.broker.conftest import StartBroker
@@ -47,7 +47,7 @@ class Shard:
 
     async def start(self) -> None:
         self._sessions = StoreSessions(SqliteStore(self.path, self._apply))
-        self._server = server_of(self._transport, self._sessions)
+        self._server = make_server(self._transport, self._sessions)
         await self._server.start(self.address)
         self.is_up = True
 
@@ -113,7 +113,7 @@ class World:
     @asynccontextmanager
     async def playing(self, player_term: int) -> AsyncIterator[Playing]:
         source = await RemoteSource.open(self.broker.bootstrap_servers, "t", 0)
-        streams = streams_of(self._transport)
+        streams = make_streams(self._transport)
         targets = [PlayedTarget(name, shard.address) for name, shard in self.shards.items()]
         route = Reframing(HeaderChoice())
         made = Playing(source, streams, route, SETTINGS, player_term, targets)

@@ -18,7 +18,7 @@ from lockstep.playing.config import parse
 from lockstep.playing.in_broker import PlayerInBroker
 from lockstep.playing.in_process_source import InProcessSource
 from player.target.records import Delivered
-from player.transport.named import Transport
+from player.transport.factory import Transport
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.metrics.scraping import get, scrape

@@ -14,7 +14,7 @@ from broker.server import Broker
 from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import NotLeading
 from player.core.messages import Entry
-from player.source.seam import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded
+from player.source.interface import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.records.batch import read_header

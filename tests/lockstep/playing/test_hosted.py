@@ -11,7 +11,7 @@ from broker.server import Broker
 from lockstep.playing import hosted
 from lockstep.playing.hosted import Hosted
 from player.playing.ended import Deposed
-from player.source.seam import Source, SourceEnded
+from player.source.interface import Source, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import LOOK_SECONDS

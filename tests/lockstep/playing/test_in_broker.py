@@ -20,7 +20,7 @@ from lockstep.playing.in_broker import PlayerInBroker
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.named import Transport, server_of
+from player.transport.factory import Transport, make_server
 from protocol.records.record import BatchBuilder, Record
 from tests.broker.cluster.brokers import LOOK_SECONDS
 from tests.broker.conftest import StartBroker, StartCluster
@@ -52,7 +52,7 @@ class Shard:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
         sessions = StoreSessions(SqliteStore(self._path, self._apply))
-        server = server_of(self._transport, sessions)
+        server = make_server(self._transport, sessions)
         self.address = await server.start("127.0.0.1:0")
         try:
             yield

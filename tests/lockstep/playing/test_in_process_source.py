@@ -10,7 +10,7 @@ import pytest
 
 from broker.server import Broker
 from lockstep.playing.in_process_source import InProcessSource, NotLeading
-from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
+from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from storage.group import LogGroup
 from storage.types import StorageError

@@ -14,7 +14,7 @@ from lockstep.playing.players import Players, first_position
 from lockstep.playing.routers import router_of
 from player.core.messages import Entry, Part
 from player.playing.ended import PlayingEnded
-from player.source.seam import Bounds
+from player.source.interface import Bounds
 from player.target.marks import Mark
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
 

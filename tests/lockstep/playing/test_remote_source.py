@@ -12,7 +12,7 @@ from compat_tests.probe import free_port
 from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
 from lockstep.playing import remote_source
 from lockstep.playing.remote_source import RemoteSource
-from player.source.seam import Bounds, RangeLost, SourceEnded
+from player.source.interface import Bounds, RangeLost, SourceEnded
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.target import Delivered, SqliteStore, serve, serve_in_thread
-from player.transport.named import Transport, streams_of
-from player.transport.seam import Streams
+from player.transport.factory import Transport, make_streams
+from player.transport.interface import Streams
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
 
@@ -38,7 +38,7 @@ class Numbers:
 
 @contextlib.asynccontextmanager
 async def streams(transport: Transport) -> AsyncIterator[Streams]:
-    made = streams_of(transport)
+    made = make_streams(transport)
     try:
         yield made
     finally:

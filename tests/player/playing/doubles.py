@@ -14,9 +14,9 @@ from player.core.messages import Batch, Entry, Part
 from player.core.settings import Bound, PlayerSettings
 from player.playing.played_target import PlayedTarget
 from player.playing.playing import Playing
-from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
+from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
 from player.target.marks import Mark, Marks, Refused, StaleTerms
-from player.transport.seam import Greeting, StreamEvents
+from player.transport.interface import Handshake, StreamEvents
 
 LOG_ID = "cluster/topic/0"
 PART_BYTES = 10
@@ -164,14 +164,14 @@ class MemoryTarget:
 
     def hello(self, stream: MemoryStream) -> None:
         try:
-            self.mark = self.marks.hello(stream.greeting.hello)
+            self.mark = self.marks.hello(stream.handshake.hello)
         except StaleTerms as stale:
-            stream.tells(stream.events.stale, stale.mark.player_term)
+            stream.tells(stream.events.on_stale, stale.mark.player_term)
             stream.breaks("stale")
             return
         self.greetings.append(self.mark.terms)
         stream.terms = self.mark.terms
-        stream.tells(stream.events.greeted, self.marks.settled(self.mark.position))
+        stream.tells(stream.events.on_greeted, self.marks.settled(self.mark.position))
 
     def batch(self, stream: MemoryStream, batch: Batch) -> None:
         try:
@@ -187,21 +187,23 @@ class MemoryTarget:
         position = self.marks.stored(accepted)
         if self.apply_s:
             asyncio.get_running_loop().call_later(
-                self.apply_s, stream.tells, stream.events.acknowledged, position
+                self.apply_s, stream.tells, stream.events.on_acknowledged, position
             )
         else:
-            stream.tells(stream.events.acknowledged, position)
+            stream.tells(stream.events.on_acknowledged, position)
 
     def heartbeat(self, stream: MemoryStream) -> None:
-        stream.tells(stream.events.acknowledged, self.marks.stored_position)
+        stream.tells(stream.events.on_acknowledged, self.marks.stored_position)
 
 
 class MemoryStream:
     """The player's end, and the wire. With `at_once`, all is told from within `open` and `write`."""
 
-    def __init__(self, target: MemoryTarget, greeting: Greeting, events: StreamEvents, at_once: bool) -> None:
+    def __init__(
+        self, target: MemoryTarget, handshake: Handshake, events: StreamEvents, at_once: bool
+    ) -> None:
         self.target = target
-        self.greeting = greeting
+        self.handshake = handshake
         self.events = events
         self.terms = (0, 0)
         self.batches: list[Batch] = []
@@ -216,7 +218,7 @@ class MemoryStream:
         if self.is_broken or self.target.hangs:
             return
         self.arrives(self.target.batch, batch)
-        self.tells(self.events.written)
+        self.tells(self.events.on_written)
 
     def heartbeat(self) -> None:
         assert not self.is_closed
@@ -246,7 +248,7 @@ class MemoryStream:
             self._soon(tell)
 
     def breaks(self, reason: str) -> None:
-        self.tells(self.events.closed, reason)
+        self.tells(self.events.on_closed, reason)
         self.is_broken = True
 
     def _soon(self, call: Callable[[], object]) -> None:
@@ -267,9 +269,9 @@ class MemoryStreams:
     def __getitem__(self, name: str) -> MemoryTarget:
         return self.targets[name]
 
-    def open(self, address: str, greeting: Greeting, events: StreamEvents) -> MemoryStream:
+    def open(self, address: str, handshake: Handshake, events: StreamEvents) -> MemoryStream:
         target = self.targets[address]
-        stream = MemoryStream(target, greeting, events, self.at_once)
+        stream = MemoryStream(target, handshake, events, self.at_once)
         self.opened.append(stream)
         if not target.is_up:
             stream.breaks("connection refused")

@@ -12,7 +12,7 @@ from player.core.settings import Bound
 from player.playing.ended import Deposed, PlayingEnded
 from player.playing.played_target import KnownTarget, PlayedTarget
 from player.playing.playing import Playing
-from player.source.seam import Chunk
+from player.source.interface import Chunk
 from player.target.marks import Mark
 from tests.player.playing.doubles import (
     LOG_ID,
@@ -87,7 +87,7 @@ async def test_a_target_that_answers_a_hello_again_and_again(log: MemoryLog) -> 
         stream = play._known["a"].stream
         assert stream is not None
         for _ in range(1000):
-            stream.greeted(0)
+            stream.on_greeted(0)
         log.append("a")
         await until(lambda: has_all(log, streams))
         assert log.asked_bounds == asked
@@ -364,8 +364,8 @@ async def test_a_target_that_takes_a_question_for_a_greeting(log: MemoryLog) -> 
     takes = streams["a"].hello
 
     def hello(stream: MemoryStream) -> None:
-        if stream.greeting.hello.player_term == 0:
-            stream.tells(stream.events.greeted, -1)
+        if stream.handshake.hello.player_term == 0:
+            stream.tells(stream.events.on_greeted, -1)
         else:
             takes(stream)
 

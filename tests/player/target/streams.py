@@ -9,7 +9,7 @@ from typing import Final
 
 from player.core.messages import Batch, Hello, Part, dummy
 from player.target.sessions import StoreSession, StoreSessions
-from player.transport.seam import Greeting
+from player.transport.interface import Handshake
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
 
@@ -46,9 +46,9 @@ def batch(previous: int, *positions: int, dummies: Sequence[int] = (), size_byte
     return Batch(previous, parts, sum(each.size_bytes for each in parts))
 
 
-def hello(player_term: int, target_term: int, first_position: int = 0, log_id: str = LOG_ID) -> Greeting:
+def hello(player_term: int, target_term: int, first_position: int = 0, log_id: str = LOG_ID) -> Handshake:
     _, topic, partition = log_id.split("/")
-    return Greeting(Hello(log_id, player_term, target_term, first_position), topic, int(partition))
+    return Handshake(Hello(log_id, player_term, target_term, first_position), topic, int(partition))
 
 
 class Answered:
@@ -58,10 +58,10 @@ class Answered:
         self.said: list[tuple[object, ...]] = []
         self._more = asyncio.Event()
 
-    def greeted(self, position: int) -> None:
+    def accept(self, position: int) -> None:
         self._say("greeted", position)
 
-    def stale(self, player_term: int, target_term: int) -> None:
+    def reject(self, player_term: int, target_term: int) -> None:
         self._say("stale", player_term, target_term)
 
     def acknowledge(self, position: int) -> None:
@@ -122,5 +122,5 @@ class Streams:
 
     def open(self, first_position: int = 0) -> tuple[StoreSession, Answered]:
         answered = Answered()
-        greeting = hello(self._player_term, next(self._terms), first_position)
-        return self.sessions.greet(greeting, answered), answered
+        handshake = hello(self._player_term, next(self._terms), first_position)
+        return self.sessions.open_session(handshake, answered), answered

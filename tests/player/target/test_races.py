@@ -42,19 +42,19 @@ class Race:
         await self._pause(term)
         answered = Answered()
         before = self.acknowledged
-        session = self.drawn.choice(self.processes).greet(hello(player_term, term), answered)
+        session = self.drawn.choice(self.processes).open_session(hello(player_term, term), answered)
         if is_patient:
             await answered.first()
         else:
             await self._pause(20)
         if not answered.said or answered.said[0][0] != "greeted":
-            session.closed()
+            session.on_closed()
             return
         position = answered.said[0][1]
         assert isinstance(position, int)
         assert position >= before, "what was acknowledged is gone"
         previous = max(-1, position - self.drawn.randrange(4))
-        while previous < LAST and not session.is_over and (is_patient or self.drawn.random() < 0.8):
+        while previous < LAST and not session.is_closed and (is_patient or self.drawn.random() < 0.8):
             through = min(LAST, previous + self.drawn.randint(1, 5))
             wanted = range(previous + 1, through + 1)
             session.receive(batch(previous, *wanted, dummies=[at for at in wanted if is_nothing(at)]))
@@ -64,7 +64,7 @@ class Race:
         if is_patient:
             session.heartbeat()  # it may have begun at the end
             await answered.over(LAST)
-        session.closed()
+        session.on_closed()
         told = [int(str(said[1])) for said in answered.said if said[0] == "acknowledged"]
         assert told == sorted(told)
         self.acknowledged = max([self.acknowledged, *told])

@@ -139,11 +139,11 @@ async def test_what_comes_meanwhile_is_stored_together(threaded: StoreSessions, 
     session.receive(batch(-1, 0))
     await store.has_begun()
     for at in range(1, 5):
-        assert session.wants_more
+        assert session.has_room
         session.receive(batch(at - 1, at))
     session.heartbeat()
     assert answered.said[-1] == ("acknowledged", -1)  # at once, and nothing is stored yet
-    assert not session.wants_more
+    assert not session.has_room
     room = asyncio.ensure_future(session.wait_for_room())
     await asyncio.sleep(0)
     assert not room.done()
@@ -165,7 +165,7 @@ async def test_a_stream_that_is_not_read_shows_that_its_target_lives(
         session.receive(batch(at - 1, at))
         if at == 0:
             await store.has_begun()
-    assert not session.wants_more
+    assert not session.has_room
     room = asyncio.ensure_future(session.wait_for_room())
     await answered.until("acknowledged", -1)
     assert not room.done()
@@ -179,11 +179,11 @@ async def test_bytes_are_bounded_too(store: MemoryStore) -> None:
     sessions = StoreSessions(store, TargetSettings(waiting_bytes=3000, transaction_bytes=2500))
     session, answered = await Streams(sessions).greeted(-1)
     for at in range(3):
-        assert session.wants_more
+        assert session.has_room
         session.receive(batch(at - 1, at, size_bytes=1000))
-    assert not session.wants_more
+    assert not session.has_room
     await answered.until("acknowledged", 2)
-    assert session.wants_more
+    assert session.has_room
     assert store.transactions == [([0, 1], 1), ([2], 2)]
     await sessions.close()
 
@@ -209,7 +209,7 @@ async def test_a_gap_ends_the_stream(sessions: StoreSessions, store: MemoryStore
     assert await answered.ended() == "after -1 came 2, which follows 1"
     session.receive(batch(-1, 0))  # it may still be on its way
     session.heartbeat()
-    assert session.wants_more
+    assert session.has_room
     session, answered = await streams.greeted(-1)
     session.receive(batch(-1, 0))
     await answered.until("acknowledged", 0)
@@ -235,23 +235,23 @@ async def test_what_is_no_batch_ends_the_stream(sessions: StoreSessions, store: 
 
 
 async def test_a_hello_that_cannot_be(sessions: StoreSessions) -> None:
-    for greeting in (hello(1, 1, -1), hello(1, 1, log_id="//0")):
-        greeting.hello.log_id = greeting.hello.log_id.strip("/0")
+    for handshake in (hello(1, 1, -1), hello(1, 1, log_id="//0")):
+        handshake.hello.log_id = handshake.hello.log_id.strip("/0")
         answered = Answered()
-        sessions.greet(greeting, answered)
+        sessions.open_session(handshake, answered)
         assert "a Hello for log" in await answered.ended()
 
 
 async def test_a_hello_with_old_terms_is_stale(sessions: StoreSessions, store: MemoryStore) -> None:
     session, answered = await Streams(sessions, player_term=5).greeted(-1)
     old = Answered()
-    sessions.greet(hello(4, 99), old)
+    sessions.open_session(hello(4, 99), old)
     await old.until("stale", 5, 1)
     session.receive(batch(-1, 0))  # which ends nothing
     await answered.until("acknowledged", 0)
     store.marks[LOG_ID] = Mark(LOG_ID, 7, 7, 0)  # another process was greeted
     late = Answered()
-    sessions.greet(hello(6, 1), late)
+    sessions.open_session(hello(6, 1), late)
     await late.until("stale", 7, 7)
     assert ("stale", 6, 1) in answered.said
 
@@ -260,12 +260,12 @@ async def test_a_hello_without_terms_asks_and_leaves_nothing(
     sessions: StoreSessions, store: MemoryStore
 ) -> None:
     asked = Answered()
-    sessions.greet(hello(0, 0, 5), asked)
+    sessions.open_session(hello(0, 0, 5), asked)
     await asked.until("stale", 0, 0)
     assert not store.marks
     session, answered = await Streams(sessions).greeted(9, first_position=10)
     asked = Answered()
-    sessions.greet(hello(0, 0, 5), asked)
+    sessions.open_session(hello(0, 0, 5), asked)
     await asked.until("stale", 1, 1)
     session.receive(batch(9, 10))  # its stream goes on
     await answered.until("acknowledged", 10)
@@ -413,7 +413,7 @@ async def test_what_waits_of_a_stream_that_is_gone_is_dropped(
     for at in range(1, 5):
         session.receive(batch(at - 1, at))
     room = asyncio.ensure_future(session.wait_for_room())
-    session.closed()
+    session.on_closed()
     await room
     store.waits = False
     store.go_on.release()
@@ -421,7 +421,7 @@ async def test_what_waits_of_a_stream_that_is_gone_is_dropped(
     session, _ = await streams.greeted(0)
     assert store.transactions == [([0], 0)]
     assert answered.said == before
-    assert session.wants_more
+    assert session.has_room
 
 
 async def test_a_stream_that_ends_before_its_greeting_leaves_no_terms(
@@ -429,7 +429,7 @@ async def test_a_stream_that_ends_before_its_greeting_leaves_no_terms(
 ) -> None:
     streams = Streams(threaded)
     session, answered = streams.open()
-    session.closed()
+    session.on_closed()
     await streams.greeted(-1)
     assert answered.said == []
     assert store.marks[LOG_ID].terms == (1, 2)
@@ -442,7 +442,7 @@ async def test_logs_do_not_wait_for_each_other(threaded: StoreSessions, store: M
     await store.has_begun()
     store.waits = False
     other = Answered()
-    second = threaded.greet(hello(1, 1, log_id="cluster/topic/1"), other)
+    second = threaded.open_session(hello(1, 1, log_id="cluster/topic/1"), other)
     await other.until("greeted", -1)
     second.receive(batch(-1, 5))
     await other.until("acknowledged", 5)
@@ -455,7 +455,7 @@ async def test_the_number_of_logs_is_bounded(store: MemoryStore) -> None:
     sessions = StoreSessions(store, TargetSettings(logs=1))
     await Streams(sessions).greeted(-1)
     answered = Answered()
-    sessions.greet(hello(1, 1, log_id="cluster/topic/1"), answered)
+    sessions.open_session(hello(1, 1, log_id="cluster/topic/1"), answered)
     assert await answered.ended() == "this target has 1 logs already"
     await sessions.close()
 
@@ -466,7 +466,7 @@ async def test_a_log_that_nobody_plays_any_more_is_let_go(store: MemoryStore) ->
 
     async def greeted(number: int, term: int, position: int) -> StoreSession:
         answered = Answered()
-        session = sessions.greet(hello(1, term, log_id=f"cluster/topic/{number}"), answered)
+        session = sessions.open_session(hello(1, term, log_id=f"cluster/topic/{number}"), answered)
         await answered.until("greeted", position)
         return session
 
@@ -475,17 +475,17 @@ async def test_a_log_that_nobody_plays_any_more_is_let_go(store: MemoryStore) ->
     await answered.until("acknowledged", 0)
     second = await greeted(1, 1, -1)
     refused = Answered()
-    sessions.greet(hello(1, 1, log_id="cluster/topic/2"), refused)
+    sessions.open_session(hello(1, 1, log_id="cluster/topic/2"), refused)
     assert await refused.ended() == "this target has 2 logs already"
-    first.closed()
+    first.on_closed()
     third = await greeted(2, 1, -1)
     async with asyncio.timeout(PATIENCE_S):
         while not store.closed:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
-    assert (store.opened, store.closed, second.is_over) == (3, 1, False)
-    third.closed()
+    assert (store.opened, store.closed, second.is_closed) == (3, 1, False)
+    third.on_closed()
     await greeted(0, 2, 0)
-    second.closed()
+    second.on_closed()
     await sessions.close()
     assert (store.opened, store.closed) == (4, 4)
 
@@ -493,9 +493,9 @@ async def test_a_log_that_nobody_plays_any_more_is_let_go(store: MemoryStore) ->
 async def test_a_log_that_was_idle_for_a_moment_stays(store: MemoryStore) -> None:
     sessions = StoreSessions(store)
     session, _ = await Streams(sessions).greeted(-1)
-    session.closed()
+    session.on_closed()
     answered = Answered()
-    sessions.greet(hello(1, 1, log_id="cluster/topic/1"), answered)
+    sessions.open_session(hello(1, 1, log_id="cluster/topic/1"), answered)
     await answered.until("greeted", -1)
     await Streams(sessions, player_term=2).greeted(-1)
     assert store.opened == 2
@@ -544,7 +544,7 @@ async def test_over_a_file(tmp_path: Path, inline: bool) -> None:
         while position < 99:
             term += 1
             answered = Answered()
-            session = sessions.greet(hello(1, term, log_id=log_id), answered)
+            session = sessions.open_session(hello(1, term, log_id=log_id), answered)
             await answered.until("greeted", position)
             for at in range(position + 1, 100, 10):
                 end = min(at + 10, 61 if at <= 60 else 100)

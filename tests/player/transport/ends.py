@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from player.core.messages import Batch, Hello, Part, dummy
-from player.transport.seam import Answers, Greeting
+from player.transport.interface import Handshake, Responder
 
 PATIENCE_S = 30.0
 
@@ -38,19 +38,19 @@ class Heard(Watched):
         self.all.append((kind, what))
         self.changed()
 
-    def greeted(self, position: int) -> None:
+    def on_greeted(self, position: int) -> None:
         self._note("greeted", position)
 
-    def stale(self, player_term: int) -> None:
+    def on_stale(self, player_term: int) -> None:
         self._note("stale", player_term)
 
-    def acknowledged(self, position: int) -> None:
+    def on_acknowledged(self, position: int) -> None:
         self._note("acknowledged", position)
 
-    def written(self) -> None:
+    def on_written(self) -> None:
         self._note("written", None)
 
-    def closed(self, reason: str) -> None:
+    def on_closed(self, reason: str) -> None:
         self._note("closed", reason)
 
     def of(self, kind: str) -> list[object]:
@@ -65,10 +65,10 @@ class Heard(Watched):
 class Served(Watched):
     """A target's end of one stream: Session."""
 
-    def __init__(self, greeting: Greeting, answers: Answers, acknowledges: bool) -> None:
+    def __init__(self, handshake: Handshake, responder: Responder, acknowledges: bool) -> None:
         super().__init__()
-        self.greeting = greeting
-        self.answers = answers
+        self.handshake = handshake
+        self.responder = responder
         self.acknowledges = acknowledges
         self.batches: list[Batch] = []
         self.heartbeats = 0
@@ -80,21 +80,21 @@ class Served(Watched):
         assert not self.closings
         self.batches.append(batch)
         if self.acknowledges:
-            self.answers.acknowledge(batch.last_position)
+            self.responder.acknowledge(batch.last_position)
         self.changed()
 
     def heartbeat(self) -> None:
         assert not self.closings
         self.heartbeats += 1
-        self.answers.acknowledge(self.batches[-1].last_position if self.batches else 0)
+        self.responder.acknowledge(self.batches[-1].last_position if self.batches else 0)
         self.changed()
 
-    def closed(self) -> None:
+    def on_closed(self) -> None:
         self.closings += 1
         self.changed()
 
     @property
-    def wants_more(self) -> bool:
+    def has_room(self) -> bool:
         return self.room.is_set()
 
     async def wait_for_room(self) -> None:
@@ -114,11 +114,11 @@ class Target(Watched):
         self.answers_hello = answers_hello
         self.served: list[Served] = []
 
-    def greet(self, greeting: Greeting, answers: Answers) -> Served:
-        served = Served(greeting, answers, self.acknowledges)
+    def open_session(self, handshake: Handshake, responder: Responder) -> Served:
+        served = Served(handshake, responder, self.acknowledges)
         self.served.append(served)
         if self.answers_hello:
-            answers.greeted(greeting.hello.first_position - 1)
+            responder.accept(handshake.hello.first_position - 1)
         self.changed()
         return served
 
@@ -128,8 +128,8 @@ class Target(Watched):
         return self.served[-1]
 
 
-def greeting(target_term: int = 1, first_position: int = 1) -> Greeting:
-    return Greeting(Hello("cluster/topic/0", 7, target_term, first_position), "orders", 3)
+def handshake(target_term: int = 1, first_position: int = 1) -> Handshake:
+    return Handshake(Hello("cluster/topic/0", 7, target_term, first_position), "orders", 3)
 
 
 def batch(previous: int, *payloads: bytes | None) -> Batch:

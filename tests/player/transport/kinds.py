@@ -10,10 +10,10 @@ from pathlib import Path
 
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import GrpcStreams
+from player.transport.interface import Server, Sessions, Streams
 from player.transport.memory_streams import MemoryNetwork
 from player.transport.raw_server import RawServer
 from player.transport.raw_streams import RawStreams
-from player.transport.seam import Server, Sessions, Streams
 
 ON_SOCKETS = ("grpc", "grpc-unix", "raw", "raw-unix")
 ALL = (*ON_SOCKETS, "memory")

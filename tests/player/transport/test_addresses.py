@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from player.transport.addresses import bound, split
+from player.transport.addresses import parse_address, with_port
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from player.transport.addresses import bound, split
     ],
 )
 def test_what_it_says(address: str, said: str | tuple[str, int]) -> None:
-    assert split(address) == said
+    assert parse_address(address) == said
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ def test_what_it_says(address: str, said: str | tuple[str, int]) -> None:
 )
 def test_what_says_nothing(address: str) -> None:
     with pytest.raises(ValueError, match=r"address|neither"):
-        split(address)
+        parse_address(address)
 
 
 def test_the_port_that_was_bound() -> None:
-    assert bound("[::1]:0", 17) == "[::1]:17"
-    assert bound("localhost:9", 9) == "localhost:9"
-    assert bound("unix:/run/target", 1) == "unix:/run/target"
+    assert with_port("[::1]:0", 17) == "[::1]:17"
+    assert with_port("localhost:9", 9) == "localhost:9"
+    assert with_port("unix:/run/target", 1) == "unix:/run/target"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from player.core.messages import Batch, Hello
 from player.transport import frames
-from player.transport.seam import Greeting, Malformed
+from player.transport.interface import Handshake, Malformed
 from tests.player.transport.ends import Heard, batch, of_several, shape
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
@@ -46,9 +46,9 @@ def test_batches_of_several_partitions_come_back(
 def test_greetings_come_back(
     log_id: str, term: int, other: int, first: int, topic: str, partition: int
 ) -> None:
-    sent = Greeting(Hello(log_id, term, other, first), topic, partition)
-    came = frames.from_player(body(frames.greeting_frame(sent)))
-    assert isinstance(came, Greeting)
+    sent = Handshake(Hello(log_id, term, other, first), topic, partition)
+    came = frames.from_player(body(frames.hello_frame(sent)))
+    assert isinstance(came, Handshake)
     hello = came.hello
     assert (hello.log_id, hello.player_term, hello.target_term) == (log_id, term, other)
     assert (hello.first_position, came.topic, came.partition) == (first, topic, partition)
@@ -62,23 +62,23 @@ def test_a_heartbeat_comes_back() -> None:
 def test_answers_come_back(one: int, other: int) -> None:
     heard = Heard()
     for frame in (frames.greeted_frame(one), frames.acknowledged_frame(one), frames.stale_frame(one, other)):
-        assert frames.tell(body(frame), heard) is None
+        assert frames.dispatch(body(frame), heard) is None
     assert heard.all == [("greeted", one), ("acknowledged", one), ("stale", one)]
 
 
 @given(st.text())
 def test_the_last_words_come_back(words: str) -> None:
     heard = Heard()
-    assert frames.tell(body(frames.ended_frame(words)), heard) == words
+    assert frames.dispatch(body(frames.end_frame(words)), heard) == words
     assert not heard.all
 
 
 def test_last_words_that_are_no_utf_8_are_words_still() -> None:
-    assert frames.tell(body(frames.ended_frame("a\ud800b")), Heard()) == "a?b"
-    assert frames.tell(memoryview(bytes([frames.ENDED]) + b"\xff!"), Heard()) == "\ufffd!"
+    assert frames.dispatch(body(frames.end_frame("a\ud800b")), Heard()) == "a?b"
+    assert frames.dispatch(memoryview(bytes([frames.ENDED]) + b"\xff!"), Heard()) == "\ufffd!"
 
 
-GREETING = Greeting(Hello("log", 1, 2, 3), "topic", 0)
+GREETING = Handshake(Hello("log", 1, 2, 3), "topic", 0)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ GREETING = Greeting(Hello("log", 1, 2, 3), "topic", 0)
         bytes([frames.ACKNOWLEDGED]),
         bytes([frames.BATCH]),
         bytes([frames.HELLO]),
-        bytes(body(frames.greeting_frame(GREETING))).replace(b"lockstep", b"lockstop"),
-        bytes(body(frames.greeting_frame(GREETING)))[:-9],
-        bytes(body(frames.greeting_frame(GREETING)))[:-6],
-        bytes(body(frames.greeting_frame(GREETING))).replace(b"topic", b"\xff\xff\xff\xff\xff"),
+        bytes(body(frames.hello_frame(GREETING))).replace(b"lockstep", b"lockstop"),
+        bytes(body(frames.hello_frame(GREETING)))[:-9],
+        bytes(body(frames.hello_frame(GREETING)))[:-6],
+        bytes(body(frames.hello_frame(GREETING))).replace(b"topic", b"\xff\xff\xff\xff\xff"),
         bytes([frames.BATCH]) + bytes(12),  # no parts
         bytes([frames.BATCH]) + bytes(8) + b"\xff\xff\xff\xff",
         bytes(body(frames.batch_frame(batch(0, b"one", b"two"))))[:-1],
@@ -120,7 +120,7 @@ def test_what_is_no_frame_of_a_player(frame: bytes) -> None:
 def test_what_is_no_frame_of_a_target(frame: bytes) -> None:
     heard = Heard()
     with pytest.raises(Malformed):
-        frames.tell(memoryview(frame), heard)
+        frames.dispatch(memoryview(frame), heard)
     assert not heard.all
 
 
@@ -129,4 +129,4 @@ def test_noise_is_malformed_or_a_message(kind: int, data: bytes) -> None:
     with contextlib.suppress(Malformed):
         frames.from_player(memoryview(bytes([kind]) + data))
     with contextlib.suppress(Malformed):
-        frames.tell(memoryview(bytes([kind]) + data), Heard())
+        frames.dispatch(memoryview(bytes([kind]) + data), Heard())

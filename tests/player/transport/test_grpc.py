@@ -16,8 +16,8 @@ from player.generated.player_pb2 import Hello as WireHello
 from player.transport import wire
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import METHOD, SERVICE, GrpcStreams
-from player.transport.seam import Answers, Greeting
-from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, greeting
+from player.transport.interface import Handshake, Responder
+from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, handshake
 
 PATH = "/lockstep.player.v1.Target/Play"
 HELLO = FromPlayer(hello=WireHello(log_id="a", player_term=1, target_term=1, first_position=1))
@@ -86,7 +86,7 @@ async def test_no_hello() -> None:
     server = GrpcServer(Target(), hello_timeout_s=0.5)
     address = await server.start("localhost:0")
     streams = GrpcStreams()
-    stream = streams.open(address, greeting(), heard)
+    stream = streams.open(address, handshake(), heard)
     await heard.told("greeted")
     async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(PATIENCE_S):
         play: Any = channel.stream_stream(PATH, None, None)
@@ -128,9 +128,9 @@ class Lingering(Served):
 
 async def test_a_session_hears_of_the_end_though_the_call_is_cancelled_while_it_ends() -> None:
     class Slow(Target):
-        def greet(self, greeting: Greeting, answers: Answers) -> Served:
-            answers.greeted(0)
-            self.served.append(Lingering(greeting, answers, acknowledges=False))
+        def open_session(self, handshake: Handshake, responder: Responder) -> Served:
+            responder.accept(0)
+            self.served.append(Lingering(handshake, responder, acknowledges=False))
             self.changed()
             return self.served[-1]
 
@@ -142,7 +142,7 @@ async def test_a_session_hears_of_the_end_though_the_call_is_cancelled_while_it_
         served.room.clear()
         await call.write(wire.batch_bytes(batch(0, b"one")))
         await served.until(lambda: bool(served.batches))
-        served.answers.end("enough")
+        served.responder.end("enough")
         await served.until(lambda: served.lingers)
         call.cancel()
         await served.until_closed()
@@ -174,7 +174,7 @@ async def test_a_target_of_others() -> None:
 
     streams, heard = GrpcStreams(), Heard()
     async with foreign(play) as address:
-        stream = streams.open(address, greeting(first_position=5), heard)
+        stream = streams.open(address, handshake(first_position=5), heard)
         assert await heard.told("greeted") == 4
         stream.write(batch(4, b"five", None))
         assert await heard.told("acknowledged") == 6
@@ -187,21 +187,21 @@ async def test_an_answer_that_is_none() -> None:
 
     streams, heard = GrpcStreams(), Heard()
     async with foreign(play) as address:
-        streams.open(address, greeting(), heard)
-        assert "does not keep to the protocol" in str(await heard.told("closed"))
+        streams.open(address, handshake(), heard)
+        assert "violates the protocol" in str(await heard.told("closed"))
         await streams.close()
 
 
 async def test_what_fails_in_who_listens_is_told_as_the_end() -> None:
     class Failing(Heard):
-        def greeted(self, position: int) -> None:
+        def on_greeted(self, position: int) -> None:
             raise ZeroDivisionError
 
     target, heard = Target(), Failing()
     server = GrpcServer(target)
     address = await server.start("localhost:0")
     streams = GrpcStreams()
-    streams.open(address, greeting(), heard)
+    streams.open(address, handshake(), heard)
     assert "ZeroDivisionError" in str(await heard.told("closed"))
     await streams.close()
     await server.close(0)
@@ -213,10 +213,10 @@ async def test_streams_share_a_connection_until_one_of_them_ends() -> None:
     address = await server.start("localhost:0")
     streams = GrpcStreams()
     ends = [Heard() for _ in range(3)]
-    one, two = (streams.open(address, greeting(number), ends[number]) for number in range(2))
+    one, two = (streams.open(address, handshake(number), ends[number]) for number in range(2))
     assert one.connection is two.connection
     one.close()
-    three = streams.open(address, greeting(3), ends[2])
+    three = streams.open(address, handshake(3), ends[2])
     assert three.connection is not two.connection
     await ends[2].told("greeted")
     two.heartbeat()
@@ -237,7 +237,7 @@ async def test_a_heartbeat_goes_between_two_batches_and_once() -> None:
 
     streams, heard = GrpcStreams(), Heard()
     async with foreign(play) as address:
-        stream = streams.open(address, greeting(), heard)
+        stream = streams.open(address, handshake(), heard)
         stream.heartbeat()
         stream.heartbeat()
         stream.write(batch(0, b"one"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from player.transport.memory_streams import MemoryNetwork
-from tests.player.transport.ends import Heard, Target, batch, greeting
+from tests.player.transport.ends import Heard, Target, batch, handshake
 
 
 async def test_a_target_that_is_lost() -> None:
@@ -11,22 +11,22 @@ async def test_a_target_that_is_lost() -> None:
     server = network.server(target)
     await server.start("here")
     streams = network.streams()
-    stream = streams.open("here", greeting(), heard)
+    stream = streams.open("here", handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     stream.write(batch(0, b"one"))
     await heard.told("acknowledged")
-    served.answers.acknowledge(2)
-    server.lose()
+    served.responder.acknowledge(2)
+    server.crash()
     assert await heard.told("closed") == "connection reset"
     await served.until_closed()
     assert heard.of("acknowledged") == [1], "what was under way is lost"
     again = Heard()
-    streams.open("here", greeting(2), again)
+    streams.open("here", handshake(2), again)
     assert "nothing listens" in str(await again.told("closed"))
     other = network.server(target)
     await other.start("here")
-    streams.open("here", greeting(3), again)
+    streams.open("here", handshake(3), again)
     await again.told("greeted")
     await streams.close()
     await other.close()

@@ -11,9 +11,9 @@ import pytest
 from player.transport import frames, raw_server
 from player.transport.raw_server import RawServer
 from player.transport.raw_streams import RawStreams
-from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, greeting
+from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, handshake
 
-HELLO = frames.greeting_frame(greeting())
+HELLO = frames.hello_frame(handshake())
 BATCH = frames.batch_frame(batch(0, b"one"))
 MiB = 1 << 20
 
@@ -39,7 +39,7 @@ async def last_words(reader: asyncio.StreamReader) -> str:
     heard = Heard()
     while data:
         length = int.from_bytes(data[:4], "big")
-        reason = frames.tell(memoryview(data)[4 : 4 + length], heard)
+        reason = frames.dispatch(memoryview(data)[4 : 4 + length], heard)
         data = data[4 + length :]
         if reason is not None:
             assert not data
@@ -56,7 +56,7 @@ async def last_words(reader: asyncio.StreamReader) -> str:
         (b"\xff\xff\xff\xff", "negative"),
         (b"\x00\x00\x00\x00", "kind 0"),
         (b"\x00\x00\x00\x01\x63", "kind 99"),
-        (HELLO[:4] + HELLO[4:].replace(b"lockstep", b"lockstop"), "no player"),
+        (HELLO[:4] + HELLO[4:].replace(b"lockstep", b"lockstop"), "no known version"),
         (BATCH, "the first message"),
         (frames.HEARTBEAT, "the first message"),
         (HELLO + HELLO, "a second Hello"),
@@ -68,7 +68,7 @@ async def test_garbage_ends_its_connection_alone(sent: bytes, words: str) -> Non
     target, heard = Target(), Heard()
     async with served(target) as address:
         streams = RawStreams()
-        good = streams.open(address, greeting(), heard)
+        good = streams.open(address, handshake(), heard)
         await heard.told("greeted")
         reader, writer = await dialed(address)
         writer.write(sent)
@@ -95,7 +95,7 @@ async def test_no_hello() -> None:
     """Who has greeted may be silent for as long as it likes."""
     heard, streams = Heard(), RawStreams()
     async with served(Target(), hello_timeout_s=0.5) as address:
-        stream = streams.open(address, greeting(), heard)
+        stream = streams.open(address, handshake(), heard)
         await heard.told("greeted")
         reader, writer = await dialed(address)
         assert await last_words(reader) == "no Hello came"
@@ -145,12 +145,12 @@ async def test_of_acknowledgements_that_cannot_be_sent_the_newest_is_kept() -> N
         writer.write(HELLO)
         session = await target.serving()
         count = 0
-        answers = session.answers
-        while not answers._full:  # type: ignore[attr-defined]
-            answers.acknowledge(count)
+        responder = session.responder
+        while not responder._is_paused:  # type: ignore[attr-defined]
+            responder.acknowledge(count)
             count += 1
         for _ in range(1000):
-            answers.acknowledge(count)
+            responder.acknowledge(count)
             count += 1
         last, came_bytes, end = frames.acknowledged_frame(count - 1), 0, b""
         async with asyncio.timeout(PATIENCE_S):
@@ -163,13 +163,13 @@ async def test_of_acknowledgements_that_cannot_be_sent_the_newest_is_kept() -> N
 
 
 async def test_more_streams_than_a_target_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_server, "MOST_STREAMS", 1)
+    monkeypatch.setattr(raw_server, "MAX_STREAMS", 1)
     heard, more = Heard(), Heard()
     async with served(Target()) as address:
         streams = RawStreams()
-        streams.open(address, greeting(1), heard)
+        streams.open(address, handshake(1), heard)
         await heard.told("greeted")
-        streams.open(address, greeting(2), more)
+        streams.open(address, handshake(2), more)
         assert "1 streams already" in str(await more.told("closed"))
         await streams.close()
 
@@ -195,25 +195,25 @@ async def saying(data: bytes) -> AsyncIterator[str]:
 async def test_an_answer_that_is_none(data: bytes) -> None:
     heard, streams = Heard(), RawStreams()
     async with saying(data) as address:
-        streams.open(address, greeting(), heard)
-        assert "does not keep to the protocol" in str(await heard.told("closed"))
+        streams.open(address, handshake(), heard)
+        assert "violates the protocol" in str(await heard.told("closed"))
     assert [kind for kind, _ in heard.all] == ["closed"]
 
 
 async def test_what_fails_in_who_listens_is_told_as_the_end() -> None:
     class Failing(Heard):
-        def greeted(self, position: int) -> None:
+        def on_greeted(self, position: int) -> None:
             raise ZeroDivisionError
 
     heard, streams = Failing(), RawStreams()
     async with served(Target()) as address:
-        streams.open(address, greeting(), heard)
+        streams.open(address, handshake(), heard)
         assert "ZeroDivisionError" in str(await heard.told("closed"))
         await streams.close()
 
 
 async def test_an_address_that_is_none() -> None:
     heard, streams = Heard(), RawStreams()
-    streams.open("nowhere", greeting(), heard)
+    streams.open("nowhere", handshake(), heard)
     assert "neither host:port nor unix:/path" in str(await heard.told("closed"))
     await streams.close()

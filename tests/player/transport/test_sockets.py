@@ -11,8 +11,8 @@ import pytest
 
 from player.transport import sockets
 from player.transport.grpc_server import GrpcServer
+from player.transport.interface import Server
 from player.transport.raw_server import RawServer
-from player.transport.seam import Server
 from player.transport.sockets import bind_all, literal_addresses
 from tests.player.transport.ends import Target
 

@@ -1,4 +1,4 @@
-"""The same scenes over every transport: what the seam promises to a player and to a target."""
+"""The same scenes over every transport: what the interface promises to a player and to a target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from player.core.messages import Batch
-from player.transport.seam import Answers, Greeting, Stream
-from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, greeting, shape
+from player.transport.interface import Handshake, Responder, Stream
+from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, handshake, shape
 from tests.player.transport.kinds import Kind
 
 MiB = 1 << 20
@@ -22,9 +22,9 @@ MiB = 1 << 20
 async def test_a_greeting_arrives_whole_and_is_answered(kind: Kind) -> None:
     target, heard = Target(), Heard()
     address = await kind.serve(target)
-    kind.streams().open(address, greeting(target_term=4, first_position=0), heard)
+    kind.streams().open(address, handshake(target_term=4, first_position=0), heard)
     assert await heard.told("greeted") == -1
-    came = (await target.serving()).greeting
+    came = (await target.serving()).handshake
     hello = came.hello
     assert (hello.log_id, hello.player_term, hello.target_term) == ("cluster/topic/0", 7, 4)
     assert (hello.first_position, came.topic, came.partition) == (0, "orders", 3)
@@ -34,7 +34,7 @@ async def test_a_greeting_arrives_whole_and_is_answered(kind: Kind) -> None:
 async def test_batches_arrive_as_they_were_sent_dummies_too(kind: Kind) -> None:
     target, heard = Target(), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     sent = [
         batch(0, b"one"),
@@ -55,7 +55,7 @@ async def test_batches_arrive_as_they_were_sent_dummies_too(kind: Kind) -> None:
 async def test_each_batch_is_written_once_and_heartbeats_are_not_batches(kind: Kind) -> None:
     target, heard = Target(acknowledges=False), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     stream.heartbeat()
@@ -76,18 +76,18 @@ async def test_an_acknowledgement_does_not_wait_for_the_greeting_or_the_other_st
     ends: list[tuple[Heard, Stream]] = []
     for number in range(1, 6):
         heard = Heard()
-        ends.append((heard, streams.open(address, greeting(number), heard)))
+        ends.append((heard, streams.open(address, handshake(number), heard)))
     for heard, stream in ends:
         await heard.told("greeted")
         stream.write(batch(0, b"payload"))
     await target.until(lambda: len(target.served) == 5)
     for served in target.served:
         await served.until(lambda served=served: bool(served.batches))  # type: ignore[misc]
-        served.answers.acknowledge(served.greeting.hello.target_term * 10)
+        served.responder.acknowledge(served.handshake.hello.target_term * 10)
     for number, (heard, _) in enumerate(ends, 1):
         assert await heard.told("acknowledged") == number * 10
     ends[0][1].close()
-    await next(each for each in target.served if each.greeting.hello.target_term == 1).until_closed()
+    await next(each for each in target.served if each.handshake.hello.target_term == 1).until_closed()
     ends[1][1].heartbeat()
     await ends[1][0].told("acknowledged", 2)
 
@@ -95,20 +95,20 @@ async def test_an_acknowledgement_does_not_wait_for_the_greeting_or_the_other_st
 async def test_of_many_acknowledgements_the_last_one_always_comes(kind: Kind) -> None:
     target, heard = Target(acknowledges=False), Heard()
     address = await kind.serve(target)
-    kind.streams().open(address, greeting(), heard)
+    kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     for position in range(5000):
-        served.answers.acknowledge(position)
+        served.responder.acknowledge(position)
     await heard.until(lambda: heard.of("acknowledged")[-1:] == [4999])
 
 
 async def test_stale_is_said_and_ends_the_stream(kind: Kind) -> None:
     target, heard = Target(answers_hello=False), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     served = await target.serving()
-    served.answers.stale(9, 2)
+    served.responder.reject(9, 2)
     await heard.told("closed")
     assert [kind for kind, _ in heard.all] == ["stale", "closed"]
     assert heard.of("stale") == [9]
@@ -116,20 +116,20 @@ async def test_stale_is_said_and_ends_the_stream(kind: Kind) -> None:
     stream.write(batch(0, b"too late"))
     stream.heartbeat()
     stream.close()
-    served.answers.acknowledge(1)
-    served.answers.end("again")
+    served.responder.acknowledge(1)
+    served.responder.end("again")
     assert len(heard.all) == 2
 
 
 async def test_a_target_ends_a_stream_with_words(kind: Kind) -> None:
     target, heard = Target(), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     stream.write(batch(0, b"one"))
     await heard.told("acknowledged")
-    served.answers.end("after 1 came 3, which follows 2: éµ")
+    served.responder.end("after 1 came 3, which follows 2: éµ")
     assert "after 1 came 3, which follows 2: éµ" in str(await heard.told("closed"))
     await served.until_closed()
     assert heard.all[-1][0] == "closed"
@@ -138,20 +138,20 @@ async def test_a_target_ends_a_stream_with_words(kind: Kind) -> None:
 async def test_a_session_that_fails_ends_its_stream_alone(on_sockets: Kind) -> None:
     class FailingSession(Served):
         def receive(self, batch: Batch) -> None:
-            if self.greeting.hello.target_term == 2:
+            if self.handshake.hello.target_term == 2:
                 raise ZeroDivisionError
             super().receive(batch)
 
     class Failing(Target):
-        def greet(self, greeting: Greeting, answers: Answers) -> Served:
-            answers.greeted(0)
-            return FailingSession(greeting, answers, acknowledges=True)
+        def open_session(self, handshake: Handshake, responder: Responder) -> Served:
+            responder.accept(0)
+            return FailingSession(handshake, responder, acknowledges=True)
 
     target, good, bad = Failing(), Heard(), Heard()
     address = await on_sockets.serve(target)
     streams = on_sockets.streams()
-    works = streams.open(address, greeting(1), good)
-    fails = streams.open(address, greeting(2), bad)
+    works = streams.open(address, handshake(1), good)
+    fails = streams.open(address, handshake(2), bad)
     await bad.told("greeted")
     await good.told("greeted")
     fails.write(batch(0, b"one"))
@@ -164,16 +164,16 @@ async def test_a_player_closes_and_hears_nothing_more(kind: Kind) -> None:
     target, heard = Target(acknowledges=False), Heard()
     address = await kind.serve(target)
     streams = kind.streams()
-    stream = streams.open(address, greeting(), heard)
+    stream = streams.open(address, handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     stream.close()
     stream.close()
-    served.answers.acknowledge(5)
+    served.responder.acknowledge(5)
     await served.until_closed()
-    served.answers.acknowledge(6)
+    served.responder.acknowledge(6)
     again = Heard()
-    streams.open(address, greeting(2), again)
+    streams.open(address, handshake(2), again)
     await again.told("greeted")
     assert heard.all == [("greeted", 0)]
 
@@ -182,8 +182,8 @@ async def test_all_streams_of_a_player_close(kind: Kind) -> None:
     target, heard, other = Target(), Heard(), Heard()
     address = await kind.serve(target)
     streams = kind.streams()
-    streams.open(address, greeting(1), heard)
-    streams.open(address, greeting(2), other)
+    streams.open(address, handshake(1), heard)
+    streams.open(address, handshake(2), other)
     await heard.told("greeted")
     await other.told("greeted")
     await streams.close()
@@ -197,7 +197,7 @@ async def test_nobody_listens(kind: Kind) -> None:
     address = await kind.serve(target)
     await kind.server.close(0)
     streams = kind.streams()
-    stream = streams.open(address, greeting(), heard)
+    stream = streams.open(address, handshake(), heard)
     stream.write(batch(0, b"one"))
     reason = str(await heard.told("closed"))
     assert [kind for kind, _ in heard.all] == ["closed"]
@@ -205,19 +205,19 @@ async def test_nobody_listens(kind: Kind) -> None:
     # and it does not matter for the next try
     await kind.serve(target, address)
     again = Heard()
-    streams.open(address, greeting(), again)
+    streams.open(address, handshake(), again)
     await again.told("greeted")
 
 
 async def test_a_target_stops(kind: Kind) -> None:
     target, heard = Target(acknowledges=False), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     stream.write(batch(0, b"one"))
     served = await target.serving()
     await served.until(lambda: bool(served.batches))
-    served.answers.acknowledge(1)
+    served.responder.acknowledge(1)
     await kind.server.close()
     await served.until_closed()
     assert "the target is stopping" in str(await heard.told("closed"))
@@ -227,7 +227,7 @@ async def test_a_target_stops(kind: Kind) -> None:
 async def test_a_target_takes_no_more_than_it_has_room_for(kind: Kind) -> None:
     target, heard = Target(), Heard()
     address = await kind.serve(target)
-    stream = kind.streams().open(address, greeting(), heard)
+    stream = kind.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     served = await target.serving()
     served.room.clear()
@@ -258,7 +258,7 @@ async def test_a_target_takes_no_more_than_it_has_room_for(kind: Kind) -> None:
 async def test_a_batch_just_within_the_limit_and_one_above_it(on_sockets: Kind) -> None:
     target, heard = Target(), Heard()
     address = await on_sockets.serve(target)
-    stream = on_sockets.streams().open(address, greeting(), heard)
+    stream = on_sockets.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     stream.write(batch(0, b"x" * (4 * MiB - 100)))
     assert await heard.told("acknowledged") == 1
@@ -271,7 +271,7 @@ async def test_a_batch_just_within_the_limit_and_one_above_it(on_sockets: Kind) 
 async def test_a_batch_above_the_limit_of_the_target(on_sockets: Kind) -> None:
     target, heard = Target(), Heard()
     address = await on_sockets.serve(target, message_bytes=MiB)
-    stream = on_sockets.streams().open(address, greeting(), heard)
+    stream = on_sockets.streams().open(address, handshake(), heard)
     await heard.told("greeted")
     stream.write(batch(0, b"x" * 2 * MiB))
     assert str(MiB) in str(await heard.told("closed"))
@@ -295,7 +295,7 @@ async def test_a_peer_that_accepts_and_says_nothing(on_sockets: Kind) -> None:
     try:
         heard = Heard()
         streams = on_sockets.streams()
-        stream = streams.open(address, greeting(), heard)
+        stream = streams.open(address, handshake(), heard)
         async with asyncio.timeout(PATIENCE_S):
             accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
         stream.write(batch(0, b"x" * MiB))
@@ -344,15 +344,15 @@ async def test_a_target_is_killed_or_stopped(on_sockets: Kind, tmp_path: Path) -
         address = (await process.stdout.readline()).decode().strip()
         stopped, killed = Heard(), Heard()
         streams = on_sockets.streams()
-        stream = streams.open(address, greeting(1), stopped)
+        stream = streams.open(address, handshake(1), stopped)
         await stopped.told("greeted")
-        streams.open(address, greeting(2), killed)
+        streams.open(address, handshake(2), killed)
         await killed.told("greeted")
         os.kill(process.pid, signal.SIGSTOP)
         stream.heartbeat()
         stream.close()
         again = Heard()
-        stream = streams.open(address, greeting(3), again)
+        stream = streams.open(address, handshake(3), again)
         stream.close()
         process.kill()
         assert await killed.told("closed")

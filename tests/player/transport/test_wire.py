@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from player.core.messages import Batch, Hello
 from player.generated.player_pb2 import FromPlayer, FromTarget
 from player.transport import wire
-from player.transport.seam import Greeting, Malformed
+from player.transport.interface import Handshake, Malformed
 from tests.player.transport.ends import Heard, batch, of_several, shape
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
@@ -40,17 +40,15 @@ def test_batches_of_several_partitions_come_back(
 def test_greetings_come_back(
     log_id: str, term: int, other: int, first: int, topic: str, partition: int
 ) -> None:
-    came = wire.from_player(
-        wire.greeting_bytes(Greeting(Hello(log_id, term, other, first), topic, partition))
-    )
-    assert isinstance(came, Greeting)
+    came = wire.from_player(wire.hello_bytes(Handshake(Hello(log_id, term, other, first), topic, partition)))
+    assert isinstance(came, Handshake)
     hello = came.hello
     assert (hello.log_id, hello.player_term, hello.target_term) == (log_id, term, other)
     assert (hello.first_position, came.topic, came.partition) == (first, topic, partition)
 
 
 def test_an_empty_greeting_is_one() -> None:
-    assert isinstance(wire.from_player(wire.greeting_bytes(Greeting(Hello("", 0, 0, 0), "", 0))), Greeting)
+    assert isinstance(wire.from_player(wire.hello_bytes(Handshake(Hello("", 0, 0, 0), "", 0))), Handshake)
 
 
 def test_a_heartbeat_comes_back() -> None:
@@ -60,9 +58,9 @@ def test_a_heartbeat_comes_back() -> None:
 @given(POSITIONS, POSITIONS)
 def test_answers_come_back(one: int, other: int) -> None:
     heard = Heard()
-    wire.tell(wire.greeted_bytes(one), heard)
-    wire.tell(wire.acknowledged_bytes(one), heard)
-    wire.tell(wire.stale_bytes(one, other), heard)
+    wire.dispatch(wire.greeted_bytes(one), heard)
+    wire.dispatch(wire.acknowledged_bytes(one), heard)
+    wire.dispatch(wire.stale_bytes(one, other), heard)
     assert heard.all == [("greeted", one), ("acknowledged", one), ("stale", one)]
     assert FromTarget.FromString(wire.stale_bytes(one, other)).stale.target_term == other
 
@@ -71,7 +69,7 @@ def test_positions_of_zero_are_there() -> None:
     """Zero is what protobuf leaves out."""
     heard = Heard()
     for message in (wire.greeted_bytes(0), wire.acknowledged_bytes(0), wire.stale_bytes(0, 0)):
-        wire.tell(message, heard)
+        wire.dispatch(message, heard)
     assert heard.all == [("greeted", 0), ("acknowledged", 0), ("stale", 0)]
 
 
@@ -84,7 +82,7 @@ def test_what_is_no_message_of_a_player(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff\xff"])
 def test_what_is_no_message_of_a_target(data: bytes) -> None:
     with pytest.raises(Malformed):
-        wire.tell(data, Heard())
+        wire.dispatch(data, Heard())
 
 
 @given(st.binary(max_size=100))

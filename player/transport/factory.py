@@ -1,16 +1,16 @@
-"""The transports by their names in configurations and command lines; only the one asked for is imported."""
+"""The transports by their names in configurations and command lines; only the requested one is imported."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from player.transport.seam import Server, Sessions, Streams
+from player.transport.interface import Server, Sessions, Streams
 
 Transport = Literal["grpc", "raw"]
 
 
-def streams_of(transport: Transport) -> Streams:
-    """On the player's side. Raises ValueError: there is no such transport."""
+def make_streams(transport: Transport) -> Streams:
+    """The player's side of a transport. Raises ValueError: there is no such transport."""
     if transport == "grpc":
         from player.transport.grpc_streams import GrpcStreams
 
@@ -22,8 +22,8 @@ def streams_of(transport: Transport) -> Streams:
     raise _unknown(transport)
 
 
-def server_of(transport: Transport, sessions: Sessions) -> Server:
-    """On a target's side. Raises ValueError: there is no such transport."""
+def make_server(transport: Transport, sessions: Sessions) -> Server:
+    """A target's side of a transport. Raises ValueError: there is no such transport."""
     if transport == "grpc":
         from player.transport.grpc_server import GrpcServer
 

@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
+from player.transport.factory import Transport, make_server, make_streams
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import GrpcStreams
-from player.transport.named import Transport, server_of, streams_of
 from player.transport.raw_server import RawServer
 from player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import Target
@@ -25,7 +25,7 @@ def test_these_are_all() -> None:
 
 @pytest.mark.parametrize("transport", KINDS)
 async def test_by_name(transport: Transport) -> None:
-    streams, server = streams_of(transport), server_of(transport, Target())
+    streams, server = make_streams(transport), make_server(transport, Target())
     assert (type(streams), type(server)) == KINDS[transport]
     await streams.close()
 
@@ -33,6 +33,6 @@ async def test_by_name(transport: Transport) -> None:
 def test_there_is_no_other() -> None:
     other: Any = "http"
     with pytest.raises(ValueError, match="no transport 'http'"):
-        streams_of(other)
+        make_streams(other)
     with pytest.raises(ValueError, match="no transport 'http'"):
-        server_of(other, Target())
+        make_server(other, Target())
