@@ -13,7 +13,7 @@
 | what producers have appended | `producer_state`, `first_sequences`, `sent_again` |
 | identities for producers | `producer_ids` |
 | ends of transactions | `transaction_ends` in one log group; over all of them `transactions/` |
-| fetching | `fetch_session`, `delayed` (long polls), `replica_selection` (a follower in the rack) |
+| fetching | `fetch_session`, `fetch_purgatory` (long polls), `replica_selection` (a follower in the rack) |
 | what is checked and told of what is read | `partition_checks`, `committed_reads` |
 | the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
 | log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |

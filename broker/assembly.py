@@ -20,7 +20,7 @@ from broker.config_changes import ConfigChanges
 from broker.connections.connections import Connections
 from broker.context import Services
 from broker.data_directory import DataDirectory
-from broker.delayed import WaitingFetches
+from broker.fetch_purgatory import FetchPurgatory
 from broker.fetch_session import FetchSessions
 from broker.groups.expiration import Expiration
 from broker.groups.groups import Groups
@@ -76,8 +76,8 @@ def assemble(
     loop = asyncio.get_running_loop()
     image = ClusterImage()
     nodes = Nodes(settings.node_id, image, time.monotonic)
-    waiting_fetches = WaitingFetches(loop)
-    cluster = Cluster(settings, image, waiting_fetches, nodes.leader_of, time.monotonic)
+    fetch_purgatory = FetchPurgatory(loop)
+    cluster = Cluster(settings, image, fetch_purgatory, nodes.leader_of, time.monotonic)
     nodes.groups = cluster.groups
     peering = Peering(nodes, loop) if settings.peers() else None
     way = None if peering is None else lambda number: partial(peering.send, number)
@@ -93,7 +93,7 @@ def assemble(
     transactions = Transactions(cluster, controller, hosting.appenders, markers, producer_ids, clock_ms, loop)
     services = Services(
         loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics), hosting.appenders,
-        producer_ids, consumer_groups, transactions, _fetch_sessions(settings), waiting_fetches, clock_ms,
+        producer_ids, consumer_groups, transactions, _fetch_sessions(settings), fetch_purgatory, clock_ms,
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)

@@ -15,23 +15,25 @@ from storage.partition import PartitionLog
 from storage.types import Buffer
 
 
-def aborted_in(log: PartitionLog, offset: int, buffers: Sequence[Buffer]) -> list[AbortedTransaction]:
+def aborted_transactions(
+    log: PartitionLog, offset: int, buffers: Sequence[Buffer]
+) -> list[AbortedTransaction]:
     """The aborted transactions with records in these batches, which were read from `offset` on."""
     transactions = log.transactions
     if not buffers or transactions is None or transactions.aborted.last_offset < offset:
         return []
     return [
         AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in log.aborted_between(offset, end_of(buffers[-1]))
+        for each in log.aborted_between(offset, offset_after(buffers[-1]))
     ]
 
 
-def end_of(batches: Buffer) -> int:
+def offset_after(batches: Buffer) -> int:
     """The offset after the last of these batches."""
-    at = 0
+    position = 0
     while True:
-        total_bytes = int.from_bytes(batches[at + 8 : at + 12], "big") + LENGTH_PREFIX_BYTES
-        if at + total_bytes >= len(batches):
-            last_offset_delta = int.from_bytes(batches[at + 23 : at + 27], "big")
-            return int.from_bytes(batches[at : at + 8], "big") + last_offset_delta + 1
-        at += total_bytes
+        total_bytes = int.from_bytes(batches[position + 8 : position + 12], "big") + LENGTH_PREFIX_BYTES
+        if position + total_bytes >= len(batches):
+            last_offset_delta = int.from_bytes(batches[position + 23 : position + 27], "big")
+            return int.from_bytes(batches[position : position + 8], "big") + last_offset_delta + 1
+        position += total_bytes

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from broker.cluster.node import ClusterNode
     from broker.cluster.nodes import Nodes
     from broker.config_changes import ConfigChanges
-    from broker.delayed import WaitingFetches
+    from broker.fetch_purgatory import FetchPurgatory
     from broker.fetch_session import FetchSessions
     from broker.groups.groups import Groups
     from broker.metadata import Cluster
@@ -179,6 +179,7 @@ class Services:
         "config_changes",
         "consumer_groups",
         "controller",
+        "fetch_purgatory",
         "fetch_sessions",
         "loop",
         "markers",
@@ -194,7 +195,6 @@ class Services:
         "verification",
         "verification_queue",
         "versions",
-        "waiting_fetches",
     )
 
     def __init__(
@@ -210,7 +210,7 @@ class Services:
         consumer_groups: Groups,
         transactions: Transactions,
         fetch_sessions: FetchSessions,
-        waiting_fetches: WaitingFetches,
+        fetch_purgatory: FetchPurgatory,
         clock_ms: Callable[[], int],
     ) -> None:
         self.loop = loop
@@ -233,7 +233,7 @@ class Services:
         self.transactions = transactions
         """Transactions: who coordinates which transactional id."""
         self.fetch_sessions = fetch_sessions
-        self.waiting_fetches = waiting_fetches
+        self.fetch_purgatory = fetch_purgatory
         self.clock_ms = clock_ms
         self.node: ClusterNode | None = None
         """This node's life in a cluster of several; None for a node alone."""

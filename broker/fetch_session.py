@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-TOPIC_IDS_SINCE: Final = 13
+TOPIC_IDS_MIN_VERSION: Final = 13
 EVICTION_SECONDS: Final = 120.0
 """A session idle for so long makes way for a new one, as in Kafka."""
-LARGEST_ID: Final = 2**31 - 1
+MAX_ID: Final = 2**31 - 1
 ITEM_BYTES: Final = 200
 """What a remembered partition is said to take, without a long name of its topic."""
 
@@ -39,11 +39,11 @@ class FetchItem:
 
     __slots__ = (
         "current_leader_epoch",
-        "diverging",
         "fetch_offset",
-        "following",
         "high_watermark",
         "index",
+        "is_diverging",
+        "is_follower_read",
         "last_fetched_epoch",
         "log_start_offset",
         "max_bytes",
@@ -51,28 +51,28 @@ class FetchItem:
         "topic",
     )
 
-    def __init__(self, topic: str | bytes, wanted: FetchPartition) -> None:
+    def __init__(self, topic: str | bytes, requested: FetchPartition) -> None:
         self.topic = topic
         """Its topic as the client names it: a name, or an id since version 13."""
-        self.index = wanted.partition
+        self.index = requested.partition
         self.partition: TopicPartition | None = None
         """Where it was found last."""
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.diverging = False
+        self.is_diverging = False
         """The answer being made says where the client's log diverges from ours."""
-        self.following = False
+        self.is_follower_read = False
         """It was looked at last as a follower's copy (KIP-392)."""
-        self.update(wanted)
+        self.update(requested)
 
-    def update(self, wanted: FetchPartition) -> None:
+    def update(self, requested: FetchPartition) -> None:
         """Take over what the client now asks."""
-        self.fetch_offset = wanted.fetch_offset
-        self.max_bytes = wanted.partition_max_bytes
-        self.current_leader_epoch = wanted.current_leader_epoch
-        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.fetch_offset = requested.fetch_offset
+        self.max_bytes = requested.partition_max_bytes
+        self.current_leader_epoch = requested.current_leader_epoch
+        self.last_fetched_epoch = requested.last_fetched_epoch
 
-    def changed(self, data: PartitionData) -> bool:
+    def has_changed(self, data: PartitionData) -> bool:
         """Must an incremental answer mention this partition?"""
         return bool(
             data.records
@@ -80,13 +80,13 @@ class FetchItem:
             or data.log_start_offset != self.log_start_offset
             or data.error_code
             or data.preferred_read_replica >= 0
-            or self.diverging
+            or self.is_diverging
         )
 
-    def told(self, data: PartitionData) -> None:
+    def update_cached(self, data: PartitionData) -> None:
         """Remember what the client learns from `data`; after an error it must hear again."""
         self.log_start_offset = data.log_start_offset
-        self.high_watermark = -1 if data.error_code or self.diverging else data.high_watermark
+        self.high_watermark = -1 if data.error_code or self.is_diverging else data.high_watermark
 
 
 class FetchSession:
@@ -104,29 +104,29 @@ class FetchSession:
         """Its partitions, those of a long name as two."""
         self.last_used = now
 
-    def to_the_end(self, item: FetchItem) -> None:
+    def move_to_end(self, item: FetchItem) -> None:
         """Let others have their turn first next time: this one just got data."""
         key = (item.topic, item.index)
         if self.items.pop(key, None) is not None:
             self.items[key] = item
 
 
-class FetchTurn:
+class FetchContext:
     """What one Fetch request asks, its session applied."""
 
-    __slots__ = ("incremental", "items", "session")
+    __slots__ = ("is_incremental", "items", "session")
 
     def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
         self.items = items
         self.session = session
-        self.incremental = incremental
+        self.is_incremental = incremental
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.session_id
 
 
-class SessionRefused(Exception):
+class FetchSessionError(Exception):
     """The request does not fit its session; the whole answer is this error."""
 
     def __init__(self, error: ErrorCode) -> None:
@@ -161,38 +161,38 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, api_version: int) -> FetchTurn:
-        """What this request reads. Raises SessionRefused."""
+    def begin(self, request: FetchRequest, api_version: int) -> FetchContext:
+        """What this request reads. Raises FetchSessionError."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(request.session_id)
             items = _items(request, api_version)
             if request.session_epoch == FINAL_EPOCH:
-                return FetchTurn(items, None, False)
-            return FetchTurn(items, self._open(items, api_version), False)
+                return FetchContext(items, None, False)
+            return FetchContext(items, self._open(items, api_version), False)
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            raise FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
-            raise SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.uses_topic_ids != (api_version >= TOPIC_IDS_SINCE):
-            raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            raise FetchSessionError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (api_version >= TOPIC_IDS_MIN_VERSION):
+            raise FetchSessionError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         items = self._update(session, request, api_version)
         if not items:
             self._remove(session.session_id)
-            return FetchTurn([], None, False)
-        session.epoch = 1 if session.epoch == LARGEST_ID else session.epoch + 1
+            return FetchContext([], None, False)
+        session.epoch = 1 if session.epoch == MAX_ID else session.epoch + 1
         session.last_used = self._clock()
         self._sessions.move_to_end(session.session_id)
-        return FetchTurn(items, session, True)
+        return FetchContext(items, session, True)
 
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
-        kept = [item for item in items if _may_be(item.topic)]
-        if not self._make_room(sum([_weight(item.topic) for item in kept])):
+        items_kept = [item for item in items if _can_exist(item.topic)]
+        if not self._make_room(sum([_weight(item.topic) for item in items_kept])):
             return None
-        session_id = self._random_id(LARGEST_ID)
+        session_id = self._random_id(MAX_ID)
         while session_id in self._sessions:
-            session_id = self._random_id(LARGEST_ID)
-        session = FetchSession(session_id, api_version >= TOPIC_IDS_SINCE, kept, self._clock())
+            session_id = self._random_id(MAX_ID)
+        session = FetchSession(session_id, api_version >= TOPIC_IDS_MIN_VERSION, items_kept, self._clock())
         self._sessions[session_id] = session
         self.partition_count += session.weight
         return session
@@ -211,31 +211,31 @@ class FetchSessions:
         return True
 
     def _update(self, session: FetchSession, request: FetchRequest, api_version: int) -> list[FetchItem]:
-        """What this request reads. Raises SessionRefused."""
-        before = session.weight
-        by_id = api_version >= TOPIC_IDS_SINCE
-        once: list[FetchItem] = []
+        """What this request reads. Raises FetchSessionError."""
+        weight_before = session.weight
+        by_id = api_version >= TOPIC_IDS_MIN_VERSION
+        uncached: list[FetchItem] = []
         for topic in request.topics:
-            named = topic.topic_id if by_id else topic.topic
-            for wanted in topic.partitions:
-                item = session.items.get((named, wanted.partition))
+            topic_key = topic.topic_id if by_id else topic.topic
+            for requested in topic.partitions:
+                item = session.items.get((topic_key, requested.partition))
                 if item is not None:
-                    item.update(wanted)
-                elif _may_be(named):
-                    session.items[(named, wanted.partition)] = FetchItem(named, wanted)
-                    session.weight += _weight(named)
+                    item.update(requested)
+                elif _can_exist(topic_key):
+                    session.items[(topic_key, requested.partition)] = FetchItem(topic_key, requested)
+                    session.weight += _weight(topic_key)
                 else:
-                    once.append(FetchItem(named, wanted))
+                    uncached.append(FetchItem(topic_key, requested))
         for forgotten in request.forgotten_topics_data:
-            named = forgotten.topic_id if by_id else forgotten.topic
+            topic_key = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
-                if session.items.pop((named, index), None) is not None:
-                    session.weight -= _weight(named)
-        self.partition_count += session.weight - before
-        if self.partition_count > self._max_partitions and session.weight > before:
+                if session.items.pop((topic_key, index), None) is not None:
+                    session.weight -= _weight(topic_key)
+        self.partition_count += session.weight - weight_before
+        if self.partition_count > self._max_partitions and session.weight > weight_before:
             self._remove(session.session_id)
-            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        return [*session.items.values(), *once]
+            raise FetchSessionError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return [*session.items.values(), *uncached]
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
@@ -243,7 +243,7 @@ class FetchSessions:
             self.partition_count -= session.weight
 
 
-def _may_be(topic: str | bytes) -> bool:
+def _can_exist(topic: str | bytes) -> bool:
     """May there be such a topic, now or later? A name is looked at no more closely: it is short enough."""
     return isinstance(topic, bytes) or (len(topic) <= MAX_NAME_CHARACTERS and topic.isascii())
 
@@ -254,6 +254,8 @@ def _weight(topic: str | bytes) -> int:
 
 
 def _items(request: FetchRequest, api_version: int) -> list[FetchItem]:
-    if api_version >= TOPIC_IDS_SINCE:
-        return [FetchItem(topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions]
-    return [FetchItem(topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]
+    if api_version >= TOPIC_IDS_MIN_VERSION:
+        return [
+            FetchItem(topic.topic_id, requested) for topic in request.topics for requested in topic.partitions
+        ]
+    return [FetchItem(topic.topic, requested) for topic in request.topics for requested in topic.partitions]

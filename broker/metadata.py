@@ -31,7 +31,7 @@ from storage.types import CONTROL_PARTITION
 
 if TYPE_CHECKING:
     from broker.context import EncodedResponse
-    from broker.delayed import WaitingFetch, WaitingFetches
+    from broker.fetch_purgatory import DelayedFetch, FetchPurgatory
     from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.metadata")
@@ -50,7 +50,7 @@ TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 class TopicPartition:
     """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
-    __slots__ = ("group", "index", "log", "shown_at", "topic", "waiting")
+    __slots__ = ("delayed_fetches", "group", "index", "log", "shown_at", "topic")
 
     def __init__(self, topic: Topic, index: int, group: LogGroup, shown_at: int = 0) -> None:
         self.shown_at = shown_at
@@ -60,7 +60,7 @@ class TopicPartition:
         self.group = group
         """The log group; a `RemoteGroup` in its place until it has opened the partition on this node."""
         self.log = unbound(topic.topic_id, index)
-        self.waiting: dict[WaitingFetch, None] = {}
+        self.delayed_fetches: dict[DelayedFetch, None] = {}
         """Fetches to try again when this partition grows, oldest first."""
 
     @property
@@ -109,7 +109,7 @@ class Cluster:
         self,
         settings: Settings,
         image: ClusterImage,
-        waiting_fetches: WaitingFetches,
+        fetch_purgatory: FetchPurgatory,
         leader_of: Callable[[int], tuple[int, int]],
         seconds: Callable[[], float],
     ) -> None:
@@ -125,7 +125,7 @@ class Cluster:
         """Told whenever this node has a part in one more log group."""
         self.first_sequences = FirstSequences(seconds)
         """Of batches that this node refused, in all its partitions."""
-        self._waiting_fetches = waiting_fetches
+        self._fetch_purgatory = fetch_purgatory
         self._leader_of = leader_of
         self.groups: dict[int, LogGroup] = {}
         """Those that this node has a part in."""
@@ -223,15 +223,15 @@ class Cluster:
         if topic is not None and log.index < len(topic.partitions):
             partition = topic.partitions[log.index]
             partition.group, partition.log = self._stand_in(group.group_id), unbound(log.topic_id, log.index)
-            self._waiting_fetches.wake(partition)
+            self._fetch_purgatory.wake(partition)
             self.encoded.clear()
 
     def _bind(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
         if partition.log is log:
-            self._waiting_fetches.wake(partition)  # its group has switched to another state, of more commits
+            self._fetch_purgatory.wake(partition)  # its group has switched to another state, of more commits
             return
         partition.group, partition.log = group, log
-        log.on_advance.append(partial(self._waiting_fetches.wake, partition))
+        log.on_advance.append(partial(self._fetch_purgatory.wake, partition))
         self.encoded.clear()
 
     def _stand_in(self, number: int) -> LogGroup:
@@ -246,8 +246,8 @@ class Cluster:
             return
         for topic in self._by_name.values():
             for partition in topic.partitions:
-                if partition.waiting and partition.group is group:
-                    self._waiting_fetches.wake(partition)
+                if partition.delayed_fetches and partition.group is group:
+                    self._fetch_purgatory.wake(partition)
 
     # --- topics ---------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Cluster:
         self.partition_count -= len(topic.partitions)
         self.encoded.clear()
         for partition in topic.partitions:
-            self._waiting_fetches.wake(partition)
+            self._fetch_purgatory.wake(partition)
 
     def _reconfigure_all(self) -> None:
         """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""

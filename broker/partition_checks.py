@@ -15,14 +15,14 @@ from storage.complaints import Complaints
 from storage.log.file_system import is_rot
 
 NO_EPOCH = -1
-_unreadable = Complaints(time.monotonic, logging.getLogger("lockstep.partitions"))
+_read_failures = Complaints(time.monotonic, logging.getLogger("lockstep.partitions"))
 """Clients that do not wait between tries would fill the log with what the disk cannot read."""
 
 
-def complain(partition: TopicPartition, text: str) -> None:
+def log_read_failure(partition: TopicPartition, text: str) -> None:
     """Say that something of a partition cannot be read; once a minute for each."""
     topic = partition.topic
-    _unreadable.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
+    _read_failures.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
 
 
 def read_error(error: Exception) -> ErrorCode:
@@ -50,7 +50,7 @@ def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> Erro
     return ErrorCode.NONE
 
 
-def known_leader(partition: TopicPartition) -> tuple[int, int]:
+def last_leader(partition: TopicPartition) -> tuple[int, int]:
     """Who leads as far as this node knows (-1: nobody), and the leader epoch. Source: KIP-951."""
     return partition.group.leader_id, partition.leader_epoch
 
@@ -79,9 +79,9 @@ def epoch_at(partition: TopicPartition, offset: int) -> int:
     log = partition.log
     if offset >= log.high_watermark or not log.leader_epochs:
         return partition.leader_epoch
-    found = NO_EPOCH
+    leader_epoch = NO_EPOCH
     for epoch, start in log.leader_epochs:
         if start > offset:
             break
-        found = epoch
-    return found
+        leader_epoch = epoch
+    return leader_epoch

@@ -16,8 +16,8 @@ from broker.metadata import TopicPartition
 from storage.group import LogGroup
 from storage.group_options import node_of
 
-NOBODY: Final = -1
-LOOK_BYTES: Final = 64 << 20
+NO_NODE: Final = -1
+MAX_SCANNED_BYTES: Final = 64 << 20
 """Of the newest frames, which are in memory: more than a follower that keeps up may lack."""
 
 
@@ -31,17 +31,17 @@ class NearbyReplicas:
         self._rack = rack
         self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
-    def preferred(self, partition: TopicPartition, offset: int) -> int:
+    def select(self, partition: TopicPartition, offset: int) -> int:
         """The node to read a partition that is led here from; -1: from here."""
         group, log = partition.group, partition.log
         followers = self._found.get(group.group_id)
         if followers is None:
             followers = self._found[group.group_id] = self._followers(group)
         if offset <= log.high_watermark:
-            for node_id, lacks in followers:
-                if offset <= lacks.get(log.number, offset):
+            for node_id, missing in followers:
+                if offset <= missing.get(log.number, offset):
                     return node_id
-        return NOBODY
+        return NO_NODE
 
     def _followers(self, group: LogGroup) -> list[tuple[int, dict[int, int]]]:
         """Each follower in the rack that keeps up, and what it lacks; the one with most first."""
@@ -58,23 +58,24 @@ class NearbyReplicas:
                 continue  # clients go only where Metadata says that there is a replica
             if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
                 near.append((progress.match_index, node_id))
-        found = [
-            (node_id, lacking(group, match_index)) for match_index, node_id in sorted(near, reverse=True)
+        followers = [
+            (node_id, missing_offsets(group, match_index))
+            for match_index, node_id in sorted(near, reverse=True)
         ]
-        return [(node_id, lacks) for node_id, lacks in found if lacks is not None]
+        return [(node_id, missing) for node_id, missing in followers if missing is not None]
 
 
-def lacking(group: LogGroup, match_index: int) -> dict[int, int] | None:
+def missing_offsets(group: LogGroup, match_index: int) -> dict[int, int] | None:
     """The first offset of each partition that who has the group's log up to `match_index` lacks; None where
     that is not all in memory."""
     committed = group.applied_index
     if match_index >= committed:
         return {}
-    missing = group.log.frames(match_index + 1, LOOK_BYTES)
-    if not missing or missing[-1].index < committed:
+    frames = group.log.frames(match_index + 1, MAX_SCANNED_BYTES)
+    if not frames or frames[-1].index < committed:
         return None
-    lacks: dict[int, int] = {}
-    for frame in missing:
+    missing: dict[int, int] = {}
+    for frame in frames:
         for entry in frame.directory:
-            lacks.setdefault(entry.partition, entry.base_offset)
-    return lacks
+            missing.setdefault(entry.partition, entry.base_offset)
+    return missing

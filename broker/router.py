@@ -158,7 +158,7 @@ HANDLERS: Final[tuple[Any, ...]] = (
 )
 """Every API of Kafka's that this broker serves."""
 
-OUR_OWN: Final[tuple[Any, ...]] = (lockstep_cluster, lockstep_staged)
+LOCKSTEP_HANDLERS: Final[tuple[Any, ...]] = (lockstep_cluster, lockstep_staged)
 """What `lockstep` and the Spark sink ask; served, but told to nobody."""
 
 ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
@@ -166,7 +166,7 @@ ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
 higher one for a broker that knows no compression."""
 
 
-MOST_REQUEST_BYTES: Final = 8 * MIB
+MAX_REQUEST_BYTES: Final = 8 * MIB
 """Of a request, whatever `socket.request.max.bytes` allows: the largest that ordinary clients send name
 50,000 partitions, and a hundred megabytes of indexes would be minutes of work in one turn."""
 
@@ -199,15 +199,15 @@ node has its own part in changing them (`broker/handlers/altering.py`)."""
 
 
 class _Route:
-    __slots__ = ("first", "forwarded", "handle", "is_local", "last", "request", "taken")
+    __slots__ = ("first", "forwarded", "handle", "is_local", "last", "request", "request_count")
 
     def __init__(self, handler: Handler) -> None:
         self.first, self.last = handler.VERSIONS
         self.forwarded = handler.API_KEY in FORWARDED
-        self.is_local: Callable[[Any], bool] = getattr(handler, "is_local", _never)
+        self.is_local: Callable[[Any], bool] = getattr(handler, "is_local", _is_never_local)
         self.request: type[Struct] = messages_for(handler.API_KEY)[0]
         self.handle: Callable[[ClientContext, RequestHeader, Any], HandlerResponse] = handler.handle
-        self.taken = 0
+        self.request_count = 0
         """Requests of a version that is served."""
 
     def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> HandlerResponse:
@@ -227,9 +227,9 @@ class Router:
         services.versions = {
             key: (ADVERTISED_FROM.get(key, route.first), route.last) for key, route in self._routes.items()
         }
-        self._routes |= {handler.API_KEY: _Route(handler) for handler in OUR_OWN}
+        self._routes |= {handler.API_KEY: _Route(handler) for handler in LOCKSTEP_HANDLERS}
 
-    def answer(
+    def route(
         self, context: ClientContext, header: RequestHeader, frame: memoryview, pos: int
     ) -> HandlerResponse:
         """Decode the body at `pos` and hand it to its handler.
@@ -253,11 +253,11 @@ class Router:
                 f"version {version} of API {_name(header.api_key)} is not served, "
                 f"only {route.first} to {route.last}"
             )
-        if len(frame) > MOST_REQUEST_BYTES and header.api_key not in MAY_BE_LARGE:
+        if len(frame) > MAX_REQUEST_BYTES and header.api_key not in MAY_BE_LARGE:
             raise RequestTooLarge(
-                f"{_name(header.api_key)} of {len(frame)} bytes, at most {MOST_REQUEST_BYTES}"
+                f"{_name(header.api_key)} of {len(frame)} bytes, at most {MAX_REQUEST_BYTES}"
             )
-        route.taken += 1
+        route.request_count += 1
         request = decode(route.request, version, frame, pos, trailing=True)
         if route.forwarded and not self._services.controller.is_here and not route.is_local(request):
             body = bytes(frame[pos:])
@@ -267,22 +267,22 @@ class Router:
         try:
             return route.handle(context, header, request)
         except Uncertain:
-            return _later(partial(route.serve, context, header, bytes(frame[pos:])))
+            return _with_barrier(partial(route.serve, context, header, bytes(frame[pos:])))
 
-    def taken(self) -> dict[str, int]:
+    def request_counts(self) -> dict[str, int]:
         """How many requests of each API were taken so far, by Kafka's names."""
         routes = self._routes.values()
-        return {route.request.__name__.removesuffix("Request"): route.taken for route in routes}
+        return {route.request.__name__.removesuffix("Request"): route.request_count for route in routes}
 
 
-async def _later(serve: Callable[[], HandlerResponse]) -> object | None:
+async def _with_barrier(serve: Callable[[], HandlerResponse]) -> object | None:
     """What `serve` answers, or the PendingResponse in which it will: that is not waited for here, as others
     may be asked on the same connection meanwhile."""
-    answer = await when_certain(serve)
-    return answer if isinstance(answer, PendingResponse) else await await_response(answer)
+    response = await when_certain(serve)
+    return response if isinstance(response, PendingResponse) else await await_response(response)
 
 
-def _never(request: object) -> bool:
+def _is_never_local(request: object) -> bool:
     return False
 
 

@@ -25,18 +25,18 @@ from broker import VERSION
 from broker.assembly import Parts, assemble
 from broker.connections.connection import Connection
 from broker.connections.connections import Connections
-from broker.connections.listening import (
+from broker.connections.listeners import (
     CannotListen,
     allow_many_files,
     bind,
-    connections_allowed,
+    check_conflicts,
+    connection_limit,
     explain,
     host_and_port,
-    only_this_machine,
+    is_loopback,
     own_host_name,
-    refuse_clashes,
 )
-from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
+from broker.connections.own_listeners import METRICS_PORT_HINT, own_listeners, peer_hints
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.full_disks import FullDisks
@@ -160,7 +160,7 @@ class Broker:
         parts.services.verification_queue.stop()
         failed = self.failed is not None
         timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
-        await parts.connections.settle(timeout_seconds)
+        await parts.connections.drain(timeout_seconds)
         if parts.peering is not None and not failed:
             await self._hand_over()  # not later: a client may be slow to take what it was answered
         await parts.connections.close(timeout_seconds)
@@ -195,15 +195,15 @@ class Broker:
         peers = settings.peers()
         if settings.directory.exists():
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
-        refuse_clashes(own_listeners(settings))
+        check_conflicts(own_listeners(settings))
         if (for_peers := settings.peer_listener()) is not None:
             self._peer_sockets = bind(for_peers, *peer_hints(settings))
         if (metrics := settings.metrics_listener()) is not None:
-            self._metrics_sockets = bind(metrics, ANOTHER_METRICS_PORT)
+            self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
         for listener in settings.listening():
             bound = self._sockets[listener] = bind(listener)
             self._ports[listener] = bound[0].getsockname()[1]
-            if not all(only_this_machine(each) for each in bound):
+            if not all(is_loopback(each) for each in bound):
                 address = host_and_port(listener.host, self._ports[listener])
                 log.warning("whoever reaches %s may do anything: there is no access control yet", address)
         if self._directory is None:
@@ -275,7 +275,7 @@ class Broker:
         try:
             await self._metrics.open(self._metrics_sockets)
         except OSError as error:
-            raise CannotListen(explain(listener, error, ANOTHER_METRICS_PORT)) from None
+            raise CannotListen(explain(listener, error, METRICS_PORT_HINT)) from None
         address = host_and_port(listener.host or "0.0.0.0", self.metrics_port)
         log.info("serving metrics and health on %s", address)
 
@@ -387,7 +387,7 @@ class Broker:
             return
         connections = self._parts.connections
         groups = max(len(self.groups), 1 + settings.data_groups_held)
-        allowed = connections_allowed(settings.max_connections, groups)
+        allowed = connection_limit(settings.max_connections, groups)
         told = connections.max_connections
         connections.limit(settings, allowed)
         if allowed != told and allowed < min(settings.max_connections, FEW_CONNECTIONS):
@@ -410,7 +410,7 @@ class Broker:
             await asyncio.sleep(max(every, 0.05))
             due, began = began + every + LATE_SECONDS, time.monotonic()
             if began < due:
-                connections.sweep(began)
+                connections.reap_idle(began)
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
                 await asyncio.to_thread(give_memory_back)

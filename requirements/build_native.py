@@ -52,7 +52,7 @@ WANTED = (
     "storage/waiters.py",
     "broker/append.py",
     "broker/batch_checks.py",
-    "broker/delayed.py",
+    "broker/fetch_purgatory.py",
     "broker/fetch_session.py",
     "broker/transaction_ends.py",
 )

@@ -38,17 +38,18 @@ _THREAD = re.compile(r"^thread \(\d+\):(?: (?P<name>.*))?$")
 _RULES: Final = (
     # (pattern over "function path", stage); the first that fits a frame decides
     (r".*\.fdatasync |LogWriter\.flush |Flusher\._flush ", FLUSH_WAIT),
-    (r"Connection\.(write_out|answered|_put) |Connections\.(_send|send_now|send_later) ", REPLY),
+    (r"Connection\.(write_out|on_response|_queue_output) |Connections\.(_send|send_now|send_later) ", REPLY),
     (r".* broker/connections/replies\.py", REPLY),
     (
-        r".*\._(committed|settled) .*handlers/|.* storage/waiters\.py|tell .*storage/group\.py|on_progress ",
+        r".*\._(on_committed|collect_commits|committed) .*handlers/|.* storage/waiters\.py|"
+        r"tell .*storage/group\.py|on_progress ",
         REPLY,
     ),
     (r"encode.* protocol/", REPLY),
     (r".* storage/(raft|peers)/|.* storage/(entries|shipping|applying|derived_state)\.py", REPLICATE),
     (r"Replica\.(receive|_say|_persisted) ", REPLICATE),
     (r".* storage/", APPEND),
-    (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|refused)\.py", VALIDATE),
+    (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|request_errors)\.py", VALIDATE),
     (r".* broker/locks/|.* protocol/records/", VALIDATE),
     (r".* broker/handlers/|.* broker/(committed_reads|partition_checks)\.py", VALIDATE),
     (r".* protocol/|.* broker/router\.py|.* broker/connections/", PARSE),

@@ -144,7 +144,7 @@ class Controller:
         context = ClientContext(self._services, listener, peer, "")
         context.is_forwarded = True
         view = memoryview(question)[body_at:]
-        response = await await_response(self._router.answer(context, header, view, 0))
+        response = await await_response(self._router.route(context, header, view, 0))
         if isinstance(response, EncodedResponse):
             encoded = response.body
         else:

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import NOBODY, Nodes
-from broker.connections.listening import host_and_port
+from broker.connections.listeners import host_and_port
 from storage.group_options import node_of
 from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerUnreachable
 from storage.peers.network import PeerNetwork

@@ -2,7 +2,7 @@
 
 | concern | files |
 |---|---|
-| where this node listens | `own_listeners` (each with its setting), `listening` (sockets, how many clients) |
+| where this node listens | `own_listeners` (each with its setting), `listeners` (sockets, how many clients) |
 | one client | `connection` (its requests and their order), `replies` (how an answer becomes bytes) |
 | all clients | `connections` (limits, one write a turn), `unfinished_frames` (room for parts of requests) |
 

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Final
 
 from broker.connections.connections import Connections
-from broker.connections.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
+from broker.connections.replies import JOIN_BELOW_BYTES, Reply, coalesce, encode_reply
 from broker.context import ClientContext, ConnectionRejected, EncodedResponse, PendingResponse
 from broker.time_slices import TIME_SLICE_SECONDS
 from protocol.api import ApiKey, read_request_header
@@ -25,18 +25,18 @@ from protocol.fields import Struct
 from protocol.frame_reader import MAX_UNRESERVED_BYTES, FrameReader, MalformedFrame
 from protocol.primitives import Buffer, MalformedMessage
 
-ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
+FETCH: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
 PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
 """What is written waits for room, however small: it is what takes it."""
-AT_ONCE: Final = (Struct, EncodedResponse)
+IMMEDIATE: Final = (Struct, EncodedResponse)
 """What is an answer already; anything else becomes one."""
 SMALL_FRAME_BYTES: Final = 4096
 """A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
 must not wait behind batches of a megabyte. All of them together get a quarter of the room more."""
-HURRIED_SECONDS: Final = 30.0
+SLOW_CLIENT_TIMEOUT_SECONDS: Final = 30.0
 """How long a connection may make no progress while others wait for its room, or after its close."""
-HURRIED_BYTES: Final = 512 << 10
+SLOW_CLIENT_MIN_BYTES: Final = 512 << 10
 """Less of a request is no progress while others wait: a byte now and then is as bad as none."""
 
 
@@ -45,30 +45,30 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active",
-        "_alone",
-        "_busy_seconds",
-        "_busy_since",
+        "_blocking_reply",
         "_closing",
         "_context",
         "_fetching",
         "_frame_bytes",
-        "_going_on",
-        "_held_bytes",
         "_host",
         "_idle_since",
+        "_is_blocked",
+        "_is_paused",
+        "_is_resuming",
+        "_last_received",
+        "_last_unsent",
         "_output",
         "_output_bytes",
+        "_pending_reply_bytes",
+        "_queued_frames",
         "_reader",
         "_reading",
         "_replies",
-        "_resting",
         "_shared",
-        "_stalled",
-        "_swept_received",
-        "_swept_unsent",
+        "_slice_seconds",
+        "_slice_since",
         "_transport",
         "_unsent_bytes",
-        "_working",
         "_writable",
     )
 
@@ -78,14 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(shared.max_frame_bytes)
         self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
-        self._alone: Reply | None = None
+        self._blocking_reply: Reply | None = None
         """A request that takes several steps: the next one is taken when it is answered, as in Kafka. Else a
         topic could be made again before its deletion is through."""
         self._output: list[Buffer] = []
         self._output_bytes = 0
-        self._held_bytes = 0
+        self._pending_reply_bytes = 0
         """Answers that are there and wait for older ones."""
-        self._stalled: deque[memoryview] | None = None
+        self._queued_frames: deque[memoryview] | None = None
         """Whole frames received and not dispatched; nothing is read while there are any."""
         self._frame_bytes = 0
         """What a large frame has of `unfinished_frames`, until its request is dispatched."""
@@ -95,16 +95,16 @@ class Connection(asyncio.BufferedProtocol):
         self._writable = True
         self._closing = False
         self._fetching = False
-        self._going_on = False
-        self._resting = False
-        """It has had its turn; `go_on` does nothing before the next one."""
-        self._working = False
+        self._is_resuming = False
+        self._is_paused = False
+        """It has had its turn; `resume` does nothing before the next one."""
+        self._is_blocked = False
         """A request goes on in later turns: nothing is read before it is through."""
-        self._busy_seconds = self._busy_since = 0.0
+        self._slice_seconds = self._slice_since = 0.0
         """How long requests have been dispatched since the last rest; and since when now."""
         self._active = True
         self._idle_since = 0.0
-        self._swept_received = self._swept_unsent = 0
+        self._last_received = self._last_unsent = 0
         """What was there of an unfinished request at the last progress, and to send at the last sweep."""
         self._host = ""
         self._transport: Any = None
@@ -114,18 +114,18 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername") or ("?", 0)
-        here = transport.get_extra_info("sockname") or ("", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
         self._host = str(peer[0])
         self._context.peer = f"{peer[0]}:{peer[1]}"
-        self._context.local_host = str(here[0])
-        refusal = self._shared.admit(self, self._host)
-        if refusal is not None:
-            self._shared.complain(self._context.peer, refusal)
+        self._context.local_host = str(local[0])
+        error = self._shared.admit(self, self._host)
+        if error is not None:
+            self._shared.log_client_error(self._context.peer, error)
             self.abort()
             return
-        connected = transport.get_extra_info("socket")
-        if connected is not None:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected_socket = transport.get_extra_info("socket")
+        if connected_socket is not None:
+            connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -140,17 +140,17 @@ class Connection(asyncio.BufferedProtocol):
             frames, failure = error.frames, error
         if self._closing:
             return
-        if self._stalled is not None:
-            self._stalled.extend(frames)
+        if self._queued_frames is not None:
+            self._queued_frames.extend(frames)
         elif frames:
             self._dispatch_all(frames)
         if self._reader.is_full:
-            if not self._may_grow():
+            if not self._has_frame_memory():
                 self._pause_reading()
         elif self._frame_bytes:
-            self._free_frame()
+            self._release_frame_memory()
         if failure is not None and not self._closing:
-            self._refuse(str(failure), same=str(failure))
+            self._reject(str(failure), key=str(failure))
 
     def eof_received(self) -> bool:
         return False
@@ -162,38 +162,38 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = self._active = True
         self._count_unsent()
-        self.go_on()
+        self.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shared.discharge(self, self._host)
+        self._shared.remove(self, self._host)
         self._shared.services.unsent_bytes -= self._unsent_bytes
         self._unsent_bytes = 0
-        self._let_go()
+        self._release()
 
     # --- requests -----------------------------------------------------------------------------------------
 
     def _dispatch_all(self, frames: list[memoryview]) -> None:
-        self._busy_since = self._shared.clock()
-        for place, frame in enumerate(frames):
+        self._slice_since = self._shared.clock()
+        for index, frame in enumerate(frames):
             if self._must_wait(frame):
-                self._stalled = deque(frames[place:])
+                self._queued_frames = deque(frames[index:])
                 self._pause_reading()
                 return
             self._dispatch(frame)
             if self._closing:
                 return
-            if self._must_rest():
-                self._stalled = deque(frames[place + 1 :])
+            if self._is_out_of_time():
+                self._queued_frames = deque(frames[index + 1 :])
                 self._pause_reading()
                 return
 
     def _must_wait(self, frame: memoryview) -> bool:
-        """May this request not be taken yet? Then `go_on` is called when it may."""
+        """May this request not be taken yet? Then `resume` is called when it may."""
         if self._output_bytes > self._shared.write_buffer_bytes:
             self.write_out()
-        if not self._writable or self._held_bytes > self._shared.write_buffer_bytes:
+        if not self._writable or self._pending_reply_bytes > self._shared.write_buffer_bytes:
             return True
-        if self._alone is not None or (self._fetching and frame[:2] == ONE_AT_A_TIME):
+        if self._blocking_reply is not None or (self._fetching and frame[:2] == FETCH):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
@@ -201,70 +201,70 @@ class Connection(asyncio.BufferedProtocol):
         if 0 <= room < taken and (
             len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken or frame[:2] == PRODUCE
         ):
-            self._shared.starve(self)
+            self._shared.wait_for_memory(self)
             return True
         return False
 
-    def _must_rest(self) -> bool:
-        """Has it had its turn? Then `go_on` goes on in the next one.
+    def _is_out_of_time(self) -> bool:
+        """Has it had its turn? Then `resume` goes on in the next one.
 
         Counted from the last rest: several reads and answers of one turn may each have it dispatch something.
         """
         now = self._shared.clock()
-        self._busy_seconds += now - self._busy_since
-        self._busy_since = now
-        if self._busy_seconds < TIME_SLICE_SECONDS or self._closing:
+        self._slice_seconds += now - self._slice_since
+        self._slice_since = now
+        if self._slice_seconds < TIME_SLICE_SECONDS or self._closing:
             return False
-        self._busy_seconds = 0.0
-        self._resting = True
-        self._shared.services.time_slicer.schedule(self._end_rest)
+        self._slice_seconds = 0.0
+        self._is_paused = True
+        self._shared.services.time_slicer.schedule(self._end_pause)
         return True
 
-    def _end_rest(self) -> None:
-        self._resting = False
-        self.go_on()
+    def _end_pause(self) -> None:
+        self._is_paused = False
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Something made room: take the requests that wait, then read again."""
-        if self._going_on or self._resting:
+        if self._is_resuming or self._is_paused:
             return  # an answer that was there at once: the loop below goes on anyway, or the next turn does
-        self._going_on = True
-        self._busy_since = self._shared.clock()
+        self._is_resuming = True
+        self._slice_since = self._shared.clock()
         try:
-            while self._stalled and not self._closing:
-                if self._must_wait(self._stalled[0]):
+            while self._queued_frames and not self._closing:
+                if self._must_wait(self._queued_frames[0]):
                     return
-                self._dispatch(self._stalled.popleft())
-                if self._must_rest():
+                self._dispatch(self._queued_frames.popleft())
+                if self._is_out_of_time():
                     return
         finally:
-            self._going_on = False
-        if self._working:
+            self._is_resuming = False
+        if self._is_blocked:
             return
-        self._stalled = None
+        self._queued_frames = None
         if self._frame_bytes:
-            self._free_frame()
+            self._release_frame_memory()
         if self._reading or self._closing or not self._writable or self._shared.stopping:
             return
-        if not self._reader.is_full or self._may_grow():
+        if not self._reader.is_full or self._has_frame_memory():
             self._reading = True
             self._transport.resume_reading()
 
-    def _may_grow(self) -> bool:
-        """May the rest of an unfinished frame be read? If not, `go_on` is called when it may."""
-        wanted = self._reader.next_buffer_bytes
-        if wanted > MAX_UNRESERVED_BYTES:
+    def _has_frame_memory(self) -> bool:
+        """May the rest of an unfinished frame be read? If not, `resume` is called when it may."""
+        frame_bytes = self._reader.next_buffer_bytes
+        if frame_bytes > MAX_UNRESERVED_BYTES:
             shared = self._shared
-            more = wanted - self._frame_bytes
+            more = frame_bytes - self._frame_bytes
             if not shared.unfinished_frames.grow(self, more, shared.frame_room_bytes):
                 return False
-            self._frame_bytes = wanted
+            self._frame_bytes = frame_bytes
         return True
 
-    def _free_frame(self) -> None:
+    def _release_frame_memory(self) -> None:
         """Give back a finished frame's room; where its request waits, only the right to go on."""
         if not self._reader.next_buffer_bytes:
-            freed = 0 if self._stalled else self._frame_bytes
+            freed = 0 if self._queued_frames else self._frame_bytes
             self._frame_bytes -= freed
             self._shared.unfinished_frames.release(self, freed)
 
@@ -277,114 +277,114 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         try:
             header, pos = read_request_header(frame)
-            answer = shared.router.answer(self._context, header, frame, pos)
-            if isinstance(answer, AT_ONCE):
-                buffers, reply_bytes = encoded(header, answer)
+            response = shared.router.route(self._context, header, frame, pos)
+            if isinstance(response, IMMEDIATE):
+                buffers, reply_bytes = encode_reply(header, response)
                 if self._replies is None:
-                    self._put(buffers, reply_bytes)
+                    self._queue_output(buffers, reply_bytes)
                     if reply_bytes > shared.write_buffer_bytes:
                         self._count_unsent()
                     return
                 reply = Reply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
-                self._held_bytes += reply_bytes
+                self._pending_reply_bytes += reply_bytes
                 if reply_bytes > shared.write_buffer_bytes:
                     self._count_unsent()
-            elif answer is None:
+            elif response is None:
                 return
             else:
                 fetching = header.api_key == ApiKey.FETCH
-                held = len(frame)
-                if isinstance(answer, PendingResponse) and not answer.holds_request:
-                    held = 0
-                reply = Reply(self, header, held, fetching)
+                request_bytes = len(frame)
+                if isinstance(response, PendingResponse) and not response.holds_request:
+                    request_bytes = 0
+                reply = Reply(self, header, request_bytes, fetching)
                 self._fetching = self._fetching or fetching
         except MalformedMessage as error:
-            self._refuse(str(error))
+            self._reject(str(error))
             return
         except Exception as error:
-            self._refuse("a request failed, its connection is closed", error)
+            self._reject("a request failed, its connection is closed", error)
             return
         if self._replies is None:
             self._replies = [reply]
         else:
             self._replies.append(reply)
-        shared.taken(reply.request_bytes)
+        shared.on_request_start(reply.request_bytes)
         if reply.buffers is None:
-            deferred = answer if isinstance(answer, PendingResponse) else self._run(reply, answer)
-            if deferred.blocks_connection:
-                self._work_on(reply)
-            reply.deferred = deferred
-            deferred.listen(reply.settle)
+            pending = response if isinstance(response, PendingResponse) else self._start_task(reply, response)
+            if pending.blocks_connection:
+                self._block_on(reply)
+            reply.pending = pending
+            pending.listen(reply.on_done)
 
-    def _run(self, reply: Reply, answer: Any) -> PendingResponse:
+    def _start_task(self, reply: Reply, response: Any) -> PendingResponse:
         """A coroutine's answer, from a task of its own."""
-        self._alone = reply
-        return PendingResponse.from_awaitable(answer)
+        self._blocking_reply = reply
+        return PendingResponse.from_awaitable(response)
 
-    def _work_on(self, reply: Reply) -> None:
+    def _block_on(self, reply: Reply) -> None:
         """It goes on in later turns: until then there is nothing else of this connection's."""
-        self._alone, self._working = reply, True
-        self._stalled = self._stalled or deque()
+        self._blocking_reply, self._is_blocked = reply, True
+        self._queued_frames = self._queued_frames or deque()
         self._pause_reading()
 
     # --- replies ------------------------------------------------------------------------------------------
 
-    def answered(self, reply: Reply, deferred: PendingResponse) -> None:
+    def on_response(self, reply: Reply, pending: PendingResponse) -> None:
         """A reply's answer is there; send whatever is now next in order."""
         if self._closing or self._replies is None:
             return
-        if reply is self._alone:
-            self._alone = None
-            self._working = False
-        if deferred.failure is not None:
-            self._refuse("a request failed, its connection is closed", deferred.failure)
+        if reply is self._blocking_reply:
+            self._blocking_reply = None
+            self._is_blocked = False
+        if pending.failure is not None:
+            self._reject("a request failed, its connection is closed", pending.failure)
             return
-        response = deferred.response
+        response = pending.response
         if isinstance(response, PendingResponse):
-            self._wait_on(reply, response)
+            self._await_response(reply, response)
             return
         reply.buffers = []
         if response is not None:
             try:
-                reply.buffers, reply.reply_bytes = encoded(reply.header, response)
+                reply.buffers, reply.reply_bytes = encode_reply(reply.header, response)
             except Exception as error:
-                self._refuse("an answer cannot be encoded", error)
+                self._reject("an answer cannot be encoded", error)
                 return
-            self._held_bytes += reply.reply_bytes
+            self._pending_reply_bytes += reply.reply_bytes
         self._send_ready(self._replies)
         if reply.reply_bytes > self._shared.write_buffer_bytes:
             self._count_unsent()
-        if self._stalled is not None:
-            self.go_on()
+        if self._queued_frames is not None:
+            self.resume()
 
     def _send_ready(self, replies: list[Reply]) -> None:
         """Put out those that are next in order."""
         while replies and replies[0].buffers is not None:
-            first = replies.pop(0)
-            if first.buffers:
-                self._held_bytes -= first.reply_bytes
-                self._put(first.buffers, first.reply_bytes)
-            if first.holds_fetch:
+            reply = replies.pop(0)
+            if reply.buffers:
+                self._pending_reply_bytes -= reply.reply_bytes
+                self._queue_output(reply.buffers, reply.reply_bytes)
+            if reply.holds_fetch:
                 self._fetching = False
-            self._shared.done(first.request_bytes)
+            self._shared.on_request_end(reply.request_bytes)
         if not replies:
             self._replies = None
 
-    def _wait_on(self, reply: Reply, deferred: PendingResponse) -> None:
+    def _await_response(self, reply: Reply, pending: PendingResponse) -> None:
         """What had to be found out first is: the answer is waited for as any other, and requests go on,
         unless it is worked on in later turns once more."""
-        if not deferred.holds_request:
-            self._shared.done(reply.request_bytes)
+        if not pending.holds_request:
+            self._shared.on_request_end(reply.request_bytes)
             reply.request_bytes = 0
-        if deferred.blocks_connection:
-            self._work_on(reply)
-        reply.deferred = deferred
-        deferred.listen(reply.settle)
-        if self._stalled is not None:
-            self.go_on()
+        if pending.blocks_connection:
+            self._block_on(reply)
+        reply.pending = pending
+        pending.listen(reply.on_done)
+        if self._queued_frames is not None:
+            self.resume()
 
-    def _put(self, buffers: list[Buffer], reply_bytes: int) -> None:
+    def _queue_output(self, buffers: list[Buffer], reply_bytes: int) -> None:
         if not self._output:
             self._shared.send_later(self)
         self._output += buffers
@@ -400,13 +400,13 @@ class Connection(asyncio.BufferedProtocol):
         if total < JOIN_BELOW_BYTES:
             self._transport.write(b"".join(output))
         else:
-            self._transport.writelines(joined(output))
+            self._transport.writelines(coalesce(output))
         if self._unsent_bytes:
             self._count_unsent()
 
     def _count_unsent(self) -> None:
         """Tell the others what waits here for the client; only where it may be more than its write buffer."""
-        unsent = self._held_bytes + self._output_bytes
+        unsent = self._pending_reply_bytes + self._output_bytes
         if not self._writable:
             unsent += self._transport.get_write_buffer_size()
         self._shared.services.unsent_bytes += unsent - self._unsent_bytes
@@ -415,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- the end ------------------------------------------------------------------------------------------
 
     @property
-    def is_asked(self) -> bool:
+    def has_requests(self) -> bool:
         """Are there requests to answer?"""
         return bool(self._replies)
 
@@ -429,17 +429,17 @@ class Connection(asyncio.BufferedProtocol):
     def quiesce(self) -> None:
         """Take no more requests; a long poll has nothing to wait for any more."""
         self._pause_reading()
-        self._stalled = None
+        self._queued_frames = None
         for reply in self._replies or ():
-            deferred = reply.deferred
-            if deferred is None:
+            pending = reply.pending
+            if pending is None:
                 continue
-            if deferred.is_long_poll:
+            if pending.is_long_poll:
                 self.close()
                 return
-            deferred.on_shutdown()
+            pending.on_shutdown()
 
-    def sweep(self, now: float, max_idle_seconds: float, others_wait: bool) -> None:
+    def reap_idle(self, now: float, max_idle_seconds: float, others_waiting: bool) -> None:
         """Close it if it was idle for too long; give back the buffer of one that rests.
 
         Who takes what was written is not idle, nor who waits for others' room, nor, where no large request
@@ -447,49 +447,51 @@ class Connection(asyncio.BufferedProtocol):
         while others wait for its room.
         """
         unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
-        active = self._active or unsent < self._swept_unsent
-        hurried = self._closing
-        if self._frame_bytes and self._reading and others_wait:
-            hurried = True
-            active = not 0 <= received - self._swept_received < HURRIED_BYTES
-        elif self._writable and not active and not self._closing:
-            active = self._shared.waits(self) or (self._replies is not None and not self._frame_bytes)
+        is_active = self._active or unsent < self._last_unsent
+        is_slow = self._closing
+        if self._frame_bytes and self._reading and others_waiting:
+            is_slow = True
+            is_active = not 0 <= received - self._last_received < SLOW_CLIENT_MIN_BYTES
+        elif self._writable and not is_active and not self._closing:
+            is_active = self._shared.is_waiting(self) or (self._replies is not None and not self._frame_bytes)
         self._active = False
-        self._swept_unsent = unsent
-        if active:
+        self._last_unsent = unsent
+        if is_active:
             self._idle_since = now
-            self._swept_received = received
+            self._last_received = received
             return
         self._reader.trim()
-        if now - self._idle_since > (min(max_idle_seconds, HURRIED_SECONDS) if hurried else max_idle_seconds):
+        if now - self._idle_since > (
+            min(max_idle_seconds, SLOW_CLIENT_TIMEOUT_SECONDS) if is_slow else max_idle_seconds
+        ):
             if self._closing:
                 self.abort()
             else:
                 self.close()
 
-    def _refuse(self, text: str, failure: BaseException | None = None, same: str | None = None) -> None:
+    def _reject(self, text: str, failure: BaseException | None = None, key: str | None = None) -> None:
         """Close it, with a line; those of clients that come again and again are few."""
         if isinstance(failure, ConnectionRejected):
             text = str(failure)
-            same = text if failure.is_same_for_all_clients else None
+            key = text if failure.is_same_for_all_clients else None
             failure = None
-        self._shared.complain(self._context.peer, text, failure, same)
+        self._shared.log_client_error(self._context.peer, text, failure, key)
         self.write_out()
         self.close()
 
     def close(self) -> None:
-        """Send what was written, then close; `sweep` drops what the client does not take."""
-        self._let_go()
+        """Send what was written, then close; `reap_idle` drops what the client does not take."""
+        self._release()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close now."""
-        self._let_go()
+        self._release()
         if self._transport is not None:
             self._transport.abort()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Nothing more is taken or answered: give back, once, what it has of others' room."""
         self._closing = self._active = True
         shared = self._shared
@@ -498,13 +500,13 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_bytes = 0
             self._reader = FrameReader(shared.max_frame_bytes)
         replies, self._replies = self._replies, None
-        self._stalled = None
+        self._queued_frames = None
         self._output = []
-        self._output_bytes = self._held_bytes = 0
+        self._output_bytes = self._pending_reply_bytes = 0
         if self._unsent_bytes:
             self._count_unsent()
         for reply in replies or ():
-            shared.done(reply.request_bytes)
-            deferred, reply.deferred = reply.deferred, None
-            if deferred is not None and deferred.on_disconnect is not None:
-                deferred.on_disconnect()
+            shared.on_request_end(reply.request_bytes)
+            pending, reply.pending = reply.pending, None
+            if pending is not None and pending.on_disconnect is not None:
+                pending.on_disconnect()

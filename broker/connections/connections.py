@@ -49,7 +49,7 @@ class Connections:
         self._open: dict[Connection, None] = {}
         self._by_host: dict[str, int] = {}
         self._unsent: list[Connection] = []
-        self._starved: dict[Connection, None] = {}
+        self._waiting_for_memory: dict[Connection, None] = {}
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False
@@ -75,16 +75,16 @@ class Connections:
         self._by_host[host] = self._by_host.get(host, 0) + 1
         return None
 
-    def discharge(self, connection: Connection, host: str) -> None:
+    def remove(self, connection: Connection, host: str) -> None:
         """A connection is closed."""
         if connection not in self._open:
             return
         del self._open[connection]
         self.closed += 1
-        self._starved.pop(connection, None)
-        left = self._by_host[host] - 1
-        if left:
-            self._by_host[host] = left
+        self._waiting_for_memory.pop(connection, None)
+        connections_left = self._by_host[host] - 1
+        if connections_left:
+            self._by_host[host] = connections_left
         else:
             del self._by_host[host]
 
@@ -108,17 +108,17 @@ class Connections:
                 log.exception("a connection failed")
                 connection.abort()
 
-    def taken(self, request_bytes: int) -> None:
+    def on_request_start(self, request_bytes: int) -> None:
         """A request is in flight."""
         self.in_flight_bytes += request_bytes
 
-    def done(self, request_bytes: int) -> None:
+    def on_request_end(self, request_bytes: int) -> None:
         """It no longer is; connections that waited for room go on."""
         self.in_flight_bytes -= request_bytes
-        if self._starved and not self.is_full:
-            starved, self._starved = self._starved, {}
-            for connection in starved:
-                self.loop.call_soon(connection.go_on)
+        if self._waiting_for_memory and not self.is_full:
+            waiting, self._waiting_for_memory = self._waiting_for_memory, {}
+            for connection in waiting:
+                self.loop.call_soon(connection.resume)
         if self.unfinished_frames.waiting:
             self.unfinished_frames.wake(self.frame_room_bytes)
 
@@ -133,40 +133,40 @@ class Connections:
         limit = self.max_in_flight_bytes
         return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
 
-    def starve(self, connection: Connection) -> None:
-        """Call `go_on` when there is room again."""
-        self._starved[connection] = None
+    def wait_for_memory(self, connection: Connection) -> None:
+        """Call `resume` when there is room again."""
+        self._waiting_for_memory[connection] = None
 
-    def waits(self, connection: Connection) -> bool:
+    def is_waiting(self, connection: Connection) -> bool:
         """Does it wait for room that others have?"""
-        return connection in self._starved or connection in self.unfinished_frames.waiting
+        return connection in self._waiting_for_memory or connection in self.unfinished_frames.waiting
 
-    def complain(
-        self, peer: str, text: str, failure: BaseException | None = None, same: Hashable = None
+    def log_client_error(
+        self, peer: str, text: str, failure: BaseException | None = None, key: Hashable = None
     ) -> None:
-        """One plain line about a client, a few a second at most; of the same `same`, whoever it is, one a
+        """One plain line about a client, a few a second at most; of the same `key`, whoever it is, one a
         minute."""
-        self.services.rate_limited_log.say(f"{peer}: {text}", same, failure)
+        self.services.rate_limited_log.say(f"{peer}: {text}", key, failure)
 
-    def sweep(self, now: float) -> None:
+    def reap_idle(self, now: float) -> None:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
-        others_wait = bool(self.unfinished_frames.waiting)  # now: who is closed has them asked anew
+        others_waiting = bool(self.unfinished_frames.waiting)  # now: who is closed has them asked anew
         for connection in list(self._open):
-            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else math.inf, others_wait)
+            connection.reap_idle(now, idle_ms / 1000 if idle_ms >= 0 else math.inf, others_waiting)
 
     def abort(self) -> None:
         """Drop every connection now."""
         for connection in list(self._open):
             connection.abort()
 
-    async def settle(self, timeout_seconds: float) -> None:
+    async def drain(self, timeout_seconds: float) -> None:
         """Take no more requests, and let those in flight be answered."""
         self.stopping = True
         self.send_now()
         for connection in list(self._open):
             connection.quiesce()
-        await self._within(timeout_seconds, lambda: not any(each.is_asked for each in self._open))
+        await self._within(timeout_seconds, lambda: not any(each.has_requests for each in self._open))
 
     async def close(self, timeout_seconds: float) -> None:
         """Close every connection, once its client has taken what was written."""
@@ -174,18 +174,18 @@ class Connections:
         def all_closed() -> bool:
             self.send_now()
             for connection in list(self._open):
-                if connection.is_asked or not connection.is_busy:  # what is not answered by now never is
+                if connection.has_requests or not connection.is_busy:  # what is not answered by now never is
                     connection.close()
             return not self._open
 
         if not await self._within(timeout_seconds, all_closed):
             self.abort()
 
-    async def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
+    async def _within(self, seconds: float, is_done: Callable[[], bool]) -> bool:
         """Look until it is, or the time is over: by the clock, as a turn of a busy loop takes long."""
-        until = self.loop.time() + seconds
-        while not is_so():
-            if self.loop.time() >= until:
+        deadline = self.loop.time() + seconds
+        while not is_done():
+            if self.loop.time() >= deadline:
                 return False
             await asyncio.sleep(CLOSE_POLL_SECONDS)
         return True

@@ -23,14 +23,14 @@ JOIN_BELOW_BYTES: Final = 4096
 _LENGTH: Final = Struct(">i")
 
 
-class UnsayableAnswer(Exception):
+class ResponseEncodingError(Exception):
     """A handler's answer does not fit its own table: a fault of ours."""
 
 
-class Asker(Protocol):
+class ReplySink(Protocol):
     """The connection that a reply is for."""
 
-    def answered(self, reply: Reply, deferred: PendingResponse) -> None:
+    def on_response(self, reply: Reply, pending: PendingResponse) -> None:
         """The reply's answer is there."""
 
     def abort(self) -> None:
@@ -43,15 +43,15 @@ class Reply:
     __slots__ = (
         "buffers",
         "connection",
-        "deferred",
         "header",
         "holds_fetch",
+        "pending",
         "reply_bytes",
         "request_bytes",
     )
 
     def __init__(
-        self, connection: Asker, header: RequestHeader, request_bytes: int, holds_fetch: bool
+        self, connection: ReplySink, header: RequestHeader, request_bytes: int, holds_fetch: bool
     ) -> None:
         self.connection = connection
         self.header = header
@@ -60,25 +60,25 @@ class Reply:
         self.buffers: list[Buffer] | None = None
         """The encoded answer once it is there; empty for a request without one."""
         self.reply_bytes = 0
-        self.deferred: PendingResponse | None = None
+        self.pending: PendingResponse | None = None
 
-    def settle(self, deferred: PendingResponse) -> None:
+    def on_done(self, pending: PendingResponse) -> None:
         """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
-        self.deferred = None
+        self.pending = None
         try:
-            self.connection.answered(self, deferred)
+            self.connection.on_response(self, pending)
         except Exception:
             log.exception("a connection failed")
             self.connection.abort()
 
 
-def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
+def encode_reply(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
     """The whole reply, length first, and its size."""
     api_version = header.api_version
     try:
         body = response.body if isinstance(response, EncodedResponse) else encode(response, api_version)
     except MalformedMessage as error:  # not to be taken for the client's mistake
-        raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
+        raise ResponseEncodingError(f"{type(response).__name__}: {error}") from error
     head = response_header(header.api_key, api_version, header.correlation_id)
     if len(body) == 1:
         length = len(head) + len(body[0])
@@ -87,7 +87,7 @@ def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]
     return [_LENGTH.pack(length) + head, *body], length + LENGTH_BYTES
 
 
-def joined(pieces: list[Buffer]) -> list[Buffer]:
+def coalesce(pieces: list[Buffer]) -> list[Buffer]:
     """The same bytes, runs of small pieces made one."""
     result: list[Buffer] = []
     small: list[Buffer] = []

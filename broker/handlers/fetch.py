@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.committed_reads import aborted_in, end_of
+from broker.committed_reads import aborted_transactions, offset_after
 from broker.context import ClientContext, HandlerResponse, PendingResponse
-from broker.delayed import WaitingFetch
-from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
+from broker.fetch_purgatory import DelayedFetch
+from broker.fetch_session import TOPIC_IDS_MIN_VERSION, FetchContext, FetchItem, FetchSessionError
 from broker.handlers.follower_reads import follower_error, is_whole, offset_error
 from broker.metadata import TopicPartition
-from broker.partition_checks import complain, end_of_epoch, epoch_error, known_leader, read_error
+from broker.partition_checks import end_of_epoch, epoch_error, last_leader, log_read_failure, read_error
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from broker.topic_names import MAX_NAME_CHARACTERS
@@ -43,27 +43,27 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED: Final = 1
-STORAGE_ERRORS_SINCE: Final = 6
-FOLLOWERS_SINCE: Final = 11
-REPLICA_STATE_SINCE: Final = 15
-CURRENT_LEADER_SINCE: Final = 16
-NOTHING: Final = b""
+STORAGE_ERRORS_MIN_VERSION: Final = 6
+FOLLOWER_READ_MIN_VERSION: Final = 11
+REPLICA_STATE_MIN_VERSION: Final = 15
+CURRENT_LEADER_MIN_VERSION: Final = 16
+NO_RECORDS: Final = b""
 MIN_REPAIR_WAIT_SECONDS: Final = 3.0
 """A fetch with a shorter max wait waits this long for read repair: a segment of 64 MiB comes from another
 node in about a second, and late records are better than CORRUPT_MESSAGE."""
-MOST_UNKNOWN: Final = 100
+MAX_UNKNOWN: Final = 100
 """LIMIT. So many partitions that nobody knows may be kept by a request that waits. Beside more of them, or
 one whose name no topic can have, it is answered at once; Kafka lets it wait."""
-_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_LEADERSHIP_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
     """Answer at once if there is enough, an error or no time to wait; else when one of these comes true."""
     try:
-        turn = context.services.fetch_sessions.begin(request, header.api_version)
-    except SessionRefused as refused:
-        return FetchResponse(error_code=refused.error)
-    return _Fetch(context, header.api_version, request, turn).start()
+        fetch_context = context.services.fetch_sessions.begin(request, header.api_version)
+    except FetchSessionError as error:
+        return FetchResponse(error_code=error.error)
+    return _Fetch(context, header.api_version, request, fetch_context).start()
 
 
 class _LongPoll(PendingResponse):
@@ -77,131 +77,138 @@ class _Fetch:
     """One Fetch request under way."""
 
     __slots__ = (
-        "_answer",
         "_api_version",
         "_context",
-        "_counted",
         "_counted_bytes",
+        "_counted_offsets",
+        "_delayed_fetch",
+        "_fetch_context",
         "_max_bytes",
         "_max_wait_ms",
         "_min_bytes",
-        "_nearby",
+        "_nearby_replicas",
+        "_pending",
         "_read_committed",
         "_replica_id",
-        "_turn",
-        "_waiting",
     )
 
     def __init__(
-        self, context: ClientContext, api_version: int, request: FetchRequest, turn: FetchTurn
+        self, context: ClientContext, api_version: int, request: FetchRequest, fetch_context: FetchContext
     ) -> None:
         self._context = context
         self._api_version = api_version
-        self._turn = turn
+        self._fetch_context = fetch_context
         self._max_wait_ms = request.max_wait_ms
         self._max_bytes = max(0, min(request.max_bytes, context.services.settings.fetch_max_bytes))
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == READ_COMMITTED
         self._replica_id = request.replica_id
-        if api_version >= REPLICA_STATE_SINCE:
+        if api_version >= REPLICA_STATE_MIN_VERSION:
             self._replica_id = request.replica_state.replica_id
-        self._nearby: NearbyReplicas | None = None
+        self._nearby_replicas: NearbyReplicas | None = None
         if request.rack_id and context.services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
-            self._nearby = NearbyReplicas(context, request.rack_id)
-        self._answer = _LongPoll()
-        self._waiting: WaitingFetch | None = None
-        self._counted: list[int] = []
+            self._nearby_replicas = NearbyReplicas(context, request.rack_id)
+        self._pending = _LongPoll()
+        self._delayed_fetch: DelayedFetch | None = None
+        self._counted_offsets: list[int] = []
         self._counted_bytes = 0
 
     def start(self) -> HandlerResponse:
-        parts: list[tuple[FetchItem, PartitionData]] = []
-        total, urgent, cold = self._read(parts)
+        partition_data: list[tuple[FetchItem, PartitionData]] = []
+        total, is_urgent, cold = self._read(partition_data)
         if cold:
             return self._read_cold()
-        if total >= self._min_bytes or urgent or self._max_wait_ms <= 0:
-            return self._response(parts)
-        partitions = self._keep_one_item_each()
-        self._counted = [item.fetch_offset for item in self._turn.items]
-        if total and self._room(0) <= self._min_bytes and self._enough():
-            return self._response(parts)  # there is more, but no room for it
-        waiting_fetches = self._context.services.waiting_fetches
-        self._waiting = waiting_fetches.wait(self._attempt, partitions, self._max_wait_ms)
-        self._answer.on_disconnect = self._abandon
-        return self._answer
+        if total >= self._min_bytes or is_urgent or self._max_wait_ms <= 0:
+            return self._response(partition_data)
+        partitions = self._deduplicate_items()
+        self._counted_offsets = [item.fetch_offset for item in self._fetch_context.items]
+        if total and self._remaining_bytes(0) <= self._min_bytes and self._has_enough():
+            return self._response(partition_data)  # there is more, but no room for it
+        fetch_purgatory = self._context.services.fetch_purgatory
+        self._delayed_fetch = fetch_purgatory.wait(self._attempt, partitions, self._max_wait_ms)
+        self._pending.on_disconnect = self._cancel
+        return self._pending
 
-    def _keep_one_item_each(self) -> list[TopicPartition]:
+    def _deduplicate_items(self) -> list[TopicPartition]:
         """The partitions that were found. Of one named more than once only the last item is kept: what waits
         is then never more than there is to read, so the size of its request need not count. What nobody knows
         comes last."""
-        items = self._turn.items
-        found = {item.partition: item for item in items if item.partition is not None}
-        if len(found) < len(items):
-            unknown = {(item.topic, item.index): item for item in items if item.partition is None}
-            self._turn.items = [*found.values(), *unknown.values()]
-        return list(found)
+        items = self._fetch_context.items
+        known_items = {item.partition: item for item in items if item.partition is not None}
+        if len(known_items) < len(items):
+            unknown_count = {(item.topic, item.index): item for item in items if item.partition is None}
+            self._fetch_context.items = [*known_items.values(), *unknown_count.values()]
+        return list(known_items)
 
-    def _abandon(self) -> None:
-        if self._waiting is not None:
-            self._context.services.waiting_fetches.abandon(self._waiting)
+    def _cancel(self) -> None:
+        if self._delayed_fetch is not None:
+            self._context.services.fetch_purgatory.cancel(self._delayed_fetch)
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def _read(self, parts: list[tuple[FetchItem, PartitionData]]) -> tuple[int, bool, bool]:
-        """Read every partition into `parts`: (bytes, something to tell at once, bytes are on the disk).
+    def _read(self, partition_data: list[tuple[FetchItem, PartitionData]]) -> tuple[int, bool, bool]:
+        """Read every partition into `partition_data`: (bytes, something to tell at once, bytes are on the
+        disk).
 
         Where the session's client knows all there is to know of a partition already, it is left out. What
         nobody knows is told at once only where there is nothing else, as in Kafka, or more than may wait.
         """
-        budget = self._room(0)
-        total = unknown = 0
-        urgent = False
-        incremental, items = self._turn.incremental, self._turn.items
+        budget = self._remaining_bytes(0)
+        total = unknown_count = 0
+        is_urgent = False
+        is_incremental, items = self._fetch_context.is_incremental, self._fetch_context.items
         for item in items:
-            data = self._look(item)
+            data = self._check_item(item)
             partition = item.partition
-            if partition is None or _is_told(item, data):
+            if partition is None or _has_other_content(item, data):
                 if partition is None:
-                    unknown += 1
-                    urgent = urgent or unknown > MOST_UNKNOWN or len(item.topic) > MAX_NAME_CHARACTERS
+                    unknown_count += 1
+                    is_urgent = (
+                        is_urgent or unknown_count > MAX_UNKNOWN or len(item.topic) > MAX_NAME_CHARACTERS
+                    )
                 elif data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE:
-                    urgent = True  # but what this follower has not got yet may come while the request waits
-                parts.append((item, data))
+                    is_urgent = (
+                        True  # but what this follower has not got yet may come while the request waits
+                    )
+                partition_data.append((item, data))
                 continue
-            end = self._end(data)
+            end = self._end_offset(data)
             if item.fetch_offset < end and (budget > 0 or total == 0):
-                result = self._records(partition, item, min(item.max_bytes, budget), end, total == 0)
+                result = self._read_records(partition, item, min(item.max_bytes, budget), end, total == 0)
                 if result is None:
-                    return total, urgent, True
+                    return total, is_urgent, True
                 if result.total_bytes:
-                    self._put(data, item, result)
+                    self._set_records(data, item, result)
                     total += result.total_bytes
                     budget -= result.total_bytes
-            if not incremental or item.changed(data):
-                parts.append((item, data))
-        return total, urgent or unknown == len(items), False
+            if not is_incremental or item.has_changed(data):
+                partition_data.append((item, data))
+        return total, is_urgent or unknown_count == len(items), False
 
-    def _room(self, taken: int) -> int:
+    def _remaining_bytes(self, taken: int) -> int:
         """How much more this answer may hold after `taken` bytes: less while others' answers stay unread.
 
         As much as any connection may leave unsent is always allowed, so readers get on at a good pace.
         """
         services = self._context.services
         settings = services.settings
-        left = settings.lockstep_unsent_max_bytes - services.unsent_bytes
-        least = settings.lockstep_connection_write_buffer_bytes - taken
-        return min(self._max_bytes - taken, max(left, least))
+        available = settings.lockstep_unsent_max_bytes - services.unsent_bytes
+        minimum = settings.lockstep_connection_write_buffer_bytes - taken
+        return min(self._max_bytes - taken, max(available, minimum))
 
-    def _end(self, data: PartitionData) -> int:
+    def _end_offset(self, data: PartitionData) -> int:
         """Up to where this client reads."""
         return data.last_stable_offset if self._read_committed else data.high_watermark
 
-    def _put(self, data: PartitionData, item: FetchItem, result: ReadResult) -> None:
+    def _set_records(self, data: PartitionData, item: FetchItem, result: ReadResult) -> None:
         data.records = list(result.buffers)
         if self._read_committed and item.partition is not None:
-            data.aborted_transactions = aborted_in(item.partition.log, item.fetch_offset, result.buffers)
+            data.aborted_transactions = aborted_transactions(
+                item.partition.log, item.fetch_offset, result.buffers
+            )
 
     @staticmethod
-    def _records(
+    def _read_records(
         partition: TopicPartition, item: FetchItem, max_bytes: int, end: int, min_one: bool
     ) -> ReadResult | None:
         """Batches from memory or page cache; None where they must come from the disk."""
@@ -211,7 +218,7 @@ class _Fetch:
             return None  # the reader thread meets it, too, and says so
         if result.cold:
             return None
-        result = _with_gap(result, item.fetch_offset, end)
+        result = _with_empty_batch(result, item.fetch_offset, end)
         if result.total_bytes > max_bytes and not min_one:
             return _EMPTY
         return result
@@ -221,57 +228,57 @@ class _Fetch:
 
         What it has, or may get, counts as unsent meanwhile: many such reads are under way side by side.
         """
-        parts: list[tuple[FetchItem, PartitionData]] = []
+        partition_data: list[tuple[FetchItem, PartitionData]] = []
         services = self._context.services
-        total = counted = 0
+        total = counted_bytes = 0
         repair_wait_s = max(MIN_REPAIR_WAIT_SECONDS, self._max_wait_ms / 1000)
         repair_deadline = asyncio.get_running_loop().time() + repair_wait_s
         try:
-            for item in self._turn.items:
-                data = self._look(item)
+            for item in self._fetch_context.items:
+                data = self._check_item(item)
                 partition = item.partition
-                end = self._end(data)
-                budget = self._room(total)
+                end = self._end_offset(data)
+                budget = self._remaining_bytes(total)
                 if (
                     partition is not None
-                    and not _is_told(item, data)
+                    and not _has_other_content(item, data)
                     and item.fetch_offset < end
                     and (budget > 0 or total == 0)
                 ):
                     max_bytes = max(0, min(item.max_bytes, budget))
-                    result = self._records(partition, item, max_bytes, end, total == 0)
+                    result = self._read_records(partition, item, max_bytes, end, total == 0)
                     if result is None:
                         services.unsent_bytes += max_bytes
-                        counted += max_bytes
-                        result, error = await _from_disk(
+                        counted_bytes += max_bytes
+                        result, error = await _read_from_disk(
                             partition, item.fetch_offset, max_bytes, end, repair_deadline
                         )
                         if error is not ErrorCode.NONE:
-                            data = self._failed(item, error)
+                            data = self._error_data(item, error)
                     if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
-                        self._put(data, item, result)
+                        self._set_records(data, item, result)
                         total += result.total_bytes
-                    services.unsent_bytes += total - counted
-                    counted = total
-                if not self._turn.incremental or item.changed(data):
-                    parts.append((item, data))
+                    services.unsent_bytes += total - counted_bytes
+                    counted_bytes = total
+                if not self._fetch_context.is_incremental or item.has_changed(data):
+                    partition_data.append((item, data))
         finally:
-            services.unsent_bytes -= counted
-        return self._response(parts)
+            services.unsent_bytes -= counted_bytes
+        return self._response(partition_data)
 
-    def _look(self, item: FetchItem) -> PartitionData:
+    def _check_item(self, item: FetchItem) -> PartitionData:
         """Find the partition and check the request against it; the records are still missing."""
-        item.diverging = False
+        item.is_diverging = False
         partition = item.partition
         if partition is None or partition.topic.deleted:
-            partition = item.partition = self._find(item)
+            partition = item.partition = self._find_partition(item)
         if partition is None:
-            data = self._failed(item, self._unknown(item))
+            data = self._error_data(item, self._unknown_error(item))
             data.aborted_transactions = []
             return data
-        error = self._refusal(partition, item)
+        error = self._item_error(partition, item)
         if error is not ErrorCode.NONE:
-            return self._failed(item, error)
+            return self._error_data(item, error)
         log = partition.log
         offset = item.fetch_offset
         high_watermark = log.high_watermark
@@ -281,25 +288,29 @@ class _Fetch:
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=log.log_start_offset,
             aborted_transactions=[] if self._read_committed else None,
-            records=NOTHING,
+            records=NO_RECORDS,
         )
-        if self._nearby is not None and not item.following:
-            data.preferred_read_replica = self._nearby.preferred(partition, offset)
+        if self._nearby_replicas is not None and not item.is_follower_read:
+            data.preferred_read_replica = self._nearby_replicas.select(partition, offset)
             if data.preferred_read_replica >= 0:
                 return data  # as in Kafka, nothing more is looked at here
         if item.last_fetched_epoch >= 0:
             epoch, end_offset = end_of_epoch(partition, item.last_fetched_epoch)
             if epoch < 0:
-                return self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+                return self._error_data(item, ErrorCode.OFFSET_OUT_OF_RANGE)
             if epoch < item.last_fetched_epoch or end_offset < offset:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-                item.diverging = True
+                item.is_diverging = True
         return data
 
-    def _refusal(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
+    def _item_error(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
         """NONE, or why nothing is read for this item here."""
-        following = item.following = not partition.group.is_leader
-        check = follower_error if following and self._api_version >= FOLLOWERS_SINCE else epoch_error
+        is_follower_read = item.is_follower_read = not partition.group.is_leader
+        check = (
+            follower_error
+            if is_follower_read and self._api_version >= FOLLOWER_READ_MIN_VERSION
+            else epoch_error
+        )
         error = check(partition, item.current_leader_epoch)
         if error is not ErrorCode.NONE:
             return error
@@ -307,38 +318,42 @@ class _Fetch:
             # Only this cluster's own replicas may say which replica they are; this cluster has none.
             known_epoch = item.current_leader_epoch >= 0
             return ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if following:
+        if is_follower_read:
             return offset_error(partition, item.fetch_offset)
         if not partition.log.log_start_offset <= item.fetch_offset <= partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return ErrorCode.NONE
 
-    def _find(self, item: FetchItem) -> TopicPartition | None:
+    def _find_partition(self, item: FetchItem) -> TopicPartition | None:
         cluster = self._context.services.cluster
-        named = item.topic
-        topic = cluster.topic_by_id(named) if isinstance(named, bytes) else cluster.topic(named)
+        topic_key = item.topic
+        topic = cluster.topic_by_id(topic_key) if isinstance(topic_key, bytes) else cluster.topic(topic_key)
         if topic is None or not 0 <= item.index < len(topic.partitions):
             return None
         return topic.partitions[item.index]
 
-    def _unknown(self, item: FetchItem) -> ErrorCode:
-        named = item.topic
-        if isinstance(named, bytes) and self._context.services.cluster.topic_by_id(named) is None:
+    def _unknown_error(self, item: FetchItem) -> ErrorCode:
+        topic_key = item.topic
+        if isinstance(topic_key, bytes) and self._context.services.cluster.topic_by_id(topic_key) is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _failed(self, item: FetchItem, error: ErrorCode) -> PartitionData:
-        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._api_version < STORAGE_ERRORS_SINCE:
+    def _error_data(self, item: FetchItem, error: ErrorCode) -> PartitionData:
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._api_version < STORAGE_ERRORS_MIN_VERSION:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients that may not know the other ask again
         data = PartitionData(
             partition_index=item.index,
             error_code=error,
             high_watermark=-1,
             aborted_transactions=None,
-            records=NOTHING,
+            records=NO_RECORDS,
         )
-        if error in _MOVED and self._api_version >= CURRENT_LEADER_SINCE and item.partition is not None:
-            leader_id, leader_epoch = known_leader(item.partition)
+        if (
+            error in _LEADERSHIP_ERRORS
+            and self._api_version >= CURRENT_LEADER_MIN_VERSION
+            and item.partition is not None
+        ):
+            leader_id, leader_epoch = last_leader(item.partition)
             data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
         return data
 
@@ -347,73 +362,75 @@ class _Fetch:
     def _attempt(self, expired: bool) -> bool:
         """Answer if there is enough now, or no more time."""
         try:
-            if not expired and not self._enough():
+            if not expired and not self._has_enough():
                 return False
-            parts: list[tuple[FetchItem, PartitionData]] = []
-            if self._read(parts)[2]:
+            partition_data: list[tuple[FetchItem, PartitionData]] = []
+            if self._read(partition_data)[2]:
                 task = asyncio.ensure_future(self._read_cold())
-                task.add_done_callback(self._answer.complete_from)
+                task.add_done_callback(self._pending.complete_from)
             else:
-                self._answer.complete(self._response(parts))
+                self._pending.complete(self._response(partition_data))
         except Exception as error:
-            self._answer.fail(error)
+            self._pending.fail(error)
         return True
 
-    def _enough(self) -> bool:
+    def _has_enough(self) -> bool:
         """Is there min_bytes to read, or as much as there is room for? Each batch is counted once."""
-        counted = self._counted
-        least = min(self._min_bytes, self._room(0))
-        for place, item in enumerate(self._turn.items):
+        counted_offsets = self._counted_offsets
+        minimum = min(self._min_bytes, self._remaining_bytes(0))
+        for index, item in enumerate(self._fetch_context.items):
             partition = item.partition
             if partition is None:
                 break  # nobody knows this one and those behind it
-            if partition.topic.deleted or _is_served_otherwise(partition, item):
+            if partition.topic.deleted or _has_changed_role(partition, item):
                 return True
             log = partition.log
             end = log.last_stable_offset if self._read_committed else log.high_watermark
-            if end <= counted[place]:
+            if end <= counted_offsets[index]:
                 continue
-            missing = least - self._counted_bytes
+            missing = minimum - self._counted_bytes
             if missing <= 1:
                 return True
             try:
-                result = partition.group.read(log, counted[place], missing, end)
+                result = partition.group.read(log, counted_offsets[index], missing, end)
             except (OSError, StorageError):  # deleted while we waited, or unreadable: time to say so
                 return True
             if result.cold:
                 return True
-            counted[place] = end
+            counted_offsets[index] = end
             self._counted_bytes += result.total_bytes
-            if result.total_bytes >= missing or (result.buffers and end_of(result.buffers[-1]) < end):
+            if result.total_bytes >= missing or (result.buffers and offset_after(result.buffers[-1]) < end):
                 return True  # the next batch is more than was missing
         return False
 
     # --- answering ----------------------------------------------------------------------------------------
 
-    def _response(self, parts: list[tuple[FetchItem, PartitionData]]) -> FetchResponse:
-        session = self._turn.session
-        by_id = self._api_version >= TOPIC_IDS_SINCE
+    def _response(self, partition_data: list[tuple[FetchItem, PartitionData]]) -> FetchResponse:
+        session = self._fetch_context.session
+        by_id = self._api_version >= TOPIC_IDS_MIN_VERSION
         topics: list[FetchableTopicResponse] = []
-        named: str | bytes | None = None
-        leaders: set[int] = set()
-        for item, data in parts:
-            if item.topic != named:
-                named = item.topic
+        topic_key: str | bytes | None = None
+        leader_ids: set[int] = set()
+        for item, data in partition_data:
+            if item.topic != topic_key:
+                topic_key = item.topic
                 topics.append(
-                    FetchableTopicResponse(topic_id=named) if by_id else FetchableTopicResponse(topic=named)  # type: ignore[arg-type]
+                    FetchableTopicResponse(topic_id=topic_key)  # type: ignore[arg-type]
+                    if by_id
+                    else FetchableTopicResponse(topic=topic_key)  # type: ignore[arg-type]
                 )
             topics[-1].partitions.append(data)
-            if data.error_code in _MOVED:
-                leaders.add(data.current_leader.leader_id)
+            if data.error_code in _LEADERSHIP_ERRORS:
+                leader_ids.add(data.current_leader.leader_id)
             if session is not None:
-                item.told(data)
+                item.update_cached(data)
                 if data.records:
-                    session.to_the_end(item)
-        response = FetchResponse(session_id=self._turn.session_id, responses=topics)
-        if leaders and self._api_version >= CURRENT_LEADER_SINCE:
+                    session.move_to_end(item)
+        response = FetchResponse(session_id=self._fetch_context.session_id, responses=topics)
+        if leader_ids and self._api_version >= CURRENT_LEADER_MIN_VERSION:
             response.node_endpoints = [
                 NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in map(self._context.endpoint_of, sorted(leaders))
+                for each in map(self._context.endpoint_of, sorted(leader_ids))
                 if each is not None
             ]
         return response
@@ -422,17 +439,17 @@ class _Fetch:
 _EMPTY: Final = ReadResult([], 0)
 
 
-def _is_told(item: FetchItem, data: PartitionData) -> bool:
+def _has_other_content(item: FetchItem, data: PartitionData) -> bool:
     """Does `data` say something other than records, so that none are read?"""
-    return bool(data.error_code or item.diverging or data.preferred_read_replica >= 0)
+    return bool(data.error_code or item.is_diverging or data.preferred_read_replica >= 0)
 
 
-def _is_served_otherwise(partition: TopicPartition, item: FetchItem) -> bool:
+def _has_changed_role(partition: TopicPartition, item: FetchItem) -> bool:
     """Has this node begun or ceased to lead since it was looked at, or given up its copy?"""
-    return partition.group.is_leader is item.following or not partition.is_here
+    return partition.group.is_leader is item.is_follower_read or not partition.is_here
 
 
-def _with_gap(result: ReadResult, offset: int, end: int) -> ReadResult:
+def _with_empty_batch(result: ReadResult, offset: int, end: int) -> ReadResult:
     """The result, or an empty batch in its place where no batch is left from the offset to the end: a client
     that reads to the end would otherwise wait there until something newer is written."""
     if result.buffers or result.cold or not offset < end <= result.next_offset:
@@ -441,7 +458,7 @@ def _with_gap(result: ReadResult, offset: int, end: int) -> ReadResult:
     return ReadResult([records], len(records), next_offset=end)
 
 
-async def _from_disk(
+async def _read_from_disk(
     partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> tuple[ReadResult, ErrorCode]:
     """Batches by way of a reader thread; or nothing, and the error to answer."""
@@ -454,15 +471,15 @@ async def _from_disk(
         # Below a transaction that is open all may have been cleaned away, or all given up that was damaged.
         is_end = offset >= high_watermark or result.next_offset >= end
         if result.buffers or is_end or (end < high_watermark and not result.cold):
-            return _with_gap(result, offset, end), ErrorCode.NONE
+            return _with_empty_batch(result, offset, end), ErrorCode.NONE
         problem, error = "the log's file ends before its records", ErrorCode.CORRUPT_MESSAGE
     except OffsetOutOfRange:  # deleted while we waited for the disk
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
-    except (OSError, StorageError) as failed:
-        problem, error = str(failed), read_error(failed)
+    except (OSError, StorageError) as failure:
+        problem, error = str(failure), read_error(failure)
     if partition.topic.deleted or offset < partition.log.log_start_offset:
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
-    complain(partition, f"offset {offset} cannot be read: {problem}")
+    log_read_failure(partition, f"offset {offset} cannot be read: {problem}")
     return _EMPTY, error
 
 

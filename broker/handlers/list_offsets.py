@@ -14,7 +14,7 @@ from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
 from broker.metadata import TopicPartition
-from broker.partition_checks import complain, epoch_at, epoch_error, read_error
+from broker.partition_checks import epoch_at, epoch_error, log_read_failure, read_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -127,7 +127,7 @@ async def _search_all(
         try:
             found = await _search(partition, wanted.timestamp, max_bytes, committed)
         except (OSError, StorageError) as error:
-            complain(partition, f"no search by time: {error}")
+            log_read_failure(partition, f"no search by time: {error}")
             answer.error_code = read_error(error)
             continue
         if found is not None:

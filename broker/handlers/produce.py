@@ -24,7 +24,7 @@ from broker.handlers.rejected_batches import record_rejected
 from broker.handlers.sliced_produce import SlicedProduce
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
-from broker.partition_checks import known_leader
+from broker.partition_checks import last_leader
 from broker.request_errors import RecordErrors, RequestError
 from broker.settings.topic_config import LOCKS_KEPT
 from broker.staging.writing import StagedAppenders
@@ -391,7 +391,7 @@ class _PendingProduce:
         for each, partition in self._partition_responses(response):
             if partition is None or each.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            leader_id, leader_epoch = known_leader(partition)
+            leader_id, leader_epoch = last_leader(partition)
             each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
             found = self.context.endpoint_of(leader_id)
             if found is not None and all(known.node_id != leader_id for known in response.node_endpoints):

@@ -156,12 +156,12 @@ class BrokerCollector(Collector):
         yield _one(
             "fetches_waiting",
             "Fetch requests, and players in this broker, that wait for records to come",
-            self._parts.services.waiting_fetches.count,
+            self._parts.services.fetch_purgatory.count,
         )
         requests = _counter(
             "requests", "Requests of a version that is served, by Kafka's name of the API", "api"
         )
-        for name, taken in sorted(connections.router.taken().items()):
+        for name, taken in sorted(connections.router.request_counts().items()):
             requests.add_metric([name], taken)
         yield requests
 

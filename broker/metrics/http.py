@@ -25,7 +25,7 @@ log = logging.getLogger("lockstep.metrics")
 HEAD_BYTES: Final = 8192
 """Request line and headers, as much as most servers take."""
 MOST_CONNECTIONS: Final = 16
-"""Scrapers use one each; the log and the clients need the open files more (`listening.OWN_FILES`)."""
+"""Scrapers use one each; the log and the clients need the open files more (`listeners.RESERVED_FILES`)."""
 SECONDS: Final = 5.0
 """For the whole of a request and its answer. Prometheus gives up after 10."""
 BODY_BYTES: Final = 65536

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from broker.connections.listening import bind, host_and_port
+from broker.connections.listeners import bind, host_and_port
 from broker.metrics.http import Change, HttpListener, Page, index
 from broker.settings.addresses import parse_listener
 from lockstep.playing.config import ConfigError, target_of

@@ -48,7 +48,7 @@ class GroupSource:
     def __init__(
         self, services: Services, topic: Topic, group: LogGroup, wanted: Collection[int] | None = None
     ) -> None:
-        self._waiting_fetches = services.waiting_fetches
+        self._fetch_purgatory = services.fetch_purgatory
         self._cluster = services.cluster
         self._topic = topic
         self._group = group
@@ -138,7 +138,7 @@ class GroupSource:
         """Ends what is under way with SourceEnded."""
         self._closed = True
         for partition in self._topic.partitions:
-            self._waiting_fetches.wake(partition)
+            self._fetch_purgatory.wake(partition)
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -200,11 +200,11 @@ class GroupSource:
             return True
 
         partitions = [each for each in self._topic.partitions if each.group is self._group]
-        waiting = self._waiting_fetches.wait(attempt, partitions, int(wait_s * 1000))
+        waiting = self._fetch_purgatory.wait(attempt, partitions, int(wait_s * 1000))
         try:
             await grown
         finally:
-            self._waiting_fetches.abandon(waiting)
+            self._fetch_purgatory.cancel(waiting)
 
     async def _first_kept(self) -> int:
         """From there on no record of a played partition is deleted. Raises StorageError, OSError."""

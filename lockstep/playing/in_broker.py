@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from broker.connections.listening import CannotListen
+from broker.connections.listeners import CannotListen
 from broker.metadata import Topic
 from broker.metrics.http import HttpListener
 from broker.server import Broker, CannotStart

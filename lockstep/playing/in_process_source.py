@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from broker.committed_reads import aborted_in
+from broker.committed_reads import aborted_transactions
 from broker.context import Services
 from broker.metadata import TopicPartition
 from player.core.messages import Entry
@@ -47,7 +47,7 @@ class InProcessSource:
     log_group = None
 
     def __init__(self, services: Services, partition: TopicPartition) -> None:
-        self._waiting_fetches = services.waiting_fetches
+        self._fetch_purgatory = services.fetch_purgatory
         self._cluster = services.cluster
         self._partition = partition
         self._group = partition.group
@@ -108,7 +108,7 @@ class InProcessSource:
     async def close(self) -> None:
         """Ends what is under way with SourceEnded."""
         self._closed = True
-        self._waiting_fetches.wake(self._partition)
+        self._fetch_purgatory.wake(self._partition)
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -135,11 +135,11 @@ class InProcessSource:
                 grown.set_result(None)
             return True
 
-        waiting = self._waiting_fetches.wait(attempt, [partition], int(wait_s * 1000))
+        waiting = self._fetch_purgatory.wait(attempt, [partition], int(wait_s * 1000))
         try:
             await grown
         finally:
-            self._waiting_fetches.abandon(waiting)
+            self._fetch_purgatory.cancel(waiting)
 
     async def _from_disk(self, position: int, max_bytes: int, end: int) -> ReadResult:
         found = self._partition.log
@@ -169,7 +169,7 @@ class InProcessSource:
     def _cut(self, buffers: Sequence[Buffer], position: int) -> Chunk:
         entries: list[Entry] = []
         for buffer in buffers:
-            aborted = aborted_in(self._partition.log, position, [buffer])
+            aborted = aborted_transactions(self._partition.log, position, [buffer])
             chunk = cut(buffer, position, aborted)
             entries += chunk.entries
             position = chunk.through_position + 1

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from broker.connections.listening import CannotListen
+from broker.connections.listeners import CannotListen
 from broker.metrics.http import HttpListener
 from lockstep.client import Client
 from lockstep.connection import ClientError

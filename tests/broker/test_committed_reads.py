@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.committed_reads import end_of
+from broker.committed_reads import offset_after
 from tests.broker.appends import batch
 
 
@@ -10,5 +10,5 @@ def test_the_end_of_several_batches_is_that_of_the_last() -> None:
     first, second = batch(b"a", b"b"), bytearray(batch(b"c", b"d", b"e"))
     second[:8] = (40).to_bytes(8, "big")
     for joined in (bytes(first + second), memoryview(first + second)):
-        assert end_of(joined) == 43
-    assert end_of(first) == 2
+        assert offset_after(joined) == 43
+    assert offset_after(first) == 2

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from broker.fetch_session import EVICTION_SECONDS, FetchSessions, SessionRefused
+from broker.fetch_session import EVICTION_SECONDS, FetchSessionError, FetchSessions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 
@@ -39,7 +39,7 @@ class Fixture:
         )
         turn = self.sessions.begin(request, version)
         items = [(item.topic, item.index, item.fetch_offset) for item in turn.items]
-        return turn.session_id, items, turn.incremental
+        return turn.session_id, items, turn.is_incremental
 
 
 def test_a_session_remembers() -> None:
@@ -60,11 +60,11 @@ def test_refusals() -> None:
         (session, 2, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
         (session, 1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
     ):
-        with pytest.raises(SessionRefused) as refused:
+        with pytest.raises(FetchSessionError) as refused:
             fixture.begin(session_id, epoch, version)
         assert refused.value.error == error
     fixture.begin(session, 1)
-    with pytest.raises(SessionRefused):
+    with pytest.raises(FetchSessionError):
         fixture.begin(session, 1)
 
 
@@ -108,7 +108,7 @@ def test_a_full_cache_keeps_sessions_in_use() -> None:
     fixture.now = EVICTION_SECONDS + 1
     third, _, _ = fixture.begin(p0=0)
     assert third != 0
-    with pytest.raises(SessionRefused):
+    with pytest.raises(FetchSessionError):
         fixture.begin(second, 1)
     assert fixture.begin(first, 2)[0] == first
 
@@ -118,7 +118,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
     session, _, _ = fixture.begin(p0=0, p1=0, p2=0)
     assert fixture.begin(p0=0, p1=0, p2=0)[0] == 0
     assert fixture.begin(p0=0, p1=0)[0] != 0
-    with pytest.raises(SessionRefused):
+    with pytest.raises(FetchSessionError):
         fixture.begin(session, 1, p7=0)  # it would grow beyond the bound: the client starts afresh
     assert fixture.sessions.partition_count <= 5
 
@@ -138,16 +138,16 @@ def test_what_an_incremental_answer_mentions() -> None:
     )
     item = fixture.sessions.begin(request, 12).items[0]
     quiet = PartitionData(high_watermark=5, log_start_offset=1, records=b"")
-    assert item.changed(quiet)
-    item.told(quiet)
-    assert not item.changed(quiet)
-    assert item.changed(PartitionData(high_watermark=5, log_start_offset=1, records=b"x"))
-    assert item.changed(PartitionData(high_watermark=6, log_start_offset=1, records=b""))
-    assert item.changed(PartitionData(high_watermark=5, log_start_offset=2, records=b""))
+    assert item.has_changed(quiet)
+    item.update_cached(quiet)
+    assert not item.has_changed(quiet)
+    assert item.has_changed(PartitionData(high_watermark=5, log_start_offset=1, records=b"x"))
+    assert item.has_changed(PartitionData(high_watermark=6, log_start_offset=1, records=b""))
+    assert item.has_changed(PartitionData(high_watermark=5, log_start_offset=2, records=b""))
     failed = PartitionData(high_watermark=5, log_start_offset=1, error_code=3, records=b"")
-    assert item.changed(failed)
-    item.told(failed)
-    assert item.changed(quiet)
+    assert item.has_changed(failed)
+    item.update_cached(failed)
+    assert item.has_changed(quiet)
 
 
 def named(
@@ -172,9 +172,9 @@ def test_what_can_be_no_topic_is_answered_and_forgotten(name: str) -> None:
     assert sessions.begin(named("t", 1, 1), 12).session_id == 1
     turn = sessions.begin(named(name, 1, 2, indexes=2), 12)
     assert [(item.topic, item.index) for item in turn.items] == [("t", 0), (name, 0), (name, 1)]
-    assert (turn.session_id, turn.incremental, sessions.partition_count) == (1, True, 1)
+    assert (turn.session_id, turn.is_incremental, sessions.partition_count) == (1, True, 1)
     assert turn.session is not None
-    turn.session.to_the_end(turn.items[1])
+    turn.session.move_to_end(turn.items[1])
     assert [item.topic for item in sessions.begin(named(name, 1, 3, forget=True), 12).items] == ["t"]
     assert sessions.partition_count == 1
     sessions.begin(named("t", 1, -1), 12)
@@ -191,6 +191,6 @@ def test_long_names_count_for_more() -> None:
     assert sessions.begin(named("t"), 12).session_id == 2
     sessions.begin(named(longest, 1, 1, forget=True), 12)
     assert sessions.partition_count == 3
-    with pytest.raises(SessionRefused):
+    with pytest.raises(FetchSessionError):
         sessions.begin(named("z" * 249, 1, 2, indexes=2), 12)
     assert sessions.partition_count == 1

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from broker.replica_selection import lacking
+from broker.replica_selection import missing_offsets
 from storage.group import LogGroup
 from storage.log.recent_frames import RecentFrames
 from storage.types import DirectoryEntry, Frame, FrameKind
@@ -30,7 +30,7 @@ def group(kept_bytes: int = 1 << 20) -> LogGroup:
 
 
 @pytest.mark.parametrize(
-    ("match_index", "lacks"),
+    ("match_index", "missing"),
     [
         (0, {OURS: 0, OTHER: 0}),
         (1, {OURS: 1, OTHER: 0}),
@@ -42,11 +42,11 @@ def group(kept_bytes: int = 1 << 20) -> LogGroup:
         (7, {}),
     ],
 )
-def test_what_a_follower_lacks(match_index: int, lacks: dict[int, int]) -> None:
-    assert lacking(group(), match_index) == lacks
+def test_what_a_follower_lacks(match_index: int, missing: dict[int, int]) -> None:
+    assert missing_offsets(group(), match_index) == missing
 
 
 def test_one_that_lacks_more_than_is_in_memory_is_not_known_to_hold_anything() -> None:
     short = group(kept_bytes=300)
-    assert lacking(short, 1) is None
-    assert lacking(short, 6) == {}
+    assert missing_offsets(short, 1) is None
+    assert missing_offsets(short, 6) == {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.router import ADVERTISED_FROM, HANDLERS, MOST_REQUEST_BYTES
+from broker.router import ADVERTISED_FROM, HANDLERS, MAX_REQUEST_BYTES
 from broker.server import Broker
 from protocol.api import ApiKey
 from protocol.errors import ErrorCode
@@ -39,15 +39,17 @@ NOT_LISTED = {68, 69, *range(76, 80), *range(83, 94)}
 
 async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
     router = broker.parts.connections.router
-    assert router.taken().keys() == {*map(_name, HANDLERS), "LockstepCluster", "LockstepStaged"}
-    before = router.taken()["ApiVersions"]
+    assert router.request_counts().keys() == {*map(_name, HANDLERS), "LockstepCluster", "LockstepStaged"}
+    before = router.request_counts()["ApiVersions"]
     await client.call(NAMED, 4)
     await client.call(NAMED, 3)
     unserved = bytearray(frame(ApiVersionsRequest(), 4))
     unserved[6:8] = struct.pack(">h", 99)
     client.writer.write(unserved)
     await client.receive_raw()
-    assert router.taken()["ApiVersions"] == before + 2, "not the one that is told what to try instead"
+    assert router.request_counts()["ApiVersions"] == before + 2, (
+        "not the one that is told what to try instead"
+    )
 
 
 def _name(handler: Any) -> str:
@@ -137,10 +139,10 @@ async def test_what_carries_no_data_may_not_be_large(broker: Broker, client: Cli
 
     assert (await client.call(asked(200), 12)).topics
     doomed = await Client.connect(broker.port)
-    doomed.send(asked(MOST_REQUEST_BYTES // 32_000 + 1), 12)
+    doomed.send(asked(MAX_REQUEST_BYTES // 32_000 + 1), 12)
     assert await doomed.is_closed()
     assert (await client.call(NAMED, 4)).error_code == 0
     await client.create("t")
-    assert (await client.call(produce_request("t", bytes(MOST_REQUEST_BYTES + 1)), 9)).responses, (
+    assert (await client.call(produce_request("t", bytes(MAX_REQUEST_BYTES + 1)), 9)).responses, (
         "refused, not closed"
     )

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker import VERSION
-from broker.connections.listening import own_host_name
+from broker.connections.listeners import own_host_name
 from broker.server import Broker, CannotStart
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

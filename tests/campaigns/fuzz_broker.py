@@ -183,17 +183,17 @@ class Handlers:
         services.fetch_sessions._random_id = lambda largest: 1 + next(ids) % min(largest, 50)
         self._connections = broker.parts.connections
         assert self._connections is not None
-        plain_complain = self._connections.complain
+        plain_log = self._connections.log_client_error
 
-        def complain(
-            peer: str, text: str, failure: BaseException | None = None, same: Hashable = None
+        def log_client_error(
+            peer: str, text: str, failure: BaseException | None = None, key: Hashable = None
         ) -> None:
             if failure is not None:
                 self._unexpected.append(failure)
             else:
-                plain_complain(peer, text, same=same)
+                plain_log(peer, text, key=key)
 
-        self._connections.complain = complain  # type: ignore[method-assign]
+        self._connections.log_client_error = log_client_error  # type: ignore[method-assign]
         self._ids = []
         for name in TOPICS:
             topic = await services.topics.create(services.topics.plan(name, 3, 1, {}))
@@ -258,7 +258,7 @@ class Handlers:
             await asyncio.sleep(0)
         for _ in range(SHORT_WAITS):
             replies = connection._replies
-            if not replies or all(each.deferred and each.deferred.is_long_poll for each in replies):
+            if not replies or all(each.pending and each.pending.is_long_poll for each in replies):
                 return
             if not self._unfinished % PATIENT_EVERY:
                 await asyncio.sleep(0.001)

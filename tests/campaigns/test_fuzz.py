@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.connections.replies import UnsayableAnswer
+from broker.connections.replies import ResponseEncodingError
 from broker.context import PendingResponse
 from broker.handlers import api_versions
 from protocol import primitives
@@ -158,7 +158,7 @@ def test_an_answer_that_no_version_can_say_is_found(
         return ApiVersionsResponse(api_keys=None)  # type: ignore[arg-type]
 
     monkeypatch.setattr(api_versions, "handle", handle)
-    with pytest.raises(UnsayableAnswer):
+    with pytest.raises(ResponseEncodingError):
         handlers.run(ASK_VERSIONS)
 
 

@@ -25,7 +25,7 @@ _LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run 
 _HANDLED = [
     *_LOOP,
     "Connection.buffer_updated (broker/connections/connection.py:310)",
-    "Router.answer (broker/router.py:180)",
+    "Router.route (broker/router.py:180)",
 ]
 _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storage/replica.py:323)"]
 
@@ -42,7 +42,11 @@ _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storag
         ),
         ([*_HANDLED, "Appender.append (broker/append.py:160)"], VALIDATE),
         (
-            [*_HANDLED, "Appender._put (broker/append.py:270)", "OpenFrame.add (storage/open_frame.py:99)"],
+            [
+                *_HANDLED,
+                "Appender._append_together (broker/append.py:270)",
+                "OpenFrame.add (storage/open_frame.py:99)",
+            ],
             APPEND,
         ),
         ([*_TURN, "LogWriter.append (storage/log/writer.py:120)"], APPEND),
@@ -92,7 +96,7 @@ def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_cou
 
 
 def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
-    odd = "thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);Router.answer (broker/router.py:9) 3"
+    odd = "thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);Router.route (broker/router.py:9) 3"
     folded = f"{odd}\nthread (7): MainThread;main (lockstep/cli.py:86) 4\nthread (7): MainThread;cut short ("
     assert list(stages.stacks(folded)) == [
         (odd.replace("\n", "").removesuffix(" 3"), 3),
@@ -100,7 +104,7 @@ def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
     ]
     assert split(folded) == {PARSE: 3, REST: 4}
     own, total, samples = folded_shares(folded)
-    assert (own["main (lockstep/cli.py)"], total["Router.answer (broker/router.py)"], samples) == (4, 3, 7)
+    assert (own["main (lockstep/cli.py)"], total["Router.route (broker/router.py)"], samples) == (4, 3, 7)
     assert list(stages.stacks("")) == []
 
 

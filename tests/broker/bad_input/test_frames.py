@@ -179,9 +179,9 @@ async def test_a_hundred_thousand_requests_and_no_reads(target: Broker) -> None:
     for _ in range(1000):
         await asyncio.sleep(0.01)
         for each in connections._open:
-            held = each._output_bytes + each._held_bytes + each._transport.get_write_buffer_size()
+            held = each._output_bytes + each._pending_reply_bytes + each._transport.get_write_buffer_size()
             assert held < 2 * limit + (256 << 10)
-            stalled += [each] if each._stalled else []
+            stalled += [each] if each._queued_frames else []
         if len(stalled) > 50:
             break
     assert stalled, "the broker took all of them in"

@@ -60,7 +60,7 @@ async def peak_of(broker: Broker, whole_frame: bytes) -> tuple[int, Transport]:
             replies = connection._replies
             if transport.closed or not connection.is_busy:
                 break
-            if replies and all(each.deferred and each.deferred.is_long_poll for each in replies):
+            if replies and all(each.pending and each.pending.is_long_poll for each in replies):
                 break
             await asyncio.sleep(0.001)
         connection.write_out()

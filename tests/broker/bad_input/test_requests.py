@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.connections.listening import only_this_machine
+from broker.connections.listeners import is_loopback
 from broker.router import HANDLERS
 from broker.server import Broker
 from broker.settings.config import Settings
@@ -149,7 +149,7 @@ async def test_a_fetch_that_waits_for_ever(target: Broker) -> None:
     for place, each in enumerate(waiting):
         min_bytes = INT_MAX if place % 2 else 1
         each.send(fetch_request({"t": {0: 0}}, max_wait_ms=INT_MAX, min_bytes=min_bytes), 12)
-    fetches = target.services.waiting_fetches
+    fetches = target.services.fetch_purgatory
     await _until(lambda: fetches.count == 200)
     await client.produce("t", batch(b"wakes those that wait for one byte"))
     await _until(lambda: fetches.count == 100)
@@ -157,7 +157,7 @@ async def test_a_fetch_that_waits_for_ever(target: Broker) -> None:
         await each.close()
     await _until(lambda: fetches.count == 0)
     partition = target.services.cluster.partition("t", 0)
-    assert partition is not None and not partition.waiting
+    assert partition is not None and not partition.delayed_fetches
     for wait_ms in (-1, -(2**31)):
         assert (await client.fetch("t", 1, max_wait_ms=wait_ms)).error_code == 0
     await client.close()
@@ -223,7 +223,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
     assert len(broker.services.cluster.encoded) == 1
     limit = broker.settings.lockstep_connection_write_buffer_bytes
     for connection in broker.parts.connections._open:
-        held = connection._output_bytes + connection._held_bytes
+        held = connection._output_bytes + connection._pending_reply_bytes
         assert held + connection._transport.get_write_buffer_size() < limit + (512 << 10)
     assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == 2_000
     for each in many:
@@ -297,7 +297,7 @@ async def test_nothing_listens_to_the_world_by_default(target: Broker) -> None:
     for listener in Settings().listening():
         assert listener.host == "localhost"
     for sockets in target._sockets.values():
-        assert all(only_this_machine(each) for each in sockets)
+        assert all(is_loopback(each) for each in sockets)
 
 
 def test_the_table_of_served_apis_is_the_routers() -> None:

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from broker.cluster import majority
-from broker.connections.listening import connections_allowed
+from broker.connections.listeners import connection_limit
 from broker.data_directory import DataDirectory
 from broker.hosting import Hosting
 from broker.metadata import METADATA_GROUP
@@ -141,7 +141,7 @@ async def test_clients_leave_open_files_to_the_groups_of_a_first_start(
     try:
         await cluster.start(1)
         assert cluster.brokers[1].groups == {}
-        wanted = connections_allowed(cluster.brokers[1].settings.max_connections, 4)
+        wanted = connection_limit(cluster.brokers[1].settings.max_connections, 4)
         assert limits() == [wanted], "it does not know of them yet"
         await cluster.start(2, 3)
         await cluster.settled()
@@ -161,7 +161,7 @@ async def test_clients_leave_open_files_to_groups_that_come(
     cluster = await start_cluster(3, lockstep_data_groups="3")
     await cluster.settled()
     for broker in cluster.brokers.values():
-        allowed = connections_allowed(broker.settings.max_connections, 4)
+        allowed = connection_limit(broker.settings.max_connections, 4)
         await cluster.until(lambda at=broker: len(at.groups) == 4, "groups")  # type: ignore[misc]
         assert broker.parts.connections.max_connections == allowed
 

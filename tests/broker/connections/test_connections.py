@@ -50,10 +50,10 @@ async def test_small_requests_do_not_wait_for_the_large_ones_of_others(broker: B
     assert other._must_wait(memoryview(PRODUCE + bytes(100))), "what is written takes the room"
     receive(ask(5))
     assert rig.asked() == [1, 2, 5]
-    rig.shared.taken(2_500)
+    rig.shared.on_request_start(2_500)
     receive(ask(6))
     assert rig.asked() == [1, 2, 5], "their room has an end, too"
-    rig.shared.done(2_500)
+    rig.shared.on_request_end(2_500)
     rig.answer(1)
     await asyncio.sleep(0)
     assert rig.asked() == [1, 2, 5, 3, 4, 6]
@@ -64,7 +64,7 @@ async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:
     rig.receive(ask(1))
 
     async def stopped() -> None:
-        await rig.shared.settle(2)
+        await rig.shared.drain(2)
         await rig.shared.close(2)
 
     stop = asyncio.ensure_future(stopped())
@@ -92,7 +92,7 @@ async def test_a_stop_waits_by_the_clock_and_not_by_turns_of_the_loop(broker: Br
             await asyncio.sleep(0)
 
     work = asyncio.ensure_future(busy())
-    await rig.shared.settle(0.2)
+    await rig.shared.drain(0.2)
     work.cancel()
     assert turns <= 12, "of 40 looks"
     rig.connection.connection_lost(None)
@@ -116,7 +116,7 @@ async def test_who_is_slow_to_take_answers_holds_up_no_other(broker: Broker) -> 
     quick, rig.transport.unsent = Connection(rig.shared, "PLAINTEXT"), 1000
     transport = Transport()
     quick.connection_made(transport)  # type: ignore[arg-type]
-    await asyncio.wait_for(rig.shared.settle(60), 1)
+    await asyncio.wait_for(rig.shared.drain(60), 1)
     stop = asyncio.ensure_future(rig.shared.close(60))
     await asyncio.sleep(0)
     assert transport.closed and not rig.transport.closed
@@ -152,9 +152,9 @@ async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         for _ in range(200):
             rig = Rig(broker)
-            rig.shared.complain("someone", "again")
+            rig.shared.log_client_error("someone", "again")
         for _ in range(200):
-            rig.shared.complain("someone", "and again")
+            rig.shared.log_client_error("someone", "and again")
     assert caplog.text.count("and again") <= 10
 
 

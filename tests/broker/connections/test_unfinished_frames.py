@@ -24,7 +24,7 @@ FRAME_BYTES = 12 * MIB
 @pytest.fixture(autouse=True)
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests other than Produce may be as large: what they are does not matter here."""
-    monkeypatch.setattr(router, "MOST_REQUEST_BYTES", 2 * FRAME_BYTES)
+    monkeypatch.setattr(router, "MAX_REQUEST_BYTES", 2 * FRAME_BYTES)
 
 
 class Sender:
@@ -69,7 +69,7 @@ async def test_halves_of_large_requests_are_bounded_in_all(rig: Rig) -> None:
     bound = LIMIT_BYTES + FRAME_BYTES + len(senders) * (MAX_UNRESERVED_BYTES + (128 << 10))
     assert buffers(senders) <= bound
     assert not all(each.transport.reading for each in senders)
-    assert rig.shared.unfinished_frames.held_bytes <= LIMIT_BYTES + FRAME_BYTES
+    assert rig.shared.unfinished_frames.used_bytes <= LIMIT_BYTES + FRAME_BYTES
 
 
 async def test_each_is_finished_in_the_end(rig: Rig) -> None:
@@ -82,7 +82,7 @@ async def test_each_is_finished_in_the_end(rig: Rig) -> None:
         await asyncio.sleep(0)
     assert all(each.send() for each in senders)
     assert len(rig.versions.asked) == len(senders)
-    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert rig.shared.unfinished_frames.used_bytes == 0
 
 
 async def test_what_producers_send_by_default_is_not_held_up(rig: Rig) -> None:
@@ -104,22 +104,22 @@ async def test_a_lost_connection_makes_room(rig: Rig) -> None:
     assert waiting[0].send()
     for each in waiting:
         each.connection.connection_lost(None)
-    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert rig.shared.unfinished_frames.used_bytes == 0
 
 
 async def test_room_that_answers_leave_is_used_at_once(rig: Rig) -> None:
-    rig.shared.taken(LIMIT_BYTES)
+    rig.shared.on_request_start(LIMIT_BYTES)
     first, second, third = Sender(rig), Sender(rig), Sender(rig)
     for each in (first, second, third):
         each.send(2 * MIB)
     assert [each.transport.reading for each in (first, second, third)] == [True, False, False]
-    rig.shared.done(LIMIT_BYTES - 5 * MIB)
+    rig.shared.on_request_end(LIMIT_BYTES - 5 * MIB)
     await asyncio.sleep(0)
     assert [each.transport.reading for each in (first, second, third)] == [True, False, False]
-    rig.shared.done(2 * MIB)
+    rig.shared.on_request_end(2 * MIB)
     await asyncio.sleep(0)
     assert [each.transport.reading for each in (first, second, third)] == [True, True, False]
-    rig.shared.done(3 * MIB)
+    rig.shared.on_request_end(3 * MIB)
     await asyncio.sleep(0)
     assert all(each.transport.reading for each in (first, second, third))
 
@@ -127,17 +127,17 @@ async def test_room_that_answers_leave_is_used_at_once(rig: Rig) -> None:
 async def test_a_closing_connection_makes_room(rig: Rig) -> None:
     """Though its client takes nothing of what was written, so that it is not lost yet."""
     first, second = Sender(rig), Sender(rig)
-    rig.shared.taken(LIMIT_BYTES)
+    rig.shared.on_request_start(LIMIT_BYTES)
     first.send(2 * MIB)
     second.send(2 * MIB)
     assert not second.transport.reading
     first.connection.close()
     await asyncio.sleep(0)
     assert second.send()
-    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert rig.shared.unfinished_frames.used_bytes == 0
     assert buffers([first]) < 1 * MIB
     first.connection.connection_lost(None)
-    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert rig.shared.unfinished_frames.used_bytes == 0
 
 
 async def test_a_whole_request_that_waits_keeps_its_room_and_lets_others_go_on(rig: Rig) -> None:
@@ -145,11 +145,11 @@ async def test_a_whole_request_that_waits_keeps_its_room_and_lets_others_go_on(r
     first.connection.pause_writing()  # so what comes is not taken yet
     assert first.send()
     assert rig.versions.asked == []
-    assert rig.shared.unfinished_frames.held_bytes == FRAME_BYTES + 4
+    assert rig.shared.unfinished_frames.used_bytes == FRAME_BYTES + 4
     assert second.send()
     first.connection.resume_writing()
     assert len(rig.versions.asked) == 2
-    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert rig.shared.unfinished_frames.used_bytes == 0
 
 
 async def test_a_client_that_takes_no_answers_is_not_the_one_that_goes_on(rig: Rig) -> None:
@@ -173,7 +173,7 @@ async def test_half_a_request_counts_as_idle(rig: Rig) -> None:
     large.send(len(ask(1)))
     for now in (0.0, 100.0, 200.0):
         for each in (small, large):
-            each.connection.sweep(now, 150, False)
+            each.connection.reap_idle(now, 150, False)
     assert small.transport.closed
     assert large.transport.closed
 
@@ -185,25 +185,25 @@ async def test_an_answer_that_is_awaited_does_not_keep_half_a_large_request(rig:
     sender.connection.get_buffer(-1)[: len(request)] = request
     sender.connection.buffer_updated(len(request))
     for now in (0.0, 100.0, 200.0, 300.0):
-        sender.connection.sweep(now, 150, False)
+        sender.connection.reap_idle(now, 150, False)
     assert not sender.transport.closed
     sender.send(3 * MIB)
     for now in (400.0, 500.0, 600.0):
-        sender.connection.sweep(now, 150, False)
+        sender.connection.reap_idle(now, 150, False)
     assert sender.transport.closed
 
 
 @pytest.mark.parametrize(("bytes_each", "closed"), [(1000, True), (MIB // 2, False)])
 async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed: bool) -> None:
     """And those who wait are not idle."""
-    rig.shared.taken(LIMIT_BYTES)
+    rig.shared.on_request_start(LIMIT_BYTES)
     first, second = Sender(rig), Sender(rig)
     first.send(2 * MIB)
     second.send(2 * MIB)
     for turn in range(15):
         first.send(2 * MIB + turn * bytes_each)
         for each in (first, second):
-            each.connection.sweep(turn * 10.0, 60, True)
+            each.connection.reap_idle(turn * 10.0, 60, True)
         if first.transport.closed:
             break
     assert not second.transport.closed
@@ -219,12 +219,12 @@ async def test_all_who_are_silent_while_others_wait_are_closed_at_once(rig: Rig)
     silent, waits = [Sender(rig) for _ in range(3)], Sender(rig)
     for each in silent:
         each.send(3 * MIB // 2)
-    rig.shared.taken(LIMIT_BYTES)
+    rig.shared.on_request_start(LIMIT_BYTES)
     silent[0].send(3 * MIB)
     waits.send(2 * MIB)
     assert rig.shared.unfinished_frames.waiting
     for now in (0.0, 20.0, 40.0):
-        rig.shared.sweep(now)
+        rig.shared.reap_idle(now)
     assert [each.transport.closed for each in silent] == [True] * 3
     assert not waits.transport.closed
 
@@ -233,5 +233,5 @@ async def test_who_has_nobody_wait_may_take_its_time(rig: Rig) -> None:
     sender = Sender(rig)
     for turn in range(15):
         sender.send(2 * MIB + turn)
-        sender.connection.sweep(turn * 50.0, 60, False)
+        sender.connection.reap_idle(turn * 50.0, 60, False)
     assert not sender.transport.closed

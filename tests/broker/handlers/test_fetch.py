@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.fetch import _from_disk
+from broker.handlers.fetch import _read_from_disk
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -232,14 +232,14 @@ async def test_waits_for_data(broker: Broker, client: Client) -> None:
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     started = time.perf_counter()
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
     assert time.perf_counter() - started < 30  # not at the end of the wait
     found = response.responses[0].partitions  # type: ignore[attr-defined]
     assert [values(data) for data in found] == [[], [b"a"]]
-    assert broker.services.waiting_fetches.count == 0
+    assert broker.services.fetch_purgatory.count == 0
 
 
 async def test_waits_no_longer_than_asked(client: Client) -> None:
@@ -259,10 +259,10 @@ async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
     size = len(batch(b"x" * 100))
     request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=5 * size)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     for count in range(1, 6):
         await asyncio.sleep(0.02)
-        assert broker.services.waiting_fetches.count == 1, count
+        assert broker.services.fetch_purgatory.count == 1, count
         await client.produce("t", batch(b"x" * 100))
     _, response = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert len(values(response.responses[0].partitions[0])) == 5  # type: ignore[attr-defined]
@@ -276,12 +276,12 @@ async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker
     request.topics[0].partitions *= 5000
     request.topics += [FetchTopic(topic=f"unknown-{number}") for number in range(5000)]
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     await until(lambda: broker.parts.connections.in_flight_bytes == 0, 60)
     topic = broker.services.cluster.topic("t")
     assert topic is not None
-    [waiting] = topic.partitions[0].waiting
-    assert len(waiting.attempt.__self__._turn.items) == 2  # type: ignore[attr-defined]
+    [waiting] = topic.partitions[0].delayed_fetches
+    assert len(waiting.attempt.__self__._fetch_context.items) == 2  # type: ignore[attr-defined]
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
     assert [values(data) for data in response.responses[0].partitions] == [[], [b"a"]]  # type: ignore[attr-defined]
@@ -299,7 +299,7 @@ async def test_a_deleted_topic_ends_the_wait(broker: Broker, client: Client) -> 
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     await broker.services.topics.delete(topic)
@@ -312,12 +312,12 @@ async def test_a_client_that_leaves_is_not_waited_for(broker: Broker, client: Cl
     await client.create("t")
     reader = await Client.connect(broker.port)
     reader.send(fetch_request({"t": {0: 0}}, max_wait_ms=2**31 - 1), 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     await reader.close()
-    await until(lambda: broker.services.waiting_fetches.count == 0, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 0, 60)
     partition = broker.services.cluster.partition("t", 0)
     assert partition is not None
-    assert not partition.waiting
+    assert not partition.delayed_fetches
 
 
 # --- sessions ---------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ async def test_a_session_waits_for_any_of_its_partitions(broker: Broker, client:
     reader = await Client.connect(broker.port)
     session = (await ask(reader, 0, 0, {0: 0, 1: 0, 2: 0})).session_id
     waiting = asyncio.ensure_future(ask(reader, session, 1, {}, max_wait_ms=60_000, min_bytes=1))
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     await client.produce("t", batch(b"a"), 2)
     assert told(await asyncio.wait_for(waiting, 30)) == {2: [b"a"]}
 
@@ -447,7 +447,7 @@ async def test_reads_that_need_the_disk(
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 3}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
     await client.produce("t", batch(b"new"))
     _, answer = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]
@@ -510,7 +510,7 @@ async def test_records_deleted_while_a_fetch_waits_are_out_of_range(client: Clie
     partition = broker.services.cluster.partition("t", 0)
     assert partition is not None
     for _ in range(500):
-        if partition.waiting:
+        if partition.delayed_fetches:
             break
         await asyncio.sleep(0.01)
     other = await Client.connect(broker.port)
@@ -544,7 +544,7 @@ async def test_nothing_is_left_below_an_open_transaction(
     assert partition is not None
     monkeypatch.setattr(broker.groups[1], "read_cold", nothing)
     for end, error in ((2, ErrorCode.NONE), (3, ErrorCode.CORRUPT_MESSAGE)):
-        assert (await _from_disk(partition, 1, 100, end, 0.0))[1] is error
+        assert (await _read_from_disk(partition, 1, 100, end, 0.0))[1] is error
     assert len(asked) == 2
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.handlers.fetch import MOST_UNKNOWN
+from broker.handlers.fetch import MAX_UNKNOWN
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -41,7 +41,7 @@ async def test_what_nobody_knows_does_not_end_the_wait_for_others(
         topic.topic_id = topic_id if topic.topic == "t" else NOWHERE
     reader = await Client.connect(broker.port)
     reader.send(request, version)
-    await until(lambda: broker.services.waiting_fetches.count == 1)
+    await until(lambda: broker.services.fetch_purgatory.count == 1)
     await client.produce("t", batch(b"a"), 1)
     _, response = await asyncio.wait_for(reader.receive(request, version), 5)
     assert isinstance(response, FetchResponse)
@@ -84,7 +84,7 @@ async def test_a_topic_that_goes_ends_a_wait_beside_what_nobody_knew(broker: Bro
     reader = await Client.connect(broker.port)
     request = fetch_request({"nowhere": {0: 0}, "t": {0: 0}, "gone": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1)
+    await until(lambda: broker.services.fetch_purgatory.count == 1)
     topic = broker.services.cluster.topic("gone")
     assert topic is not None
     await broker.services.topics.delete(topic)
@@ -117,15 +117,15 @@ async def test_a_session_hears_of_what_is_gone_when_its_wait_ends(broker: Broker
 async def test_what_nobody_knows_is_kept_once_while_a_request_waits(broker: Broker, client: Client) -> None:
     await client.create("t")
     request = fetch_request({"nowhere": {0: 0, 1: 0}, "t": {0: 0}}, max_wait_ms=60_000)
-    request.topics[0].partitions *= MOST_UNKNOWN // 2
+    request.topics[0].partitions *= MAX_UNKNOWN // 2
     reader = await Client.connect(broker.port)
     reader.send(request, 12)
-    await until(lambda: broker.services.waiting_fetches.count == 1)
+    await until(lambda: broker.services.fetch_purgatory.count == 1)
     connections = broker.parts.connections
     assert connections is not None and connections.in_flight_bytes == 0, "a long poll takes no room"
     topic = broker.services.cluster.topic("t")
     assert topic is not None
-    [waiting] = topic.partitions[0].waiting
+    [waiting] = topic.partitions[0].delayed_fetches
     items = waiting.attempt.__self__._turn.items  # type: ignore[attr-defined]
     assert [(item.topic, item.index) for item in items] == [("t", 0), ("nowhere", 0), ("nowhere", 1)]
     await client.produce("t", batch(b"a"))
@@ -135,7 +135,7 @@ async def test_what_nobody_knows_is_kept_once_while_a_request_waits(broker: Brok
     await reader.close()
 
 
-@pytest.mark.parametrize(("name", "count"), [("nowhere", MOST_UNKNOWN + 1), ("x" * 250, 1)])
+@pytest.mark.parametrize(("name", "count"), [("nowhere", MAX_UNKNOWN + 1), ("x" * 250, 1)])
 async def test_more_than_may_be_kept_is_answered_at_once(client: Client, name: str, count: int) -> None:
     await client.create("t")
     wanted = {name: dict.fromkeys(range(count), 0), "t": {0: 0}}

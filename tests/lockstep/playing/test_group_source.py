@@ -185,7 +185,7 @@ async def test_waits_for_the_commit_of_any_partition(
     await waits(broker, given_up)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert broker.services.waiting_fetches.count == 0
+    assert broker.services.fetch_purgatory.count == 0
 
 
 async def test_is_closed(broker: Broker, client: Client) -> None:

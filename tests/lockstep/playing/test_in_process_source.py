@@ -115,7 +115,7 @@ async def test_waits_for_the_commit_and_no_longer(broker: Broker, client: Client
     await waits(broker, given_up)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert broker.services.waiting_fetches.count == 0
+    assert broker.services.fetch_purgatory.count == 0
 
 
 async def test_what_is_committed_is_handed_over_at_once(broker: Broker, client: Client) -> None:

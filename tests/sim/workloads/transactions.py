@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.append import VerificationRequired
-from broker.committed_reads import aborted_in
+from broker.committed_reads import aborted_transactions
 from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
@@ -129,7 +129,7 @@ async def fetch_committed(
                 return Fetched(False, offset, 0)
     except OffsetOutOfRange:
         return Fetched(True, offset, partition.log_start_offset)
-    aborted = aborted_in(partition, offset, result.buffers)
+    aborted = aborted_transactions(partition, offset, result.buffers)
     after = workload.readers.fetched(node, number, offset, result.buffers)
     workload.transactions.read(node, number, offset, result.buffers, aborted)
     return Fetched(True, after, partition.log_start_offset)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.delayed import WaitingFetches
+from broker.fetch_purgatory import FetchPurgatory
 
 
 class Tries:
@@ -25,11 +25,11 @@ class Growing:
     """Stands for a partition: all that waiting needs of one."""
 
     def __init__(self) -> None:
-        self.waiting: dict[Any, None] = {}
+        self.delayed_fetches: dict[Any, None] = {}
 
 
 async def test_woken_once_for_several_partitions_of_one_commit() -> None:
-    waiting = WaitingFetches(asyncio.get_running_loop())
+    waiting = FetchPurgatory(asyncio.get_running_loop())
     one, two = Growing(), Growing()
     tried: list[bool] = []
 
@@ -48,32 +48,32 @@ async def test_woken_once_for_several_partitions_of_one_commit() -> None:
     await asyncio.sleep(0.01)
     assert tried == [False, False]
     assert waiting.count == 0
-    assert not one.waiting
-    assert not two.waiting
+    assert not one.delayed_fetches
+    assert not two.delayed_fetches
     waiting.wake(one)  # type: ignore[arg-type]
     await asyncio.sleep(0.01)
     assert len(tried) == 2
 
 
 async def test_expires_and_is_then_forgotten() -> None:
-    waiting = WaitingFetches(asyncio.get_running_loop())
+    waiting = FetchPurgatory(asyncio.get_running_loop())
     partition = Growing()
     attempt = Tries()
     waiting.wait(attempt, [partition], 5)  # type: ignore[list-item]
     await asyncio.sleep(0.05)
     assert attempt.tried == [True]
-    assert not partition.waiting
+    assert not partition.delayed_fetches
     assert waiting.count == 0
 
 
 async def test_abandoned_while_woken_is_not_tried() -> None:
-    waiting = WaitingFetches(asyncio.get_running_loop())
+    waiting = FetchPurgatory(asyncio.get_running_loop())
     partition = Growing()
     attempt = Tries()
     fetch = waiting.wait(attempt, [partition], 20)  # type: ignore[list-item]
     waiting.wake(partition)  # type: ignore[arg-type]
-    waiting.abandon(fetch)
-    waiting.abandon(fetch)
+    waiting.cancel(fetch)
+    waiting.cancel(fetch)
     await asyncio.sleep(0.05)
     assert attempt.tried == []
     assert waiting.count == 0
@@ -81,7 +81,7 @@ async def test_abandoned_while_woken_is_not_tried() -> None:
 
 async def test_an_attempt_that_raises_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """KAFKA-17240: those behind it were woken already, so that no later commit woke them."""
-    waiting = WaitingFetches(asyncio.get_running_loop())
+    waiting = FetchPurgatory(asyncio.get_running_loop())
     partition = Growing()
     attempt = Tries()
 
@@ -94,5 +94,5 @@ async def test_an_attempt_that_raises_holds_up_no_other(caplog: pytest.LogCaptur
     await asyncio.sleep(0.01)
     assert attempt.tried == [False]
     assert waiting.count == 0
-    assert not partition.waiting
+    assert not partition.delayed_fetches
     assert "a waiting fetch failed" in caplog.text

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from broker.connections.listening import CannotListen, bind, connections_allowed, refuse_clashes
+from broker.connections.listeners import CannotListen, bind, check_conflicts, connection_limit
 from broker.settings.addresses import Listener
 
 
@@ -37,7 +37,7 @@ def test_not_this_machine() -> None:
         bind(Listener("PLAINTEXT", "no-such-host.invalid", 0))
     for host in ("203.0.113.1", "no-such-host.invalid"):
         with pytest.raises(CannotListen, match=r"\. Set it elsewhere$"):
-            bind(Listener("PLAINTEXT", host, 0), elsewhere="Set it elsewhere")
+            bind(Listener("PLAINTEXT", host, 0), address_hint="Set it elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_one_port_for_two_purposes(one: tuple[str, int], other: tuple[str, int],
     for listeners in (named, named[::-1]):
         if clash:
             with pytest.raises(CannotListen, match=r"(a=1.*c=3|c=3.*a=1) are the same port"):
-                refuse_clashes(listeners)
+                check_conflicts(listeners)
         else:
-            refuse_clashes(listeners)
+            check_conflicts(listeners)
 
 
 def test_all_addresses() -> None:
@@ -84,4 +84,4 @@ def test_clients_leave_open_files_to_the_log(
     monkeypatch: pytest.MonkeyPatch, files: int, groups: int, allowed: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
-    assert connections_allowed(20_000, groups) == allowed
+    assert connection_limit(20_000, groups) == allowed

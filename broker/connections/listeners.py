@@ -18,14 +18,14 @@ from typing import Final
 from broker.settings.addresses import Listener
 from storage.log.segments import OPEN_FILES_MAX
 
-OWN_FILES: Final = 64
+RESERVED_FILES: Final = 64
 FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
 """Open files that clients must leave: a log that cannot open its next file ends the process."""
-ANOTHER_PORT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
+OTHER_PORT_HINT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
 """How one is chosen for clients."""
-ALL: Final = ("0.0.0.0", "::")
+WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")
 """Every address of this machine, of either kind."""
-ATTEMPTS_FOR_A_FREE_PORT = 20
+FREE_PORT_ATTEMPTS = 20
 """Port 0: a free port on the first address may be taken on the second."""
 
 
@@ -43,16 +43,16 @@ def allow_many_files() -> None:
             return  # macOS says "no limit" and does not take it
 
 
-def connections_allowed(wanted: int, group_count: int) -> int:
-    """`wanted` connections, or as many as the limit on open files leaves beside the log's own."""
+def connection_limit(configured: int, group_count: int) -> int:
+    """`configured` connections, or as many as the limit on open files leaves beside the log's own."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
-        return wanted
-    own = min(OWN_FILES + FILES_PER_GROUP * group_count, files // 2)
-    return min(wanted, files - own)
+        return configured
+    reserved = min(RESERVED_FILES + FILES_PER_GROUP * group_count, files // 2)
+    return min(configured, files - reserved)
 
 
-def refuse_clashes(listeners: Iterable[tuple[str, Listener]]) -> None:
+def check_conflicts(listeners: Iterable[tuple[str, Listener]]) -> None:
     """Raises CannotListen where two of them, each with the setting it is from, would take the same port.
 
     On Linux `bind` does not tell: with SO_REUSEADDR both succeed as long as neither listens.
@@ -64,37 +64,36 @@ def refuse_clashes(listeners: Iterable[tuple[str, Listener]]) -> None:
             )
 
 
-def bind(listener: Listener, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> list[socket.socket]:
+def bind(listener: Listener, port_hint: str = OTHER_PORT_HINT, address_hint: str = "") -> list[socket.socket]:
     """Sockets bound to every address of the listener, not listening yet. Raises CannotListen.
 
     Args:
-        another_port: how a person chooses one.
-        elsewhere: what to do where the address is none of this machine's; "" where there is nothing to say.
+        port_hint: how a person chooses one.
+        address_hint: what to do where the address is none of this machine's; "" where there is nothing to
+            say.
     """
-    for attempt in range(ATTEMPTS_FOR_A_FREE_PORT):
+    for attempt in range(FREE_PORT_ATTEMPTS):
         try:
             return _bind_all(listener)
         except OSError as error:
-            if (
-                error.errno == errno.EADDRINUSE
-                and listener.port == 0
-                and attempt < ATTEMPTS_FOR_A_FREE_PORT - 1
-            ):
+            if error.errno == errno.EADDRINUSE and listener.port == 0 and attempt < FREE_PORT_ATTEMPTS - 1:
                 continue
-            raise CannotListen(explain(listener, error, another_port, elsewhere)) from None
+            raise CannotListen(explain(listener, error, port_hint, address_hint)) from None
     raise AssertionError("unreachable")
 
 
-def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> str:
+def explain(
+    listener: Listener, error: OSError, port_hint: str = OTHER_PORT_HINT, address_hint: str = ""
+) -> str:
     """Why a listener's address cannot be used, for people. Arguments as for `bind`."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
-            f":{listener.port}. Stop it, or choose another port: {another_port}"
+            f":{listener.port}. Stop it, or choose another port: {port_hint}"
         )
     if error.errno == errno.EACCES:
         return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"
-    hint = f". {elsewhere}" if elsewhere else ""
+    hint = f". {address_hint}" if address_hint else ""
     if isinstance(error, socket.gaierror):
         return f"{listener.host} is not a name of this machine ({error.strerror}){hint}"
     hint = hint if error.errno == errno.EADDRNOTAVAIL else ""
@@ -114,7 +113,7 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def only_this_machine(bound: socket.socket) -> bool:
+def is_loopback(bound: socket.socket) -> bool:
     """Can no other machine reach this socket?"""
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
 
@@ -149,28 +148,29 @@ def _overlap(host: str, other: str) -> bool:
     except OSError:  # a name that is not found: `bind` says so
         return False
     return any(
-        family == other_family and (address == other_address or not {address, other_address}.isdisjoint(ALL))
+        family == other_family
+        and (address == other_address or not {address, other_address}.isdisjoint(WILDCARD_ADDRESSES))
         for (family, address), (other_family, other_address) in pairs
     )
 
 
 def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
     if not host:
-        return [(socket.AF_INET, ALL[0]), (socket.AF_INET6, ALL[1])]
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+        return [(socket.AF_INET, WILDCARD_ADDRESSES[0]), (socket.AF_INET6, WILDCARD_ADDRESSES[1])]
+    addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in addresses)
     return sorted(unique, key=lambda pair: pair[0] != socket.AF_INET)
 
 
 def _bind_one(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    new_socket = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        new_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.setblocking(False)
-        made.bind((address, port))
+            new_socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        new_socket.setblocking(False)
+        new_socket.bind((address, port))
     except BaseException:
-        made.close()
+        new_socket.close()
         raise
-    return made
+    return new_socket

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lockstep.fetch")
 
 
-class WaitingFetch:
+class DelayedFetch:
     """One request that is tried again whenever one of its partitions grew."""
 
     __slots__ = ("attempt", "finished", "partitions", "timer", "woken")
@@ -33,23 +33,23 @@ class WaitingFetch:
         self.finished = False
 
 
-class WaitingFetches:
+class FetchPurgatory:
     """All waiting fetches of a broker."""
 
     __slots__ = ("_loop", "_woken", "count")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._woken: list[WaitingFetch] = []
+        self._woken: list[DelayedFetch] = []
         self.count = 0
 
     def wait(
         self, attempt: Callable[[bool], bool], partitions: Sequence[TopicPartition], max_wait_ms: int
-    ) -> WaitingFetch:
+    ) -> DelayedFetch:
         """Try `attempt(False)` after commits to `partitions`, `attempt(True)` after `max_wait_ms`."""
-        fetch = WaitingFetch(attempt, partitions)
+        fetch = DelayedFetch(attempt, partitions)
         for partition in partitions:
-            partition.waiting[fetch] = None
+            partition.delayed_fetches[fetch] = None
         fetch.timer = self._loop.call_later(max_wait_ms / 1000, self._expire, fetch)
         self.count += 1
         return fetch
@@ -57,21 +57,21 @@ class WaitingFetches:
     def wake(self, partition: TopicPartition) -> None:
         """The partition grew, or is gone: try its waiting fetches, later in this turn."""
         woken = self._woken
-        for fetch in partition.waiting:
+        for fetch in partition.delayed_fetches:
             if not fetch.woken:
                 fetch.woken = True
                 if not woken:
                     self._loop.call_soon(self._run)
                 woken.append(fetch)
 
-    def abandon(self, fetch: WaitingFetch) -> None:
+    def cancel(self, fetch: DelayedFetch) -> None:
         """Nobody wants the answer any more."""
         if fetch.finished:
             return
         fetch.finished = True
         self.count -= 1
         for partition in fetch.partitions:
-            partition.waiting.pop(fetch, None)
+            partition.delayed_fetches.pop(fetch, None)
         if fetch.timer is not None:
             fetch.timer.cancel()
             fetch.timer = None
@@ -84,12 +84,12 @@ class WaitingFetches:
                 continue
             try:
                 if fetch.attempt(False):
-                    self.abandon(fetch)
+                    self.cancel(fetch)
             except Exception:  # the others are woken, and would not be woken again (KAFKA-17240)
                 log.exception("a waiting fetch failed")
-                self.abandon(fetch)
+                self.cancel(fetch)
 
-    def _expire(self, fetch: WaitingFetch) -> None:
+    def _expire(self, fetch: DelayedFetch) -> None:
         if not fetch.finished:
-            self.abandon(fetch)
+            self.cancel(fetch)
             fetch.attempt(True)
