@@ -22,7 +22,7 @@ _NEVER = 0x7FFF
 
 
 class ApiKey(IntEnum):
-    """Every API of Kafka 4.4.0, by Kafka's name; 4 to 7 are gone from Kafka 4."""
+    """Every API of Kafka 4.4.0, by Kafka's name; Kafka 4 has removed 4 to 7."""
 
     PRODUCE = 0
     FETCH = 1
@@ -214,14 +214,14 @@ _FLEXIBLE_FROM: dict[int, int] = {
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: 0,
     ApiKey.UNREGISTER_CONTROLLER: 0,
 }
-"""The first flexible version of each API; a newer version than we know is flexible too."""
+"""The first flexible version of each API; a version newer than the tables is flexible, too."""
 
 _HEADER = Binary(">hhih")
 _CORRELATION_ID = Binary(">i")
 
 
 class RequestHeader:
-    """What precedes every request. `api_key` is a plain int: it may be one nobody knows."""
+    """The header of every request. `api_key` is a plain int: it may be unknown."""
 
     __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
 
@@ -239,7 +239,7 @@ class RequestHeader:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """0, 1 or 2. Keys nobody knows read as version 1: enough to say which they are."""
+    """0, 1 or 2. Unknown keys are read as version 1: enough to report which they are."""
     if version >= _FLEXIBLE_FROM.get(api_key, _NEVER):
         return 2
     return 0 if api_key == ApiKey.CONTROLLED_SHUTDOWN and version == 0 else 1
@@ -255,7 +255,7 @@ def response_header_version(api_key: int, version: int) -> int:
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header at the start of `frame` (no length prefix) and the position of the body behind it.
 
-    Raises MalformedMessage. Tagged fields of the header are passed over: none is defined.
+    Raises MalformedMessage. Tagged fields of the header are skipped: none is defined.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -299,7 +299,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 
 
 def messages_for(api_key: int) -> tuple[type[Struct], type[Struct]]:
-    """The (request, response) classes of an API; KeyError, in words, where there are no tables."""
+    """The (request, response) classes of an API; KeyError with a message where there are no tables."""
     try:
         return MESSAGES.get(api_key) or PRIVATE_MESSAGES[api_key]
     except KeyError:
@@ -308,8 +308,8 @@ def messages_for(api_key: int) -> tuple[type[Struct], type[Struct]]:
 
 def api_key_named(name: str) -> ApiKey:
     """The API with this name, in any spelling: "produce", "list-offsets", "ListOffsets". Raises KeyError."""
-    wanted = name.replace("_", "").replace("-", "").lower()
+    requested = name.replace("_", "").replace("-", "").lower()
     for key in ApiKey:
-        if key.name.replace("_", "").lower() == wanted:
+        if key.name.replace("_", "").lower() == requested:
             return key
     raise KeyError(f"no API is called {name!r}")

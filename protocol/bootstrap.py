@@ -1,4 +1,4 @@
-"""The brokers that a client is told of first, as Kafka's clients write them."""
+"""The parser of bootstrap servers, in the form of Kafka's clients."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ T = TypeVar("T", bound=Struct)
 
 CLIENT_VERSION: Final = "0.1.0"
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
-"""More than any Fetch asks for: beyond it the peer is no broker."""
+"""More than any Fetch requests: a peer that sends more is no broker."""
 NEWEST_API_VERSIONS: Final = 4
-"""The version of ApiVersions that is asked for first."""
+"""The version of ApiVersions that is tried first."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -41,7 +41,8 @@ _CORRELATION_ID_BYTES: Final = 4
 
 
 class ClientProtocol:
-    """See the module. Args: peer: the broker, as errors name it; software: what it is told that we are."""
+    """The protocol of one connection. Args: peer: the broker, as errors name it; software: our name in
+    ApiVersions."""
 
     def __init__(self, peer: str, client_id: str, software: str) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
@@ -59,7 +60,7 @@ class ClientProtocol:
         schema = request.SCHEMA
         key = schema.api_key
         assert key is not None
-        if key in PRIVATE_MESSAGES:  # brokers tell nobody of these
+        if key in PRIVATE_MESSAGES:  # no ApiVersions lists these
             return schema.versions.high
         lowest, highest = self.versions.get(key, (0, -1))
         version = min(highest, schema.versions.high if newest is None else newest)
@@ -72,7 +73,7 @@ class ClientProtocol:
         return version
 
     def api_versions_request(self) -> ApiVersionsRequest:
-        """What is asked first, in NEWEST_API_VERSIONS; its answer is for `accept_versions`."""
+        """The first request, in NEWEST_API_VERSIONS; its response is for `accept_versions`."""
         return ApiVersionsRequest(client_software_name=self._software, client_software_version=CLIENT_VERSION)
 
     def accept_versions(self, version: int, frame: memoryview) -> int | None:
@@ -81,18 +82,18 @@ class ClientProtocol:
 
         Raises Unsupported, BrokerError, ClientError.
         """
-        refused = len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
-        answer = self.decode_response(ApiVersionsResponse, 0 if refused else version, frame)
-        if refused:
-            theirs = [api.max_version for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
+        is_rejected = len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
+        response = self.decode_response(ApiVersionsResponse, 0 if is_rejected else version, frame)
+        if is_rejected:
+            theirs = [api.max_version for api in response.api_keys if api.api_key == ApiKey.API_VERSIONS]
             if version == 0 or (theirs and not 0 <= theirs[0] < version):
                 raise Unsupported(f"{self._peer} speaks no version of API_VERSIONS that this client does")
             return theirs[0] if theirs else 0
-        if answer.error_code:
-            raise BrokerError(answer.error_code, self._peer)
-        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        if response.error_code:
+            raise BrokerError(response.error_code, self._peer)
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self.features = {
-            each.name: (each.min_version, each.max_version) for each in answer.supported_features
+            each.name: (each.min_version, each.max_version) for each in response.supported_features
         }
         return None
 
@@ -109,15 +110,16 @@ class ClientProtocol:
         try:
             body = encode(request, version)
         except MalformedMessage as error:
-            raise ClientError(f"not to be said to {self._peer} in version {version}: {error}") from None
+            raise ClientError(f"cannot be encoded for {self._peer} in version {version}: {error}") from None
         return correlation_id, [_INT32.pack(len(header) + sum(map(len, body))) + header, *body]
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """The buffer for the next bytes; never empty."""
         return self._reader.get_buffer(sizehint)
 
     def receive(self, count: int) -> list[tuple[int, memoryview]]:
-        """The answers that `count` more bytes made whole, by correlation id, in order. Raises ClientError."""
+        """The responses that `count` more bytes completed, with their correlation ids, in order. Raises
+        ClientError."""
         try:
             frames = self._reader.commit(count)
         except MalformedFrame as error:
@@ -125,27 +127,27 @@ class ClientProtocol:
         found = []
         for frame in frames:
             if len(frame) < _CORRELATION_ID_BYTES:
-                raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte answer")
+                raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte response")
             # A small frame lies in the receive buffer and would not outlive the next read.
             kept = frame if len(frame) > MAX_REGULAR_BUFFER_BYTES else memoryview(bytes(frame))
             found.append((_INT32.unpack_from(frame)[0], kept))
         return found
 
-    def decode_response(self, answer: type[T], version: int, frame: memoryview) -> T:
-        """The answer in a frame; record data in it are views of the frame. Raises ClientError."""
-        api_key = answer.SCHEMA.api_key
+    def decode_response(self, response_type: type[T], version: int, frame: memoryview) -> T:
+        """Decodes the response in a frame; its record data are views of the frame. Raises ClientError."""
+        api_key = response_type.SCHEMA.api_key
         assert api_key is not None
         pos = _CORRELATION_ID_BYTES
         try:
             if response_header_version(api_key, version):
                 pos = skip_tags(frame, pos) if frame[pos] else pos + 1
-            return decode(answer, version, frame, pos)
+            return decode(response_type, version, frame, pos)
         except (MalformedMessage, IndexError) as error:
             raise ClientError(f"{self._peer} sent a response that cannot be read: {error}") from None
 
 
 class Peer:
-    """What each kind of connection says of the broker at its other end: where it is, what it speaks."""
+    """The broker at the other end of a connection: its address and the versions it serves."""
 
     def __init__(self, host: str, port: int, client_id: str, software: str) -> None:
         self.host = host

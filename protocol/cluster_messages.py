@@ -1,8 +1,9 @@
-"""What `lockstep cluster` says to brokers: an API of our own in Kafka's frames, not part of Kafka's protocol.
+"""The messages of `lockstep cluster` to brokers: an API of our own in Kafka's frames, not part of Kafka's
+protocol.
 
-Its key is far from Kafka's and no ApiVersions tells of it, so clients never meet it; who sends it to another
-broker sees the connection closed. Bodies are JSON objects in UTF-8: this is a cold path that people read.
-They are bytes, not strings, because strings end at 32 KiB. What they hold: `broker/cluster/admin.py`.
+Its key is far from Kafka's and no ApiVersions lists it, so clients never meet it; another broker closes the
+connection that sends it. Bodies are JSON objects in UTF-8: this is a cold path that people read.
+They are bytes, not strings, because strings end at 32 KiB. Their content: `broker/cluster/admin.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ CLUSTER_API_KEY: Final = 20000
 
 @message(api_key=20000, versions="0", flexible="0+", kind="request")
 class LockstepClusterRequest(Struct):
-    """Something to be told or done: {"do": "status"}, {"do": "add", "node": 4} and so on."""
+    """A query or a command: {"do": "status"}, {"do": "add", "node": 4} and so on."""
 
     body: Buffer = byte_string()
 
 
 @message(api_key=20000, versions="0", flexible="0+", kind="response")
 class LockstepClusterResponse(Struct):
-    """The answer, or why there is none."""
+    """The result, or the error."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)

@@ -47,7 +47,7 @@ def encoder(cls: type[Struct], version: int) -> Callable[[Struct], list[Buffer]]
 def decode(cls: type[T], version: int, buf: Buffer, pos: int = 0, *, trailing: bool = False) -> T:
     """Decode `buf[pos:]`, all of it, as `cls` at `version`. Raises MalformedMessage.
 
-    `trailing` passes over bytes that follow the message. A broker must: Kafka does, and librdkafka's Metadata
+    `trailing` skips bytes that follow the message. A broker must: Kafka does, and librdkafka's Metadata
     request for all topics (version 9 and up) ends in three bytes too many.
     """
     function = _decoders.get((cls, version))
@@ -59,7 +59,7 @@ def decode(cls: type[T], version: int, buf: Buffer, pos: int = 0, *, trailing: b
 def encode(message: object, version: int) -> list[Buffer]:
     """The buffers that make up `message` at `version`, to be sent one after the other.
 
-    Data longer than 4 KiB is among them as it was given: do not change it until it is sent.
+    Data longer than 4 KiB is passed by reference: do not change it until it is sent.
     Raises MalformedMessage when a value does not fit its field or its version.
     """
     function = _encoders.get((type(message), version))  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def encode_bytes(message: object, version: int) -> bytes:
 
 
 def generated_source(cls: type[Struct], version: int) -> str:
-    """The text of both functions, for people."""
+    """The text of both functions, for a reader."""
     decoding, encoding = Decoder(cls, version), Encoder(cls, version)
     decoding.generate()
     encoding.generate()

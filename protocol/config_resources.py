@@ -1,4 +1,4 @@
-"""The numbers of Kafka's configuration APIs: what can be configured, where values come from, how they change.
+"""The enumerations of Kafka's configuration APIs: resource types, sources of values, operations.
 
 Source: Kafka's ConfigResource.Type, DescribeConfigsResponse.ConfigSource and AlterConfigOp.OpType.
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """What can have configurations."""
+    """The kinds of resource that have configurations."""
 
     TOPIC = 2
     BROKER = 4
@@ -19,7 +19,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from."""
+    """The source of a value."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -31,7 +31,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What is done with one configuration."""
+    """The change of one configuration."""
 
     SET = 0
     DELETE = 1

@@ -20,7 +20,7 @@ GROUP_METADATA: Final = 2
 
 @message(api_key=OFFSET_COMMIT, versions="0", flexible="none", kind="coordinator-key")
 class OffsetCommitKey(Struct):
-    """Whose offset, and in which partition. Kind 0, which Kafka no longer writes, has the same fields."""
+    """The group and the partition of an offset. Kind 0, which Kafka no longer writes, has the same fields."""
 
     group: str = string(versions="0")
     topic: str = string(versions="0")
@@ -29,7 +29,8 @@ class OffsetCommitKey(Struct):
 
 @message(api_key=OFFSET_COMMIT, versions="0-4", flexible="4+", kind="coordinator-value")
 class OffsetCommitValue(Struct):
-    """A committed offset. 1 says when it expires, 3 adds the leader epoch, 4 (flexible) the topic's id."""
+    """A committed offset. Version 1 has its expiry time, 3 adds the leader epoch, 4 (flexible) the topic's
+    id."""
 
     offset: int = int64()
     leader_epoch: int = int32(default=-1, versions="3+", ignorable=True)
@@ -41,7 +42,7 @@ class OffsetCommitValue(Struct):
 
 @message(api_key=GROUP_METADATA, versions="0", flexible="none", kind="coordinator-key")
 class GroupMetadataKey(Struct):
-    """Which group."""
+    """The group."""
 
     group: str = string(versions="0")
 
@@ -62,7 +63,8 @@ class MemberMetadata(Struct):
 
 @message(api_key=GROUP_METADATA, versions="0-4", flexible="4+", kind="coordinator-value")
 class GroupMetadataValue(Struct):
-    """A group's generation. 1 adds rebalance timeouts, 2 the time, 3 static members, 4 is flexible."""
+    """A group's generation. Version 1 adds rebalance timeouts, 2 the time, 3 static members, 4 is
+    flexible."""
 
     protocol_type: str = string()
     generation: int = int32()

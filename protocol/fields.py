@@ -13,8 +13,8 @@ The decorators turn such a class into a slotted one with a keyword constructor (
 equality, a short repr and a `SCHEMA` that `protocol.compiler` reads. mypy sees the annotations
 (PEP 681), so a field's type is checked at every use.
 
-Invariants: field names are Kafka's JSON names in snake case; field order is wire order; a tagged or
-plain struct field that nobody set costs nothing until it is read (its slot holds None, the property
+Invariants: field names are Kafka's JSON names in snake case; field order is wire order; an unset tagged or
+plain struct field costs nothing until it is read (its slot holds None, the property
 makes the default). Version ranges: "3", "3-13", "9+", "none".
 
 Not here: bytes. Source: the message JSON of Apache Kafka; KIP-482 (tags, nullable, flexible).
@@ -71,7 +71,7 @@ NO_VERSIONS = Versions(0, -1)
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """What a field's bytes are. `element` is set for arrays, `struct` for structs."""
+    """The type of a field on the wire. `element` is set for arrays, `struct` for structs."""
 
     name: str
     element: WireType | None = None
@@ -139,7 +139,7 @@ class Struct:
 
     @property
     def unknown_tags(self) -> dict[int, bytes]:
-        """Tagged fields this table does not name, by tag; encoded again as they came."""
+        """Tagged fields that the table does not define, by tag; encoded again unchanged."""
         if self._unknown_tags is None:
             self._unknown_tags = {}
         return self._unknown_tags
@@ -170,7 +170,7 @@ class Struct:
 
 
 class _Row:
-    """A field as the class body states it, before it knows its name."""
+    """A field as the class body declares it, without its name."""
 
     __slots__ = ("default", "flexible", "ignorable", "nullable", "tag", "tagged", "versions", "wire")
 
@@ -213,7 +213,7 @@ class _Row:
 
 
 class FieldType:
-    """A primitive of the wire; calling it states a field, passing it to `array` an array of it."""
+    """A primitive of the wire; calling it declares a field, passing it to `array` an array of it."""
 
     __slots__ = ("default", "wire")
 

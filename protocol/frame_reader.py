@@ -4,9 +4,9 @@ Owns: one connection's receive buffer. The reader is shaped for `asyncio.Buffere
 then `commit` for `buffer_updated`) and does no I/O itself.
 
 Invariants:
-- A frame is handed out as one view of the receive buffer, without a copy, and stays valid until the next
+- A frame is returned as one view of the receive buffer, without a copy, and stays valid until the next
   `get_buffer()`. (A frame larger than `MAX_REGULAR_BUFFER_BYTES` lives in a buffer of its own and stays
-  valid as long as somebody holds it.)
+  valid as long as it is referenced.)
 - The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
   fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
 - An announced length costs no memory, only received bytes do: a large frame's buffer has at most twice the
@@ -32,7 +32,7 @@ MAX_REGULAR_BUFFER_BYTES: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
 
 FIRST_GROWTH: Final = 8
-"""A small buffer becomes so many times as large: most requests are there in one or two reads."""
+"""The factor by which a small buffer grows: most requests are complete after one or two reads."""
 GROWTH_SLACK: Final = 64 * 1024
 """So that a Java producer's largest request by default, 1 MiB, is moved once."""
 MAX_UNRESERVED_BYTES: Final = MAX_REGULAR_BUFFER_BYTES * FIRST_GROWTH + GROWTH_SLACK
@@ -107,7 +107,7 @@ class FrameReader:
         return min(self._large_bytes, grown)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
-        """Where the next bytes go; never empty. Ends the validity of the frames handed out before."""
+        """The buffer for the next bytes; never empty. Ends the validity of the frames returned before."""
         start, end = self._start, self._end
         if start == end:
             if start:
@@ -124,7 +124,8 @@ class FrameReader:
         return self._buffer[end:]
 
     def commit(self, count: int) -> list[memoryview]:
-        """Take note of `count` bytes written to `get_buffer()`; the frames that are whole now, in order.
+        """Commits `count` bytes written to `get_buffer()`; returns the frames that are complete now, in
+        order.
 
         Raises MalformedFrame or FrameTooLarge, carrying the whole frames that came first.
         """
@@ -140,7 +141,7 @@ class FrameReader:
             (length,) = _INT32.unpack_from(buffer, pos)
             if length < 0 or length > limit:
                 self._start = pos
-                raise self._malformed(length, frames)
+                raise self._malformed_frame(length, frames)
             needed = LENGTH_BYTES + length
             if end - pos >= needed:
                 frames.append(buffer[pos + LENGTH_BYTES : pos + needed])
@@ -154,12 +155,12 @@ class FrameReader:
         return frames
 
     def trim(self) -> None:
-        """Give an idle connection's buffer back, down to the smallest; for a sweep over idle connections."""
+        """Shrinks an idle connection's buffer to the smallest."""
         if self._start == self._end and len(self._buffer) > MIN_BUFFER_BYTES:
             self._replace_regular(MIN_BUFFER_BYTES)
 
     def _outgrow(self, frame_bytes: int) -> None:
-        """The buffer is full of one unfinished frame."""
+        """Prepares for the rest of an unfinished frame that fills the buffer."""
         if frame_bytes > MAX_REGULAR_BUFFER_BYTES:
             self._large_bytes = frame_bytes
             self.is_full = True
@@ -181,7 +182,7 @@ class FrameReader:
         return [frame]
 
     def _adapt(self, count: int) -> None:
-        """Follow what arrives: double when a read filled the buffer, halve when reads stay small."""
+        """Doubles the buffer when a read filled it, halves it when reads stay small."""
         capacity = len(self._buffer)
         if self._end == capacity:
             self._small_reads = 0
@@ -199,14 +200,14 @@ class FrameReader:
         self._regular = self._buffer
 
     def _replace(self, buffer: memoryview) -> None:
-        """Go on in another buffer, an unfinished frame at its front. Frames handed out keep the old one."""
-        left = self._end - self._start
-        buffer[:left] = self._buffer[self._start : self._end]
+        """Continues in another buffer, an unfinished frame at its front. Returned frames keep the old one."""
+        unread = self._end - self._start
+        buffer[:unread] = self._buffer[self._start : self._end]
         self._buffer = buffer
-        self._start, self._end = 0, left
+        self._start, self._end = 0, unread
         self._small_reads = 0
 
-    def _malformed(self, length: int, frames: list[memoryview]) -> MalformedFrame:
+    def _malformed_frame(self, length: int, frames: list[memoryview]) -> MalformedFrame:
         prefix = bytes(self._buffer[self._start : self._start + LENGTH_BYTES])
         if prefix[:2] == b"\x16\x03":
             return MalformedFrame("a TLS handshake on a plaintext port", frames)

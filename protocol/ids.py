@@ -1,4 +1,4 @@
-"""How ids of topics and clusters are written where people read them."""
+"""The text form of the ids of topics and clusters."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import base64
 
 
 def format_uuid(identity: bytes) -> str:
-    """An id of 16 bytes as Kafka's tools show it: 22 characters."""
+    """Returns an id of 16 bytes as Kafka's tools print it: 22 characters."""
     return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()

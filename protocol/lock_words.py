@@ -1,6 +1,7 @@
-"""The words of conditional writes on the wire: header names, limits, the tagged field, how a refusal begins.
+"""The words of conditional writes on the wire: header names, limits, the tagged field, the prefix of a
+rejection.
 
-Broker and clients take them from here. The grammar is `broker.locks.headers`'. Source: the project's rules
+Broker and clients share them. The grammar is `broker.locks.headers`'. Source: the project's rules
 for locks (docs/locks.md).
 """
 
@@ -24,6 +25,6 @@ MAX_LOCK_NAME_BYTES: Final = 1024
 """Bytes of a lock name."""
 
 ATOMIC_TAG: Final = 10_000
-"""Of a Produce request that is appended as a whole, or not at all; its value is empty."""
+"""The tag of a Produce request that is appended as a whole, or not at all; its value is empty."""
 REJECTION_PREFIX: Final = "LOCKSTEP_REFUSED "
-"""What the words of a refusal begin with."""
+"""The text of a rejection begins with it."""

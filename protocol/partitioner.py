@@ -1,4 +1,4 @@
-"""Which partition a key goes to: the same as Java's producer, so that all producers of a topic agree.
+"""The partition of a key: the same as the Java producer's, so that all producers of a topic agree.
 
 Source: Kafka's BuiltInPartitioner; Austin Appleby's MurmurHash2 (public domain) with Kafka's seed.
 """

@@ -1,11 +1,11 @@
-"""What nodes of one cluster say to each other: tables for the same codec, not part of Kafka's protocol.
+"""The messages between nodes of one cluster: tables for the same codec, not part of Kafka's protocol.
 
 A frame is a 4-byte length, the message's kind and version (two bytes each), then the body that the table of
 that kind describes. `PEER_MESSAGES` finds the table of a kind; a kind's number is never used again for
-another. Every body may grow by tagged fields, which older nodes pass over, or by a version, which a node
-sends only to those that greeted with one at least as new (`latest_version`).
+another. Every body may grow by tagged fields, which older nodes skip, or by a version, which a node
+sends only to those whose handshake has at least that version (`latest_version`).
 
-Not here: what Raft's messages mean (`storage.raft.messages`), and who may say what (`storage.peers`).
+Not here: the meaning of Raft's messages (`storage.raft.messages`), permissions (`storage.peers`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from protocol.fields import (
 from protocol.primitives import Buffer, Data
 
 LATEST_VERSION: Final = 0
-"""Of the conversation as a whole."""
+"""The version of the protocol as a whole."""
 
 CHECKPOINT_PIECE: Final = 0
 FRAMES_PIECE: Final = 1
@@ -38,7 +38,7 @@ FRAMES_PIECE: Final = 1
 
 @message(api_key=0x4C53, versions="0", flexible="0+", kind="peer")
 class PeerHandshake(Struct):
-    """The first frame of a connection: who dials, whom it takes the other side for, what it will send."""
+    """The first frame of a connection: the dialing node, the node that it expects, the kind of connection."""
 
     latest_version: int = int16(default=LATEST_VERSION)
     node_id: int = int32()
@@ -49,21 +49,21 @@ class PeerHandshake(Struct):
 
 @message(api_key=0x4C54, versions="0", flexible="0+", kind="peer")
 class HandshakeAccepted(Struct):
-    """The only thing that travels back on a connection: go on; or a Refusal."""
+    """The accepting node's response: the dialing node may send now."""
 
     latest_version: int = int16(default=LATEST_VERSION)
 
 
 @message(api_key=0x4C55, versions="0", flexible="0+", kind="peer")
 class HandshakeRejected(Struct):
-    """Why the connection is closed."""
+    """The reason why the connection is closed."""
 
     reason: str = string()
 
 
 @message(api_key=20, versions="0", flexible="0+", kind="peer")
 class NotificationBody(Struct):
-    """Something for the other broker; of several of one kind only the newest counts."""
+    """A one-way message; of several with one topic only the newest counts."""
 
     topic: int = int16()
     body: Buffer = byte_string()
@@ -71,7 +71,7 @@ class NotificationBody(Struct):
 
 @message(api_key=21, versions="0", flexible="0+", kind="peer")
 class RequestBody(Struct):
-    """A question to the other broker; the answer comes on the connection that it dialed."""
+    """A request to the other node; the response comes on the connection that that node dialed."""
 
     request_id: int = int64()
     topic: int = int16()
@@ -80,7 +80,7 @@ class RequestBody(Struct):
 
 @message(api_key=22, versions="0", flexible="0+", kind="peer")
 class ResponseBody(Struct):
-    """Its answer, or why there is none."""
+    """The result of a request, or its error."""
 
     request_id: int = int64()
     error: str | None = string(default=None, nullable="0+")
@@ -92,7 +92,7 @@ class ResponseBody(Struct):
 
 @message(api_key=1, versions="0", flexible="0+", kind="peer")
 class VoteRequestBody(Struct):
-    """Stand for election, or ask whether one would be voted for."""
+    """A candidate's request for a vote or, before that, a pre-vote."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -106,7 +106,7 @@ class VoteRequestBody(Struct):
 
 @message(api_key=2, versions="0", flexible="0+", kind="peer")
 class VoteResponseBody(Struct):
-    """A vote, given or not."""
+    """A vote, granted or not."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -118,7 +118,7 @@ class VoteResponseBody(Struct):
 
 @struct()
 class TermStart(Struct):
-    """Where a stretch of entries of one term begins."""
+    """The first index of consecutive entries of one term."""
 
     first_index: int = int64()
     term: int = int64()
@@ -126,7 +126,7 @@ class TermStart(Struct):
 
 @struct()
 class ConfigurationEntry(Struct):
-    """A membership among the entries, as it lies in its frame."""
+    """A configuration among the entries, in the bytes of its frame."""
 
     entry_index: int = int64()
     configuration: Buffer = byte_string()
@@ -153,7 +153,7 @@ class AppendBody(Struct):
 
 @message(api_key=4, versions="0", flexible="0+", kind="peer")
 class AppendResponseBody(Struct):
-    """How far the follower's log is the leader's."""
+    """The index up to which the follower's log matches the leader's."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -168,7 +168,7 @@ class AppendResponseBody(Struct):
 
 @message(api_key=5, versions="0", flexible="0+", kind="peer")
 class HeartbeatBody(Struct):
-    """The leader is there."""
+    """The leader's sign of life."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -180,7 +180,7 @@ class HeartbeatBody(Struct):
 
 @message(api_key=6, versions="0", flexible="0+", kind="peer")
 class HeartbeatResponseBody(Struct):
-    """So is the follower."""
+    """The follower's sign of life."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -192,7 +192,7 @@ class HeartbeatResponseBody(Struct):
 
 @message(api_key=7, versions="0", flexible="0+", kind="peer")
 class TimeoutNowBody(Struct):
-    """Stand for election at once."""
+    """The request to start an election at once."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -203,8 +203,8 @@ class TimeoutNowBody(Struct):
 @message(api_key=8, versions="0", flexible="0+", kind="peer")
 class InstallBody(Struct):
     """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE, `after` is -1 where an older
-    version does not say which frame it follows on: such a piece is refused. `commit_index` is 0 where it does
-    not say how far its log was committed."""
+    version does not name the frame before it: such a piece is rejected. `commit_index` is 0 where it
+    does not send its commit index."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -224,7 +224,7 @@ class InstallBody(Struct):
 
 @message(api_key=9, versions="0", flexible="0+", kind="peer")
 class InstallResponseBody(Struct):
-    """What became of a chunk."""
+    """The result for one chunk."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -238,7 +238,7 @@ class InstallResponseBody(Struct):
 
 @message(api_key=10, versions="0", flexible="0+", kind="peer")
 class RangeRequestBody(Struct):
-    """Entries that have rotted at the sender."""
+    """The request for entries that are corrupt at the sender."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -250,7 +250,7 @@ class RangeRequestBody(Struct):
 
 @message(api_key=11, versions="0", flexible="0+", kind="peer")
 class RangeResponseBody(Struct):
-    """They."""
+    """The requested entries."""
 
     group_id: int = int32()
     sender: int = int64()

@@ -1,4 +1,4 @@
-"""Counts in words: `1 member`, `2 members`."""
+"""Counts with their nouns: `1 member`, `2 members`."""
 
 from __future__ import annotations
 

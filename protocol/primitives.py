@@ -4,7 +4,7 @@ Generated codecs (`protocol.compiler`) do the common case inline, one byte at a 
 enough, and call these functions for the rest.
 
 Invariants: nothing here allocates in proportion to a number read from the wire before that number was
-compared with the bytes that are really there. Every refusal is a `MalformedMessage`.
+compared with the bytes that are present. Every error is a `MalformedMessage`.
 
 Not here: record batches (`protocol.records`), whose varints are zig-zag, and framing.
 
@@ -20,7 +20,7 @@ Data = bytes | bytearray | memoryview | list[bytes | bytearray | memoryview]
 ZERO_UUID = bytes(16)
 
 MAX_STRING_BYTES = 0x7FFF
-"""Kafka refuses longer strings in every version, also where a compact length could say more."""
+"""Kafka rejects longer strings in every version, also where a compact length allows more."""
 
 MAX_LENGTH = 0x7FFF_FFFF
 """Lengths, counts and tags are Java ints."""
@@ -45,18 +45,18 @@ REQUEST_ALLOCATION_RATIO = 8
 """Decoding a request may allocate this many times its size, as in Kafka's own bound."""
 
 MAX_REQUEST_ALLOCATION_BYTES = 64 << 20
-"""Where a request is larger than 8 MiB it is records, or what members say: both are views and cost little. Of
-partitions with next to nothing in them a Produce of 100 MB would be seconds of work in one piece."""
+"""A request larger than 8 MiB holds records or members' metadata: both are views and cost little. A Produce
+of 100 MB of nearly empty partitions would be seconds of work in one piece."""
 
 RESPONSE_ALLOCATION_RATIO = 32
 """Responses come from brokers we chose to ask; a list of a thousand replicas is many small objects."""
 
 READ_BACK_KINDS = frozenset({"response", "coordinator-key", "coordinator-value"})
-"""What that larger ratio is for. A coordinator's records hold what was taken in by several requests: those of
-a transaction over 20,000 topics must not be refused when they are read back."""
+"""The kinds with that larger ratio. A coordinator's records hold the content of several requests: those of a
+transaction over 20,000 topics must not be rejected when they are read back."""
 
 UNKNOWN_TAG_COST_BYTES = 320
-"""Budget of one unknown tagged field: its place in a dictionary, its key and its bytes object."""
+"""Budget of one unknown tagged field: its entry in a dictionary, its key and its bytes object."""
 
 
 TOO_MUCH_MEMORY = "decoding would take more memory than a message of this size may"
@@ -132,7 +132,8 @@ def with_unknown_tags(
 
 
 def tag_count(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
-    """How many tagged fields follow; `first` is the byte before `pos`. Returns (count, position)."""
+    """The number of tagged fields that follow; `first` is the byte before `pos`. Returns (count,
+    position)."""
     count = first
     if first > 0x7F:
         count, pos = uvarint_rest(buf, pos, first)
@@ -154,7 +155,7 @@ def tag_and_end(buf: memoryview, pos: int) -> tuple[int, int, int]:
 def keep_tag(tags: dict[int, bytes], tag: int, content: memoryview, room: int) -> int:
     """Put an unknown tagged field into `tags`; returns what is left of the allocation budget `room`.
 
-    A tag that comes twice is refused: Kafka reads both and then cannot write them.
+    A repeated tag is rejected: Kafka reads both and then cannot write them.
     """
     room -= UNKNOWN_TAG_COST_BYTES + len(content)
     if room < 0:

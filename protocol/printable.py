@@ -1,4 +1,4 @@
-"""Text of others made fit for one line of a log, a terminal or an error text."""
+"""Makes foreign text fit for one line of a log, a terminal or an error text."""
 
 from __future__ import annotations
 

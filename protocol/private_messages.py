@@ -1,4 +1,4 @@
-"""The APIs of our own in Kafka's frames: their keys are far from Kafka's, no ApiVersions tells of them."""
+"""The APIs of our own in Kafka's frames: their keys are far from Kafka's, and no ApiVersions lists them."""
 
 from __future__ import annotations
 

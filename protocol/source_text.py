@@ -1,6 +1,6 @@
-"""What the two code generators share: lines of Python that remember their field, and wire facts.
+"""The common part of the two code generators: lines of Python that remember their field, and wire facts.
 
-Not here: what the lines say (`protocol.decoder_source`, `protocol.encoder_source`).
+Not here: the content of the lines (`protocol.decoder_source`, `protocol.encoder_source`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SourceText:
         self.path.pop()
 
     def fresh(self, stem: str) -> str:
-        """A variable name nothing else uses."""
+        """A variable name that is not used yet."""
         self._names += 1
         return f"{stem}{self._names}"
 

@@ -1,11 +1,11 @@
-"""Staged appends on the wire: batches of many writers that one commit makes visible, or nobody does.
+"""Staged appends on the wire: batches of many writers that one commit makes visible.
 
-Owns: the private API `LockstepStaged` (told in no ApiVersions; brokers that have it advertise the feature
-`lockstep.staged`), and the words that brokers and clients share: how a Produce request says that its batches
-are staged, and how a staged producer id names the query that it belongs to.
+Owns: the private API `LockstepStaged` (listed in no ApiVersions; brokers that have it advertise the feature
+`lockstep.staged`), and the names that brokers and clients share: the mark of a Produce request whose batches
+are staged, and the query in a staged producer id.
 Invariants: a staged producer id is above every id that Kafka's InitProducerId hands out; two queries share
 the owner part of their ids with a chance of one in 2^29, which can delay one of them, never mix them up.
-Does not: know what a broker does with it (docs/staged.md, `broker/staging/`).
+Does not: know the broker's side (docs/staged.md, `broker/staging/`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from protocol.primitives import Buffer
 STAGED_API_KEY: Final = 20001
 STAGED_FEATURE: Final = "lockstep.staged"
 STAGED_ID_PREFIX: Final = "lockstep-staged/"
-"""What the transactional id of a Produce request of staged batches begins with; the query's id follows."""
+"""The prefix of the transactional id in a Produce request of staged batches; the query's id follows."""
 MAX_QUERY_CHARACTERS: Final = 200
 """Characters of a query's id."""
 STAGED_PRODUCER_EPOCH: Final = 0
-"""Of staged batches; the marker that ends them has a higher one, so that nothing follows it."""
+"""The producer epoch of staged batches; the marker that ends them has a higher one, so that no batch follows
+it."""
 
 _STAGED: Final = 1 << 62
 _OWNER_SHIFT: Final = 33
@@ -32,7 +33,7 @@ _NUMBERS: Final = 1 << _OWNER_SHIFT
 
 
 def staged_transactional_id(query: str) -> str:
-    """What a Produce request of this query's staged batches says."""
+    """The transactional id of a Produce request of this query's staged batches."""
     return STAGED_ID_PREFIX + query
 
 
@@ -49,17 +50,17 @@ def staged_producer_id(query: str, number: int) -> int:
 
 
 def is_staged(producer_id: int) -> bool:
-    """Whether batches of this producer are staged, whosever."""
+    """Are batches of this producer staged, by any query?"""
     return producer_id >= _STAGED
 
 
 def is_staged_by(producer_id: int, query: str) -> bool:
-    """Whether batches of this producer are staged by this query."""
+    """Are batches of this producer staged by this query?"""
     return producer_id >> _OWNER_SHIFT == (_STAGED >> _OWNER_SHIFT | _owner(query))
 
 
 def owner_of(producer_id: int) -> int:
-    """What the staged producer ids of one query share."""
+    """The owner part, which the staged producer ids of one query share."""
     return producer_id >> _OWNER_SHIFT
 
 
@@ -77,7 +78,7 @@ class StagedTopic(Struct):
 
 @struct()
 class Stage(Struct):
-    """What one writer staged."""
+    """The partitions that one writer staged batches in."""
 
     producer_id: int = int64()
     topics: list[StagedTopic] = array(StagedTopic)
@@ -94,7 +95,7 @@ class StagedRecord(Struct):
 
 @struct()
 class TopicLogGroups(Struct):
-    """Where a topic's partitions are; none where there is no such topic."""
+    """The log groups of a topic's partitions; none for an unknown topic."""
 
     name: str = string()
     group_ids: list[int] = array(int32)
@@ -103,11 +104,11 @@ class TopicLogGroups(Struct):
 
 @message(api_key=20001, versions="0", flexible="0+", kind="request")
 class LockstepStagedRequest(Struct):
-    """A staged producer id is asked for, unless stages are to end, all of them at once."""
+    """A request for a staged producer id or, with stages, for the end of all of them at once."""
 
     query: str = string()
     topics: list[str] = array(string)
-    """Whose log groups are asked for, beside the id."""
+    """The topics whose log groups are requested, beside the id."""
     stages: list[Stage] = array(Stage)
     is_commit: bool = boolean()
     record: list[StagedRecord] = array(StagedRecord)
@@ -118,11 +119,11 @@ class LockstepStagedRequest(Struct):
 
 @message(api_key=20001, versions="0", flexible="0+", kind="response")
 class LockstepStagedResponse(Struct):
-    """What was done, or why it was not."""
+    """The result, or the error."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     producer_id: int = int64(default=-1)
     base_offset: int = int64(default=-1)
-    """Of the record."""
+    """The offset of the record."""
     topics: list[TopicLogGroups] = array(TopicLogGroups)

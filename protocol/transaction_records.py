@@ -17,7 +17,7 @@ TRANSACTION_LOG: Final = 0
 
 @message(api_key=TRANSACTION_LOG, versions="0", flexible="none", kind="coordinator-key")
 class TransactionLogKey(Struct):
-    """Whose transactions."""
+    """The transactional id."""
 
     transactional_id: str = string(versions="0")
 
@@ -32,7 +32,7 @@ class PartitionsSchema(Struct):
 
 @message(api_key=TRANSACTION_LOG, versions="0-1", flexible="1+", kind="coordinator-value")
 class TransactionLogValue(Struct):
-    """Where the transactions of one id stand. 1 (flexible) adds what KIP-890 and KIP-939 need.
+    """The state of one id's transactions. Version 1 (flexible) adds the fields of KIP-890 and KIP-939.
 
     Tag 4 is ours: Kafka 4.4.0 does not write the epoch before the last raise (KAFKA-20357).
     """

@@ -21,7 +21,7 @@ class AddOffsetsToTxnRequest(Struct):
 
 @message(api_key=25, versions="0-4", flexible="3+", kind="response")
 class AddOffsetsToTxnResponse(Struct):
-    """Whether the group's partition is in the transaction now."""
+    """The result of adding the group's partition to the transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn (24): partitions a transaction is about to write to.
 
 Versions: 1 throttling is the client's duty (KIP-219); 2 PRODUCER_FENCED (KIP-588); 3 flexible, and the last
-that clients send; 4 is for brokers: several transactions in one request, which may be asked about only
+that clients send; 4 is for brokers: several transactions in one request, which may be verified only
 (KIP-890); 5 TRANSACTION_ABORTABLE (KIP-890).
 """
 
@@ -42,7 +42,7 @@ class AddPartitionsToTxnRequest(Struct):
 
 @struct()
 class AddPartitionsToTxnPartitionResult(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     partition_error_code: int = int16()

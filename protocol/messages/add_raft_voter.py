@@ -1,6 +1,6 @@
 """AddRaftVoter (80): a controller becomes a voter of the metadata quorum (KIP-853).
 
-Versions: 1 the answer need not wait for the commit (KIP-1186).
+Versions: 1 the response need not wait for the commit (KIP-1186).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AddRaftVoterRequest(Struct):
 
 @message(api_key=80, versions="0-1", flexible="0+", kind="response")
 class AddRaftVoterResponse(Struct):
-    """Whether the voter was added."""
+    """The result of adding the voter."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

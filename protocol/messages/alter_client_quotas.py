@@ -18,7 +18,7 @@ class EntityData(Struct):
 
 @struct()
 class EntryData(Struct):
-    """What became of one entity."""
+    """The result for one entity."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -36,7 +36,7 @@ class AlterConfigsRequest(Struct):
 
 @struct()
 class AlterConfigsResourceResponse(Struct):
-    """What became of one resource."""
+    """The result for one resource."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

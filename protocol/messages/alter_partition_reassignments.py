@@ -10,7 +10,7 @@ from protocol.fields import Struct, array, boolean, int16, int32, message, strin
 
 @struct()
 class ReassignablePartition(Struct):
-    """Where one partition is to be."""
+    """The replicas that one partition is to have."""
 
     partition_index: int = int32()
     replicas: list[int] | None = array(int32, default=None, nullable="0+")
@@ -35,7 +35,7 @@ class AlterPartitionReassignmentsRequest(Struct):
 
 @struct()
 class ReassignablePartitionResponse(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -52,7 +52,7 @@ class ReassignableTopicResponse(Struct):
 
 @message(api_key=45, versions="0-1", flexible="0+", kind="response")
 class AlterPartitionReassignmentsResponse(Struct):
-    """A result for each partition asked for."""
+    """A result for each requested partition."""
 
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(default=True, versions="1+", ignorable=True)

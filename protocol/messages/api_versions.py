@@ -16,7 +16,7 @@ from protocol.fields import Struct, array, boolean, int16, int32, int64, message
 
 @message(api_key=18, versions="0-5", flexible="3+", kind="request")
 class ApiVersionsRequest(Struct):
-    """ "What can you do?", before anything else is said."""
+    """The first request of a connection: it asks which APIs and versions the broker serves."""
 
     client_software_name: str = string(versions="3+", ignorable=True)
     client_software_version: str = string(versions="3+", ignorable=True)

@@ -30,7 +30,7 @@ class CreateAclsRequest(Struct):
 
 @struct()
 class AclCreationResult(Struct):
-    """What became of one rule."""
+    """The result for one rule."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

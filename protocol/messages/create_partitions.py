@@ -36,7 +36,7 @@ class CreatePartitionsRequest(Struct):
 
 @struct()
 class CreatePartitionsTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = string()
     error_code: int = int16()
@@ -45,7 +45,7 @@ class CreatePartitionsTopicResult(Struct):
 
 @message(api_key=37, versions="0-3", flexible="2+", kind="response")
 class CreatePartitionsResponse(Struct):
-    """A result for each topic asked for."""
+    """A result for each requested topic."""
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

@@ -1,10 +1,10 @@
 """CreateTopics (19).
 
 Versions: 2 throttle time; 3 throttling is the client's duty (KIP-219); 4 -1 asks for the broker's default
-number of partitions and replicas (KIP-464); 5 flexible, the answer tells partitions, replicas and
+number of partitions and replicas (KIP-464); 5 flexible, the response lists partitions, replicas and
 configuration (KIP-525); 6 THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 the new topic's id (KIP-516).
 
-`configs` of a result may be null on the wire, but Java clients read it without looking: answer a list.
+`configs` of a result may be null on the wire, but Java clients read it without looking: return a list.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CreatableTopicConfigs(Struct):
 
 @struct()
 class CreatableTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str = string()
     topic_id: bytes = uuid(versions="7+", ignorable=True)
@@ -77,7 +77,7 @@ class CreatableTopicResult(Struct):
 
 @message(api_key=19, versions="2-7", flexible="5+", kind="response")
 class CreateTopicsResponse(Struct):
-    """A result for each topic asked for."""
+    """A result for each requested topic."""
 
     throttle_time_ms: int = int32(versions="2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -45,7 +45,7 @@ class DeleteAclsMatchingAcl(Struct):
 
 @struct()
 class DeleteAclsFilterResult(Struct):
-    """What became of one filter."""
+    """The result for one filter."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")

@@ -17,7 +17,7 @@ class DeleteGroupsRequest(Struct):
 
 @struct()
 class DeletableGroupResult(Struct):
-    """What became of one group."""
+    """The result for one group."""
 
     group_id: str = string()
     error_code: int = int16()
@@ -26,7 +26,7 @@ class DeletableGroupResult(Struct):
 
 @message(api_key=42, versions="0-3", flexible="2+", kind="response")
 class DeleteGroupsResponse(Struct):
-    """A result for each group asked for."""
+    """A result for each requested group."""
 
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)

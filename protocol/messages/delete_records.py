@@ -34,7 +34,7 @@ class DeleteRecordsRequest(Struct):
 
 @struct()
 class DeleteRecordsPartitionResult(Struct):
-    """Where one partition begins now, or why nothing was deleted."""
+    """The new start offset of one partition, or why nothing was deleted."""
 
     partition_index: int = int32()
     low_watermark: int = int64()
@@ -51,7 +51,7 @@ class DeleteRecordsTopicResult(Struct):
 
 @message(api_key=21, versions="0-2", flexible="2+", kind="response")
 class DeleteRecordsResponse(Struct):
-    """A result for each partition asked for."""
+    """A result for each requested partition."""
 
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -29,7 +29,7 @@ class DeleteTopicsRequest(Struct):
 
 @struct()
 class DeletableTopicResult(Struct):
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str | None = string(nullable="6+")
     topic_id: bytes = uuid(versions="6+", ignorable=True)
@@ -39,7 +39,7 @@ class DeletableTopicResult(Struct):
 
 @message(api_key=20, versions="1-6", flexible="4+", kind="response")
 class DeleteTopicsResponse(Struct):
-    """A result for each topic asked for."""
+    """A result for each requested topic."""
 
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

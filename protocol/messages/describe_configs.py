@@ -63,7 +63,7 @@ class DescribeConfigsResult(Struct):
 
 @message(api_key=32, versions="1-4", flexible="4+", kind="response")
 class DescribeConfigsResponse(Struct):
-    """A result for each resource asked for."""
+    """A result for each requested resource."""
 
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -20,7 +20,7 @@ class DescribeGroupsRequest(Struct):
 
 @struct()
 class DescribedGroupMember(Struct):
-    """One member: who it is, what it said on joining, what it was given."""
+    """One member: its identity, its metadata of the join, its assignment."""
 
     member_id: str = string()
     group_instance_id: str | None = string(default=None, versions="4+", nullable="4+", ignorable=True)
@@ -46,7 +46,7 @@ class DescribedGroup(Struct):
 
 @message(api_key=15, versions="0-6", flexible="5+", kind="response")
 class DescribeGroupsResponse(Struct):
-    """A description of each group asked for."""
+    """A description of each requested group."""
 
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)

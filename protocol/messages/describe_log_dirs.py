@@ -1,6 +1,6 @@
 """DescribeLogDirs (35): directories of a broker and what their partitions take (KIP-113).
 
-Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 an error for the whole answer; 4 the
+Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 an error for the whole response; 4 the
 volume's size and room (KIP-827); 5 directories that take no new partitions (KIP-1066).
 """
 
@@ -26,7 +26,7 @@ class DescribeLogDirsRequest(Struct):
 
 @struct()
 class DescribeLogDirsPartition(Struct):
-    """What one partition takes."""
+    """The disk space of one partition."""
 
     partition_index: int = int32()
     partition_size: int = int64()

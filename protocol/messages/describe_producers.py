@@ -52,7 +52,7 @@ class TopicResponse(Struct):
 
 @message(api_key=61, versions="0", flexible="0+", kind="response")
 class DescribeProducersResponse(Struct):
-    """A result for each partition asked for."""
+    """A result for each requested partition."""
 
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)

@@ -15,7 +15,7 @@ __all__ = ["DescribeQuorumRequest", "DescribeQuorumResponse"]
 
 @struct()
 class ReplicaState(Struct):
-    """How far one replica is."""
+    """The log end and the last fetch of one replica."""
 
     replica_id: int = int32()
     replica_directory_id: bytes = uuid(versions="2+")
@@ -48,7 +48,7 @@ class TopicData(Struct):
 
 @struct()
 class Listener(Struct):
-    """Where a voter is reached."""
+    """An address of a voter."""
 
     name: str = string(versions="2+")
     host: str = string(versions="2+")

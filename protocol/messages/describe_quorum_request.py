@@ -25,6 +25,6 @@ class TopicData(Struct):
 
 @message(api_key=55, versions="0-2", flexible="0+", kind="request")
 class DescribeQuorumRequest(Struct):
-    """Which quorum: partition 0 of __cluster_metadata."""
+    """The quorum to describe: partition 0 of __cluster_metadata."""
 
     topics: list[TopicData] = array(TopicData)

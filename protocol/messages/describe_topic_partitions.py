@@ -1,7 +1,7 @@
 """DescribeTopicPartitions (75): topics by name, a page at a time (KIP-966).
 
 The lists of eligible leaders may be null on the wire, but Java's admin client and Kafka's tools read them
-without looking: answer lists.
+without looking: return lists.
 """
 
 from __future__ import annotations

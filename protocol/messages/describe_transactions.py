@@ -36,7 +36,7 @@ class TransactionState(Struct):
 
 @message(api_key=65, versions="0", flexible="0+", kind="response")
 class DescribeTransactionsResponse(Struct):
-    """A result for each id asked for."""
+    """A result for each requested id."""
 
     throttle_time_ms: int = int32()
     transaction_states: list[TransactionState] = array(TransactionState)

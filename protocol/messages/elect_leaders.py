@@ -1,6 +1,6 @@
 """ElectLeaders (43): let the preferred, or any, replica lead (KIP-183).
 
-Versions: 1 the kind of election, an error for the whole answer (KIP-460); 2 flexible.
+Versions: 1 the kind of election, an error for the whole response (KIP-460); 2 flexible.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ElectLeadersRequest(Struct):
 
 @struct()
 class PartitionResult(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_id: int = int32()
     error_code: int = int16()
@@ -44,7 +44,7 @@ class ReplicaElectionResult(Struct):
 
 @message(api_key=43, versions="0-2", flexible="2+", kind="response")
 class ElectLeadersResponse(Struct):
-    """A result for each partition asked for."""
+    """A result for each requested partition."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(versions="1+")

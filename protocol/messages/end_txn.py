@@ -1,7 +1,7 @@
 """EndTxn (26): commit or abort a transaction.
 
 Versions: 1 throttling is the client's duty (KIP-219); 2 PRODUCER_FENCED (KIP-588); 3 flexible; 4
-TRANSACTION_ABORTABLE (KIP-890); 5 every transaction has an epoch of its own: the answer names the id and
+TRANSACTION_ABORTABLE (KIP-890); 5 every transaction has an epoch of its own: the response names the id and
 epoch of the next (KIP-890).
 """
 
@@ -22,7 +22,7 @@ class EndTxnRequest(Struct):
 
 @message(api_key=26, versions="0-5", flexible="3+", kind="response")
 class EndTxnResponse(Struct):
-    """Whether it is decided, and what to go on with."""
+    """The result, with the producer id and epoch of the next transaction."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -37,7 +37,7 @@ class ReplicaState(Struct):
 
 @struct()
 class FetchPartition(Struct):
-    """Where to read in one partition, and how much."""
+    """The offset to read from in one partition, and how much to read."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="9+", ignorable=True)
@@ -71,7 +71,7 @@ class ForgottenTopic(Struct):
 
 @message(api_key=1, versions="4-18", flexible="12+", kind="request")
 class FetchRequest(Struct):
-    """What to read; in a session only what changed since the last request."""
+    """The partitions to read; in a session only those that changed since the last request."""
 
     cluster_id: str | None = string(
         default=None, versions="12+", nullable="12+", tagged="12+", tag=0, ignorable=True
@@ -99,7 +99,7 @@ class EpochEndOffset(Struct):
 
 @struct()
 class LeaderIdAndEpoch(Struct):
-    """Who leads now."""
+    """The current leader."""
 
     leader_id: int = int32(default=-1, versions="12+")
     leader_epoch: int = int32(default=-1, versions="12+")
@@ -151,7 +151,7 @@ class FetchableTopicResponse(Struct):
 
 @struct()
 class NodeEndpoint(Struct):
-    """Where a leader named in the answer is found."""
+    """The address of a leader named in the response."""
 
     node_id: int = int32(versions="16+")
     host: str = string(versions="16+")

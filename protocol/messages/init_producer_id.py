@@ -12,7 +12,7 @@ from protocol.fields import Struct, boolean, int16, int32, int64, message, strin
 
 @message(api_key=22, versions="0-6", flexible="2+", kind="request")
 class InitProducerIdRequest(Struct):
-    """Asks for an id; without a transactional id for an idempotent producer only."""
+    """Requests an id; without a transactional id for an idempotent producer only."""
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()

@@ -1,9 +1,9 @@
 """JoinGroup (11): become a member of a classic group, and wait for the rebalance to gather everyone.
 
 Versions: 0 one timeout; 1 a rebalance timeout of its own (KIP-62); 2 throttle time; 3 throttling is the
-client's duty (KIP-219); 4 a member without an id is given one and joins again with it (KIP-394); 5 static
-members (KIP-345); 6 flexible; 7 the group's protocol type in the answer (KIP-559); 8 a reason (KIP-800);
-9 the leader may be told to leave the assignment as it is (KIP-814).
+client's duty (KIP-219); 4 a member without an id gets one and joins again with it (KIP-394); 5 static
+members (KIP-345); 6 flexible; 7 the group's protocol type in the response (KIP-559); 8 a reason (KIP-800);
+9 the leader may be instructed to leave the assignment as it is (KIP-814).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocol.primitives import Buffer
 
 @struct()
 class JoinGroupRequestProtocol(Struct):
-    """An assignment strategy the member knows, with what it needs to know of the member."""
+    """An assignment strategy of the member, with the metadata that it needs."""
 
     name: str = string()
     metadata: Buffer = byte_string()
@@ -22,7 +22,7 @@ class JoinGroupRequestProtocol(Struct):
 
 @message(api_key=11, versions="0-9", flexible="6+", kind="request")
 class JoinGroupRequest(Struct):
-    """Asks to be, or to stay, a member."""
+    """Requests to become, or to stay, a member."""
 
     group_id: str = string()
     session_timeout_ms: int = int32()

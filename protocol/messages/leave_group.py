@@ -29,7 +29,7 @@ class LeaveGroupRequest(Struct):
 
 @struct()
 class MemberResponse(Struct):
-    """What became of one member."""
+    """The result for one member."""
 
     member_id: str = string(versions="3+")
     group_instance_id: str | None = string(versions="3+", nullable="3+")

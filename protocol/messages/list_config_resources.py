@@ -10,7 +10,7 @@ from protocol.fields import Struct, array, int8, int16, int32, message, string, 
 
 @message(api_key=74, versions="0-1", flexible="0+", kind="request")
 class ListConfigResourcesRequest(Struct):
-    """The types asked for; none stands for all."""
+    """The requested types; none stands for all."""
 
     resource_types: list[int] = array(int8, versions="1+")
 
@@ -25,7 +25,7 @@ class ConfigResource(Struct):
 
 @message(api_key=74, versions="0-1", flexible="0+", kind="response")
 class ListConfigResourcesResponse(Struct):
-    """The resources of the types asked for."""
+    """The resources of the requested types."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

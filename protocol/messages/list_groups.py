@@ -1,7 +1,7 @@
 """ListGroups (16): the groups this broker coordinates.
 
-Versions: 1 throttle time; 2 throttling is the client's duty (KIP-219); 3 flexible; 4 states, asked for
-and told (KIP-518); 5 types, asked for and told (KIP-848).
+Versions: 1 throttle time; 2 throttling is the client's duty (KIP-219); 3 flexible; 4 states, requested
+and reported (KIP-518); 5 types, requested and reported (KIP-848).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.fields import Struct, array, int16, int32, message, string, struct
 
 @message(api_key=16, versions="0-5", flexible="3+", kind="request")
 class ListGroupsRequest(Struct):
-    """Which states and types; empty lists are all."""
+    """The states and types to list; empty lists are all."""
 
     states_filter: list[str] = array(string, versions="4+")
     types_filter: list[str] = array(string, versions="5+")

@@ -15,7 +15,7 @@ from protocol.fields import Struct, array, int8, int16, int32, int64, message, s
 
 @struct()
 class ListOffsetsPartition(Struct):
-    """The time asked for in one partition."""
+    """The requested time in one partition."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="4+", ignorable=True)

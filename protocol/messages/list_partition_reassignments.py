@@ -43,7 +43,7 @@ class OngoingTopicReassignment(Struct):
 
 @message(api_key=46, versions="0", flexible="0+", kind="response")
 class ListPartitionReassignmentsResponse(Struct):
-    """What is being moved."""
+    """The partitions whose replicas are being moved."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

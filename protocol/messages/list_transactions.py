@@ -10,7 +10,7 @@ from protocol.fields import Struct, array, int16, int32, int64, message, string,
 
 @message(api_key=66, versions="0-2", flexible="0+", kind="request")
 class ListTransactionsRequest(Struct):
-    """Which transactions to list."""
+    """The filters of the transactions to list."""
 
     state_filters: list[str] = array(string)
     producer_id_filters: list[int] = array(int64)

@@ -23,7 +23,7 @@ class MetadataRequestTopic(Struct):
 
 @message(api_key=3, versions="0-13", flexible="9+", kind="request")
 class MetadataRequest(Struct):
-    """Which topics; null is all of them."""
+    """The topics to describe; null is all of them."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean(default=True, versions="4+")

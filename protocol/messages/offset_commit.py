@@ -43,7 +43,7 @@ class OffsetCommitRequest(Struct):
 
 @struct()
 class OffsetCommitResponsePartition(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()

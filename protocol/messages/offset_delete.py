@@ -33,7 +33,7 @@ class OffsetDeleteRequest(Struct):
 
 @struct()
 class OffsetDeleteResponsePartition(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()

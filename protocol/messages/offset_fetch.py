@@ -30,7 +30,7 @@ class OffsetFetchRequestTopics(Struct):
 
 @struct()
 class OffsetFetchRequestGroup(Struct):
-    """What is asked of one group; null topics are all."""
+    """The topics to read of one group; null is all of them."""
 
     group_id: str = string(versions="8+")
     member_id: str | None = string(default=None, versions="9+", nullable="9+", ignorable=True)
@@ -54,7 +54,7 @@ class OffsetFetchRequest(Struct):
 
 @struct()
 class OffsetFetchResponsePartition(Struct):
-    """What is committed in one partition, up to version 7; offset -1 for nothing."""
+    """The committed offset of one partition, up to version 7; offset -1 for nothing."""
 
     partition_index: int = int32(versions="0-7")
     committed_offset: int = int64(versions="0-7")
@@ -73,7 +73,7 @@ class OffsetFetchResponseTopic(Struct):
 
 @struct()
 class OffsetFetchResponsePartitions(Struct):
-    """What is committed in one partition, from version 8; offset -1 for nothing."""
+    """The committed offset of one partition, from version 8; offset -1 for nothing."""
 
     partition_index: int = int32(versions="8+")
     committed_offset: int = int64(versions="8+")
@@ -93,7 +93,7 @@ class OffsetFetchResponseTopics(Struct):
 
 @struct()
 class OffsetFetchResponseGroup(Struct):
-    """What one group has committed."""
+    """The committed offsets of one group."""
 
     group_id: str = string(versions="8+")
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics, versions="8+")
@@ -102,7 +102,7 @@ class OffsetFetchResponseGroup(Struct):
 
 @message(api_key=9, versions="1-10", flexible="6+", kind="response")
 class OffsetFetchResponse(Struct):
-    """What the group, or each group, has committed."""
+    """The committed offsets of the group, or of each group."""
 
     throttle_time_ms: int = int32(versions="3+", ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, versions="0-7")

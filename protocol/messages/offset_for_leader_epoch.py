@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23): where a leader epoch ended, to find out what was truncated (KIP-101).
 
 Versions: 2 the client's own leader epoch is checked, throttle time (KIP-320); 3 replica id, -1 for
-consumers and -2 where it was not said (KIP-392); 4 flexible.
+consumers and -2 where it is unknown (KIP-392); 4 flexible.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocol.fields import Struct, array, int16, int32, int64, message, string,
 
 @struct()
 class OffsetForLeaderPartition(Struct):
-    """The leader epoch asked for in one partition."""
+    """The requested leader epoch in one partition."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="2+", ignorable=True)
@@ -54,7 +54,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 @message(api_key=23, versions="2-4", flexible="4+", kind="response")
 class OffsetForLeaderEpochResponse(Struct):
-    """Where the epochs end."""
+    """The end offsets of the epochs."""
 
     throttle_time_ms: int = int32(versions="2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

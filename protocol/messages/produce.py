@@ -2,11 +2,11 @@
 
 Versions: 3 record batches v2 and the transactional id (KIP-98); 4 storage errors; 5 log start offset
 (KIP-107); 6 throttling is the client's duty (KIP-219); 7 zstd allowed (KIP-110); 8 record errors and a
-message (KIP-467); 9 flexible; 10 the present leader in the answer (KIP-951); 11 TRANSACTION_ABORTABLE
+message (KIP-467); 9 flexible; 10 the present leader in the response (KIP-951); 11 TRANSACTION_ABORTABLE
 (KIP-890); 12 partitions join their transaction without being added first (KIP-890 part 2); 13 topic ids
 in place of names (KIP-516).
 
-Kafka advertises versions 0 to 2 and refuses them, because some clients conclude from them which codecs
+Kafka advertises versions 0 to 2 and rejects them, because some clients conclude from them which codecs
 they may use (KAFKA-18659).
 """
 
@@ -47,7 +47,7 @@ class TopicProduceData(Struct):
 
 @message(api_key=0, versions="3-13", flexible="9+", kind="request")
 class ProduceRequest(Struct):
-    """Batches to append, and how many replicas must have them before the answer."""
+    """Batches to append, and how many replicas must have them before the response."""
 
     transactional_id: str | None = string(default=None, versions="3+", nullable="3+")
     acks: int = int16()
@@ -65,7 +65,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 @struct()
 class LeaderIdAndEpoch(Struct):
-    """Who leads now."""
+    """The current leader."""
 
     leader_id: int = int32(default=-1, versions="10+")
     leader_epoch: int = int32(default=-1, versions="10+")
@@ -73,7 +73,7 @@ class LeaderIdAndEpoch(Struct):
 
 @struct()
 class PartitionProduceResponse(Struct):
-    """Where one partition's batches went, or why not."""
+    """The base offset of one partition's batches, or the error."""
 
     index: int = int32()
     error_code: int = int16()
@@ -98,7 +98,7 @@ class TopicProduceResponse(Struct):
 
 @struct()
 class NodeEndpoint(Struct):
-    """Where a leader named in the answer is found."""
+    """The address of a leader named in the response."""
 
     node_id: int = int32(versions="10+")
     host: str = string(versions="10+")

@@ -16,7 +16,7 @@ class RemoveRaftVoterRequest(Struct):
 
 @message(api_key=81, versions="0", flexible="0+", kind="response")
 class RemoveRaftVoterResponse(Struct):
-    """Whether the voter was removed."""
+    """The result of removing the voter."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

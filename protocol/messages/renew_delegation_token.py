@@ -19,7 +19,7 @@ class RenewDelegationTokenRequest(Struct):
 
 @message(api_key=39, versions="1-2", flexible="2+", kind="response")
 class RenewDelegationTokenResponse(Struct):
-    """When the token now expires."""
+    """The token's new expiry time."""
 
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()

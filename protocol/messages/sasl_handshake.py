@@ -10,14 +10,14 @@ from protocol.fields import Struct, array, int16, message, string
 
 @message(api_key=17, versions="0-1", flexible="none", kind="request")
 class SaslHandshakeRequest(Struct):
-    """How the client would log in."""
+    """The mechanism by which the client would authenticate."""
 
     mechanism: str = string()
 
 
 @message(api_key=17, versions="0-1", flexible="none", kind="response")
 class SaslHandshakeResponse(Struct):
-    """Whether it may go on, and which mechanisms there are."""
+    """The result, with the mechanisms that the broker enables."""
 
     error_code: int = int16()
     mechanisms: list[str] = array(string)

@@ -45,7 +45,7 @@ class TxnOffsetCommitRequest(Struct):
 
 @struct()
 class TxnOffsetCommitResponsePartition(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()

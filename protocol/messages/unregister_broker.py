@@ -14,7 +14,7 @@ class UnregisterBrokerRequest(Struct):
 
 @message(api_key=64, versions="0", flexible="0+", kind="response")
 class UnregisterBrokerResponse(Struct):
-    """Whether the broker was removed."""
+    """The result of removing the broker."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

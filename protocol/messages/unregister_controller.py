@@ -14,7 +14,7 @@ class UnregisterControllerRequest(Struct):
 
 @message(api_key=94, versions="0", flexible="0+", kind="response")
 class UnregisterControllerResponse(Struct):
-    """Whether the controller was removed."""
+    """The result of removing the controller."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -37,7 +37,7 @@ class WriteTxnMarkersRequest(Struct):
 
 @struct()
 class WritableTxnMarkerPartitionResult(Struct):
-    """What became of one partition."""
+    """The result for one partition."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -6,7 +6,7 @@ Invariants: the checksum covers everything from the attributes (byte 21) to the 
 length, partition leader epoch, magic and the checksum itself lie outside it; `patch` therefore needs no
 new checksum and `set_log_append_time` does. Nothing here copies a batch or looks at a record.
 
-Does not: decompress, judge whether a producer may send this batch (counts against offsets, control
+Does not: decompress, decide whether a producer may send this batch (counts against offsets, control
 batches, sequences: that is the broker's append path), or read the older magics 0 and 1.
 
 Source: Kafka's DefaultRecordBatch, KIP-98 (producer fields), KIP-101 (leader epoch), KIP-534 (delete
@@ -261,7 +261,7 @@ def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) ->
 
 
 def set_max_timestamp(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
-    """Say in `batch` and `header` what the newest time among its records is, checksummed anew."""
+    """Set the newest time among the records in `batch` and `header`, checksummed anew."""
     header.max_timestamp = timestamp_ms
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
     _checksum(batch, header)
@@ -274,7 +274,7 @@ def _checksum(batch: bytearray | memoryview, header: BatchHeader) -> None:
 
 def empty_batch(base_offset: int, end_offset: int) -> bytes:
     """A batch without records over [base_offset, end_offset), as Kafka's cleaner leaves where no record of a
-    batch is left: clients pass over it. Of a longer range than a batch may have, the beginning."""
+    batch is left: clients skip it. A range longer than a batch may have is cut at its maximum."""
     batch = bytearray(BATCH_HEADER_BYTES)
     delta = min(end_offset - base_offset - 1, _MAX_OFFSET_DELTA)
     HEADER.pack_into(

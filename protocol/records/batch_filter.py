@@ -1,16 +1,16 @@
-"""A batch opened only as far as its keys, and made again with fewer records: what compaction, and a player
-that sends each target its own records, need of one.
+"""Opens a batch only as far as its keys, and rebuilds it with fewer records, for compaction and for a player
+that sends each target its own records.
 
-Owns: where each record of a batch lies, its key and whether it has a value; and the batch made again. That
+Owns: the position of each record of a batch, its key and whether it has a value; and the rebuilt batch. That
 keeps base offset, last offset delta, leader epoch and the producer's fields, so that offsets and sequences
 stay what they were; count, checksum, length and newest timestamp are its own.
 
-Invariants: what is kept of a record are its very bytes, unless the batch gets a delete horizon (KIP-534):
-then the base timestamp is that horizon, and every record's timestamp counts from there, in 64 bits that wrap
-around: times that no clock says do not keep a batch from being made again. Nothing is made of bytes that do
-not verify: MalformedBatch, DecompressedTooLarge.
+Invariants: a record keeps its bytes, unless the batch gets a delete horizon (KIP-534): then the base
+timestamp is that horizon, and every record's timestamp counts from there, in 64 bits that wrap around, so
+that impossible times do not prevent the rebuild. Bytes that do not verify yield no batch: MalformedBatch,
+DecompressedTooLarge.
 
-Does not: verify the checksum of what it opens (`batch.verify`), judge which records stay.
+Does not: verify the checksum of what it opens (`batch.verify`), decide which records stay.
 
 Source: Kafka's DefaultRecordBatch, MemoryRecords.filterTo; KIP-534.
 """
@@ -38,21 +38,21 @@ from protocol.records.record import read_varint, wrap_int64, write_varint
 
 _CRC_AT = 17
 MAX_RECORDS = 200_000
-"""LIMIT. A batch of a megabyte holds half as many where it is not compressed. What a small one that expands
-has more would take seconds and gigabytes to look at."""
+"""LIMIT. A batch of a megabyte holds half as many where it is not compressed. A small one that expands
+to more would take seconds and gigabytes to read."""
 
 
 class RecordSpan(NamedTuple):
-    """One record: its place in the decompressed batch and what compaction asks of it."""
+    """One record: its position in the decompressed batch and the fields that compaction needs."""
 
     offset: int
     timestamp_delta: int
     key: bytes | None
     has_value: bool
     start: int
-    """Where its length begins; it ends at `end`."""
+    """The position of its length; the record ends at `end`."""
     rest: int
-    """What follows its timestamp begins here."""
+    """The position behind its timestamp."""
     end: int
 
 
@@ -105,17 +105,17 @@ def _parts(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
 
 
 def keyless_indexes(batch: OpenedBatch) -> list[int]:
-    """Which records of a batch have no key, by their place in it."""
+    """The indexes of the records without a key."""
     return [at for at, part in enumerate(batch.parts) if part.key is None]
 
 
 def timestamps(header: BatchHeader, parts: Sequence[RecordSpan]) -> list[int]:
-    """When each of these records of a batch is from, by what it says itself."""
+    """The timestamps of these records of a batch."""
     return [wrap_int64(header.base_timestamp + part.timestamp_delta) for part in parts]
 
 
 def overflowing_timestamps(batch: OpenedBatch) -> list[int]:
-    """Which records of a batch have a timestamp of more than 64 bits, by their place in it."""
+    """The indexes of the records whose timestamp has more than 64 bits."""
     base = batch.header.base_timestamp
     stamps = [base + part.timestamp_delta for part in batch.parts]
     return [at for at, stamp in enumerate(stamps) if stamp != wrap_int64(stamp)]
@@ -131,9 +131,9 @@ class FilteredBatch(NamedTuple):
 def filter_batch(
     batch: OpenedBatch, kept: Sequence[RecordSpan], horizon_ms: int | None = None
 ) -> FilteredBatch:
-    """The batch with these of its records, at least one, and with a delete horizon, if there is one.
+    """Rebuilds the batch with these of its records, at least one, and with a delete horizon, if there is one.
 
-    MalformedBatch where what comes out is no batch: the horizon, or its length, has too many bits."""
+    MalformedBatch where the result is no batch: the horizon, or its length, has too many bits."""
     was = batch.header
     if horizon_ms is None:
         body = b"".join([batch.data[part.start : part.end] for part in kept])
@@ -148,7 +148,7 @@ def filter_batch(
 def rebuild_batch(
     was: BatchHeader, body: Buffer, count: int, newest: int, codec: Codec, horizon_ms: int | None = None
 ) -> bytes:
-    """A batch of these records in place of those that it had. Raises as `filter_batch`.
+    """Rebuilds a batch with other records. Raises as `filter_batch`.
 
     Args:
         was: the header as it was, which stays as it is.

@@ -1,9 +1,10 @@
-"""What a reader of committed records leaves out of a Fetch's answer: control batches, and what was aborted.
+"""The filter of a read_committed consumer: it drops control batches and aborted transactions from a Fetch
+response.
 
-Owns: the transactions that are being aborted at each batch. Invariants: a batch is judged as Kafka's
-consumers judge it, wherever the answer begins, as long as each of its batches is asked about, in order.
+Owns: the transactions that are being aborted at each batch. Invariants: a batch is treated as Kafka's
+consumers treat it, wherever the response begins, as long as each of its batches is passed in, in order.
 Does not: open batches, but for a marker's one record; know where a transaction that is open begins (the
-broker answers below the last stable offset). Source: KIP-98.
+broker responds below the last stable offset). Source: KIP-98.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from protocol.records.control import ControlKind, parse
 
 
 class CommittedReader:
-    """One answer's. `aborted` is what the broker says beside the records."""
+    """The filter of one response. `aborted`: the aborted transactions that the response lists."""
 
     __slots__ = ("_aborted", "_open")
 
@@ -25,9 +26,9 @@ class CommittedReader:
         self._open: set[int] = set()
 
     def is_visible(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Whether the records of the batch at `pos` are to be seen; asked of each, in order.
+        """Are the records of the batch at `pos` visible? To be called for each batch, in order.
 
-        Raises CorruptBatch, and MalformedBatch for a marker that is none.
+        Raises CorruptBatch, and MalformedBatch for a malformed marker.
         """
         verify(records, pos, header)
         while self._aborted and self._aborted[-1][0] <= header.last_offset:

@@ -5,11 +5,11 @@ a batch uses is in its attributes (`BatchHeader.codec`).
 
 Invariants: decompression never produces more than `max_bytes`, and stops as soon as it would; what it
 raises is `MalformedBatch` or its subclass `DecompressedTooLarge` and nothing else. Sizes that the data
-announce are believed only as far as the compressed bytes could really hold them, so memory is bounded by
-the input's length too. Blocks are counted as well, because each costs a turn of a Python loop.
+announce count only as far as the compressed bytes could hold them, so memory is bounded by
+the input's length too. Blocks are counted as well, because each costs an iteration of a Python loop.
 
 Besides its output, zstd's decoder keeps a window of what it wrote last. A stream whose blocks could go far
-over the cap is refused before anything is decompressed, unless its window is small; one that could go a
+over the cap is rejected before anything is decompressed, unless its window is small; one that could go a
 little over it is tried (encoders do not fill all blocks) and may cost its window besides.
 
 Formats: gzip members; snappy, raw and in xerial's blocks (Java, sarama and kafka-go write the latter,
@@ -34,7 +34,8 @@ from protocol.records.batch import Buffer, MalformedBatch
 from protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
 
 MAX_BLOCKS: Final = 65_536
-"""Blocks or chunks in one compressed batch: 2 GiB in snappy-java's 32 KiB, or some 20 ms of refusing."""
+"""Blocks or chunks in one compressed batch: 2 GiB in snappy-java's 32 KiB, or some 20 ms until it is
+rejected."""
 
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """Sixty times what a producer may put into a batch by default."""
@@ -71,11 +72,11 @@ class Codec(IntEnum):
 
 
 class DecompressedTooLarge(MalformedBatch):
-    """What comes out is more than the caller allows."""
+    """The output is larger than the caller allows."""
 
 
 class _OutputFull(MalformedBatch):
-    """The data hold more than they can have said."""
+    """The data hold more than their headers announce."""
 
 
 def compress(codec: Codec, data: Buffer) -> Buffer:
@@ -85,10 +86,10 @@ def compress(codec: Codec, data: Buffer) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """What `data` decompress to, at most `max_bytes`.
+    """Decompresses `data` to at most `max_bytes`.
 
     `codec` is the number from a batch's attributes. Raises DecompressedTooLarge beyond the cap and
-    MalformedBatch for data that are not what the codec says, are cut, or go on after their end.
+    MalformedBatch for data that the codec cannot read, that are cut, or that continue after their end.
     """
     chosen = _DECOMPRESS.get(codec)
     if chosen is None:

@@ -25,7 +25,7 @@ _LARGEST_MARKER_BYTES: Final = 64 * 1024
 
 
 class ControlKind(IntEnum):
-    """What a control record says; the values are on the wire."""
+    """The type of a control record; the values are on the wire."""
 
     OTHER = -1
     ABORT = 0
@@ -37,7 +37,7 @@ class ControlMarker(NamedTuple):
 
     kind: ControlKind
     coordinator_epoch: int
-    """Of the transaction coordinator that wrote it; -1 for kinds that carry none."""
+    """The epoch of the transaction coordinator that wrote it; -1 for kinds without one."""
 
 
 def build(

@@ -7,7 +7,7 @@ raised; a size in a record is checked against the bytes that are there before an
 
 Not for the produce, replicate and fetch paths, which never open a batch: this serves clients, offset
 lookup by time inside one batch, and lock headers. `iter_records` does not verify the checksum
-(`batch.verify` does) and hands out control batches' records like any others.
+(`batch.verify` does) and yields control batches' records like any others.
 
 Source: Kafka's DefaultRecord and DefaultRecordBatch; KIP-82 (headers).
 """
@@ -43,7 +43,7 @@ _HALF: Final = 1 << 63
 
 
 class TooManyRecords(ValueError):
-    """More than whoever asks wants to look at."""
+    """The batch, or a record's headers, exceed the caller's limit."""
 
 
 class Record:
@@ -122,10 +122,10 @@ def iter_record_spans(header: BatchHeader, data: memoryview) -> Iterator[tuple[i
 def headers_with_prefix(
     buf: Buffer, header: BatchHeader, prefix: bytes, most: int, max_decompressed_bytes: int
 ) -> list[Headers]:
-    """Of each record of the one batch in `buf` the headers whose names begin with `prefix`, and no more.
+    """The headers whose names begin with `prefix`, for each record of the one batch in `buf`.
 
-    Empty where no record has such bytes at all: none is looked at then. Raises as `iter_records`, and TooMany
-    where there are more than `most` records, or headers in one of them.
+    Empty, without a look at the records, where the batch does not contain the prefix. Raises as
+    `iter_records`, and TooMany where there are more than `most` records, or headers in one of them.
     """
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
     data = bytes(decompress(header.codec, body, max_decompressed_bytes))
@@ -197,8 +197,8 @@ def _skip_bytes(data: memoryview, at: int) -> int:
 
 
 def wrap_int64(timestamp: int) -> int:
-    """A sum of 64-bit numbers as Java and C have it, whatever a producer wrote: it is the same record's time
-    after its batch got another base."""
+    """Wraps a sum of 64-bit numbers as Java and C do: a record's time stays the same after its batch got
+    another base."""
     return (timestamp + _HALF) % (2 * _HALF) - _HALF
 
 
@@ -280,7 +280,7 @@ def key_values(buf: Buffer) -> list[tuple[bytes | None, bytes | None]]:
                 if at == len(data):
                     return found
         except (IndexError, MalformedBatch):
-            pass  # said below, in words
+            pass  # reported below, with its reason
     return [(record.key, record.value) for record in iter_records(buf)]
 
 
@@ -289,8 +289,8 @@ def key_value_batch(
     timestamp_ms: int,
     transaction: tuple[int, int] | None = None,
 ) -> tuple[bytearray, BatchHeader]:
-    """An uncompressed batch of records of one time, without headers: what `BatchBuilder` makes, in a third of
-    the time. For those who write few records at a time and often. ValueError without a record.
+    """An uncompressed batch of records of one time, without headers: the output of `BatchBuilder` in a third
+    of the time, for callers that often write few records. ValueError without a record.
 
     Args: transaction: the producer id and epoch whose transaction the records are part of.
     """
@@ -404,7 +404,7 @@ class BatchBuilder:
 
     @property
     def size_bytes(self) -> int:
-        """What the batch would take uncompressed."""
+        """The size of the batch before compression."""
         return BATCH_HEADER_BYTES + len(self._body)
 
     def append(

@@ -1,4 +1,4 @@
-"""What a zstd stream can decompress to at most, told from its headers alone.
+"""An upper bound of a zstd stream's output, from its headers alone.
 
 Owns: a walk over frame and block headers. Nothing is decompressed and nothing allocated, so a bomb is
 recognised at a fraction of a microsecond per block.
@@ -24,7 +24,7 @@ _CONTENT_SIZE_BYTES: Final = (0, 2, 4, 8)
 
 
 class ZstdBounds(NamedTuple):
-    """Of a whole stream, or of one frame in it."""
+    """The bounds of a whole stream, or of one frame in it."""
 
     max_output_bytes: int
     """No decoder can produce more than this."""
@@ -99,7 +99,7 @@ def _frame_header(data: Buffer, pos: int) -> _FrameHeader:
 
 
 def _walk_blocks(data: Buffer, header: _FrameHeader, steps_left: int) -> tuple[int, int, int]:
-    """(position after the frame, the most it holds, steps left)."""
+    """(position after the frame, its maximum output, steps left)."""
     pos = header.blocks_at
     end = len(data)
     max_output_bytes = 0

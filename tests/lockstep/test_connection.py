@@ -167,7 +167,7 @@ async def test_a_broker_that_hangs_up() -> None:
         (b"\x16\x03\x01\x02\x00", "TLS"),
         (b"\x7f\xff\xff\xff", "over the limit"),
         (b"\xff\xff\xff\xff", "negative"),
-        (b"\0\0\0\x01x", "1 byte answer"),
+        (b"\0\0\0\x01x", "1 byte response"),
         (b"\0\0\0\x05\0\0\0\0x", "cannot be read"),
         (b"\0\0\0\x04\0\0\0\0", "cannot be read"),
     ],

@@ -142,7 +142,7 @@ def test_correlation_ids_begin_again() -> None:
 
 
 def test_what_an_old_version_cannot_say() -> None:
-    with pytest.raises(ClientError, match="not to be said to broker:1 in version"):
+    with pytest.raises(ClientError, match="cannot be encoded for broker:1 in version"):
         ClientProtocol("broker:1", "me", "tests").encode_request(MetadataRequest(topics=None), 0)
 
 
@@ -172,7 +172,7 @@ def test_decodes() -> None:
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: HTTP"),
         (b"\x7f\xff\xff\xff", "over the limit"),
-        (frames([b"x"]), "1 byte answer"),
+        (frames([b"x"]), "1 byte response"),
     ],
 )
 def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:

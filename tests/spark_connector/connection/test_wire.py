@@ -189,7 +189,7 @@ def test_nobody_there() -> None:
     ("frame", "words"),
     [
         (struct.pack(">i", 7), "an answer to nothing"),
-        (b"\0", "1 byte answer"),
+        (b"\0", "1 byte response"),
         (struct.pack(">i", 0) + b"\0\0\0\0\0\7", "cannot be read"),
     ],
 )
