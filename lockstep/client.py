@@ -17,11 +17,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
-from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
+from lockstep.bootstrap import call_timeout_s, first_to_answer
+from lockstep.connection import BrokerError, Connection, ConnectionFailed, the_one
+from lockstep.topic import Partition as Partition
+from lockstep.topic import Topic as Topic
+from lockstep.topic import topic_of
 from lockstep.tries import Tries
 from protocol.bootstrap import bootstrap_addresses
 from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.fields import Struct
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -77,39 +82,27 @@ from protocol.messages.produce import (
 from protocol.primitives import Buffer
 
 T = TypeVar("T")
+Response = TypeVar("Response", bound=Struct)
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
+_GONE_S: Final = 15.0
+"""So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
 _NOT_YET: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 """Refusals that come of asking before everything is in place, or of old metadata."""
-
-
-@dataclass(frozen=True)
-class Partition:
-    """One partition of a topic."""
-
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    error_code: int
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic as the cluster's metadata describe it."""
-
-    name: str
-    topic_id: bytes
-    is_internal: bool
-    partitions: tuple[Partition, ...]
+PASSING: Final = (
+    *_NOT_YET[1:],
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""Refusals that end by themselves, of questions about what is there: somebody will be elected."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +120,7 @@ class Client:
     """Connections to one cluster. Use it as `async with Client("host:9092") as client`."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
+        self.bootstrap = bootstrap
         self._bootstrap = bootstrap_addresses(bootstrap)
         self._client_id = client_id
         self.timeout_s = timeout_s
@@ -162,16 +156,8 @@ class Client:
     async def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        left = len({*self._bootstrap, *self._addresses.values()}) if wanted is None else 1
-        while True:
-            left -= 1
-            try:
-                answer = await self._metadata(wanted, create=False)
-            except ConnectionFailed:  # a broker that does not know all of them yet closes the connection
-                if left <= 0:
-                    raise
-            else:
-                return sorted(map(_topic, _without_errors(answer)), key=lambda topic: topic.name)
+        answer = await self._metadata(wanted, create=False)
+        return sorted(map(topic_of, _without_errors(answer)), key=lambda topic: topic.name)
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
         """One topic, with a leader for each partition; `create` lets the broker make it if it may.
@@ -181,14 +167,14 @@ class Client:
 
         async def ask() -> Topic:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
-            topic = _topic(the_one(_without_errors(answer), f"topic {name}"))
+            topic = topic_of(the_one(_without_errors(answer), f"topic {name}"))
             for partition in topic.partitions:
                 if partition.error_code:
                     raise BrokerError(partition.error_code, f"{name}, partition {partition.index}")
             return topic
 
         waits_for = _NOT_YET if create else _NOT_YET[1:]
-        return await self._patiently(ask, waits_for)
+        return await self.patiently(ask, waits_for)
 
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: dict[str, str] | None = None
@@ -211,7 +197,7 @@ class Client:
         for result in answer.topics:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
-        return await self._patiently(lambda: self.topic(name), _NOT_YET)
+        return await self.patiently(lambda: self.topic(name), _NOT_YET)
 
     async def grow_topic(self, name: str, partitions: int) -> tuple[Topic, str]:
         """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
@@ -224,7 +210,7 @@ class Client:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
         warning = " ".join(result.error_message or "" for result in answer.results)
-        return await self._patiently(lambda: self.topic(name), _NOT_YET), warning
+        return await self.patiently(lambda: self.topic(name), _NOT_YET), warning
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records. BrokerError."""
@@ -444,14 +430,14 @@ class Client:
 
         async def ask() -> Connection:
             request = FindCoordinatorRequest(coordinator_keys=[group])
-            answer = await (await self._any()).call(request, FindCoordinatorResponse)
+            answer = await self._call_any(request, FindCoordinatorResponse)
             found = the_one(answer.coordinators, f"group {group}")
             if found.error_code:
                 raise BrokerError(found.error_code, f"group {group}", found.error_message)
             self._addresses[found.node_id] = (found.host, found.port)
             return await self._node(found.node_id)
 
-        return await self._patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+        return await self.patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
     async def _any(self) -> Connection:
         if self._first is not None and self._first.is_open:
@@ -459,24 +445,37 @@ class Client:
         return await self._shared(None, self._connect_first)
 
     async def _connect_first(self) -> Connection:
-        failure: ClientError | None = None
-        known = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+        known = self._known
         if self._first is not None:  # the one that has failed may hang: those behind it come first
             gone = (self._first.host, self._first.port)
             after = known.index(gone) + 1 if gone in known else 0
             known = [*known[after:], *known[:after]]
-        for host, port in known:
-            try:
-                self._first = await self._connect(host, port)
-                self._first_since = asyncio.get_running_loop().time()
-                return self._first
-            except ConnectionFailed as error:
-                failure = failure or error
-        assert failure is not None
-        raise failure
+        self._first = await first_to_answer(known, self._connect, self.timeout_s)
+        self._first_since = asyncio.get_running_loop().time()
+        return self._first
 
-    async def _connect(self, host: str, port: int) -> Connection:
-        return await Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+    @property
+    def _known(self) -> list[tuple[str, int]]:
+        return list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+
+    async def _connect(self, host: str, port: int, within_s: float | None = None) -> Connection:
+        return await Connection.open(
+            host, port, client_id=self._client_id, timeout_s=self.timeout_s, open_timeout_s=within_s
+        )
+
+    async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
+        """Ask what any broker knows: one that goes away or is silent meanwhile is left for the next."""
+        loop = asyncio.get_running_loop()
+        deadline, others = loop.time() + self.timeout_s, len(self._known)
+        while True:
+            others -= 1
+            connection = await self._any()
+            try:
+                timeout_s = call_timeout_s(deadline - loop.time(), others)
+                return await connection.call(request, answer, timeout_s=timeout_s)
+            except ConnectionFailed:
+                if others <= 0 or loop.time() >= deadline:
+                    raise
 
     async def _node(self, node_id: int) -> Connection:
         connection = self._leaders.get(node_id)
@@ -488,7 +487,8 @@ class Client:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", told)
 
         async def connect() -> Connection:
-            self._leaders[node_id] = await self._connect(*address)
+            within_s = call_timeout_s(self.timeout_s, len(self._known) - 1)  # it may be named, and be gone
+            self._leaders[node_id] = await self._connect(*address, within_s)
             return self._leaders[node_id]
 
         return await self._shared(node_id, connect)
@@ -525,23 +525,27 @@ class Client:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}, partition {index}")
 
     async def _metadata(self, topics: list[MetadataRequestTopic] | None, *, create: bool) -> MetadataResponse:
-        connection = await self._any()
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
-        answer = await connection.call(request, MetadataResponse)
+        answer = await self._call_any(request, MetadataResponse)
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._controller_id = answer.controller_id
         self.cluster_id = answer.cluster_id
         return answer
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...]) -> T:
-        """`ask`, again and again while it is refused with one of `waits_for`, for a few seconds."""
-        deadline = asyncio.get_running_loop().time() + min(self.timeout_s, _SETTLE_S)
-        tries = Tries(deadline)
+    async def patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
+        """`ask`, again and again, for a few seconds: while it is refused with one of `waits_for`, or as long
+        as the cluster still names a broker that has gone; not where none has ever answered."""
+        now = asyncio.get_running_loop().time()
+        tries = Tries(now + min(self.timeout_s, _SETTLE_S))
+        tries_of_gone = Tries(now + min(self.timeout_s, _GONE_S))
         while True:
             try:
                 return await ask()
             except BrokerError as error:
                 if error.code not in waits_for or not await tries.again():
+                    raise
+            except ConnectionFailed:
+                if self._first is None or self.is_closed or not await tries_of_gone.again():
                     raise
 
 
@@ -562,21 +566,6 @@ def _config_error(kind: ResourceType, name: str, code: int, message: str | None)
     if kind == ResourceType.TOPIC:
         return _topic_error(name, code, message)
     return BrokerError(code, f"broker {name}".strip() if kind == ResourceType.BROKER else name, message)
-
-
-def _topic(found: MetadataResponseTopic) -> Topic:
-    partitions = tuple(
-        Partition(
-            partition.partition_index,
-            partition.leader_id,
-            partition.leader_epoch,
-            tuple(partition.replica_nodes),
-            tuple(partition.isr_nodes),
-            partition.error_code,
-        )
-        for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
-    )
-    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
 
 
 async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:

@@ -60,25 +60,37 @@ class Connection(Peer):
 
     @classmethod
     async def open(
-        cls, host: str, port: int, *, client_id: str = "lockstep", timeout_s: float = 30.0
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "lockstep",
+        timeout_s: float = 30.0,
+        open_timeout_s: float | None = None,
     ) -> Connection:
-        """Connect and learn what the broker speaks. Raises ConnectionFailed, TimedOut or ClientError."""
+        """Connect and learn what the broker speaks. Raises ConnectionFailed, TimedOut or ClientError.
+
+        `open_timeout_s` is how long that may take, where it is not `timeout_s`.
+        """
         connection = cls(host, port, client_id, timeout_s)
+        within_s = timeout_s if open_timeout_s is None else open_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(within_s):
                 _, connection._wire = await asyncio.get_running_loop().create_connection(
                     lambda: _Wire(str(connection), connection._protocol), host, port
                 )
+                await connection._negotiate()
         except TimeoutError:
-            raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
+            problem = "did not accept a connection" if connection._wire is None else "did not answer"
+            connection.close()
+            raise TimedOut(f"{connection} {problem} in {within_s:.3g} s") from None
         except OSError as error:
             raise ConnectionFailed(
                 f"cannot connect to {connection}: {describe_socket_error(error)}"
             ) from None
         except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
+            connection.close()
             raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
-        try:
-            await connection._negotiate()
         except BaseException:
             connection.close()
             raise

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lockstep.client import LATEST, Client
+from lockstep.client import LATEST, PASSING, Client
 from lockstep.connection import BrokerError, the_one
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -34,6 +34,12 @@ NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_SINCE: Final = 8
 CONSUMER: Final = "consumer"
+NOBODY_LEADS: Final = {
+    int(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ): "no node can answer for them now; a majority of the nodes may be "
+    "missing (`lockstep cluster status` tells)"
+}
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,19 @@ class Group:
 
 
 async def list_groups(client: Client) -> list[GroupSummary]:
-    """Every group of every broker, by name."""
-    found = {}
-    for connection in await client.brokers():
-        answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, "listing groups")
-        for each in answer.groups:
-            found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
-    return [found[name] for name in sorted(found)]
+    """Every group of every broker, by name; waits a few seconds where a node has just gone."""
+
+    async def ask() -> list[GroupSummary]:
+        found = {}
+        for connection in await client.brokers():
+            answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
+            if answer.error_code:
+                raise BrokerError(answer.error_code, "listing groups", NOBODY_LEADS.get(answer.error_code))
+            for each in answer.groups:
+                found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
+        return [found[name] for name in sorted(found)]
+
+    return await client.patiently(ask, PASSING)
 
 
 async def describe_group(client: Client, group: str) -> Group:

@@ -16,6 +16,7 @@ from lockstep.commands.options import (
     printable,
     separator,
     silence_said,
+    topic_of,
     whole_number,
 )
 from lockstep.failures import CommandFailed, told_to_user
@@ -101,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
 
 async def _consume(options: argparse.Namespace) -> None:
     async with client_of(options, outlives_leaders=True) as client:
-        topic = await client.topic(options.topic)
+        topic = await topic_of(client, options.topic, options.timeout)
         known = [partition.index for partition in topic.partitions]
         chosen = known if options.partition is None else sorted(set(options.partition))
         for index in chosen:

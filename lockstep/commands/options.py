@@ -22,6 +22,8 @@ _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
+_SILENT_S = 5.0
+"""So long a start is waited for without a word."""
 LOOK_SECONDS = 1.0
 """Between two looks at whether the brokers are silent."""
 _ANSWERS = 6
@@ -70,6 +72,38 @@ def followed_topic(client: Client, topic: Topic) -> FollowedTopic:
     from lockstep.followed_topic import FollowedTopic
 
     return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+
+
+async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool = False) -> Topic:
+    """The topic that a command is about. Raises ClientError.
+
+    Brokers that are silent, or do not know who leads it, are asked until `timeout_s` is over. Where all of
+    them refuse a connection, or there is no such topic, it fails at once.
+    """
+    import asyncio
+
+    from lockstep.client import PASSING
+    from lockstep.connection import BrokerError, TimedOut
+    from lockstep.tries import Tries
+
+    loop = asyncio.get_running_loop()
+    loud_at, deadline = loop.time() + _SILENT_S, loop.time() + timeout_s
+    tries, problem = Tries(deadline), f"{client.bootstrap} did not answer in {timeout_s:g} s"
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await client.topic(name, create=create)
+        except TimeoutError:
+            raise TimedOut(problem) from None
+        except (BrokerError, TimedOut) as error:
+            problem = str(error)
+            if isinstance(error, BrokerError) and error.code not in PASSING:
+                raise
+            if not await tries.again():
+                raise
+            if loop.time() >= loud_at:
+                loud_at = float("inf")
+                say_progress(f"{error}; still trying")
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from lockstep.commands.options import (
     print_json,
     separator,
     silence_said,
+    topic_of,
     whole_number,
 )
 from lockstep.failures import CommandFailed, told_to_user
@@ -102,7 +103,7 @@ async def _produce(options: argparse.Namespace) -> None:
         made = client_of(options, outlives_leaders=True)
     async with made as client:
         with told_to_user():
-            topic = await client.topic(options.topic, create=True)
+            topic = await topic_of(client, options.topic, options.timeout, create=True)
         if options.partition is not None and options.partition >= len(topic.partitions):
             raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
         with told_to_user():

@@ -121,7 +121,7 @@ def _describe(options: argparse.Namespace) -> int:
     async def run() -> None:
         async with client_of(options) as client:
             for number, name in enumerate(options.topic):
-                described = await _described(client, name)
+                described = await _asked_for(client, name)
                 if options.json:
                     print_json(described)
                 else:
@@ -207,6 +207,10 @@ def _delete(options: argparse.Namespace) -> int:
     with told_to_user():
         asyncio.run(run())
     return 0
+
+
+async def _asked_for(client: Client, name: str) -> dict[str, object]:
+    return await client.patiently(lambda: _described(client, name))
 
 
 async def _described(client: Client, name: str) -> dict[str, object]:

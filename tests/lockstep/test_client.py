@@ -97,9 +97,9 @@ async def test_a_broker_that_failed_is_asked_last(
     asked: list[str] = []
     real = Client._connect
 
-    async def connect(client: Client, host: str, port: int) -> Connection:
+    async def connect(client: Client, host: str, port: int, within_s: float) -> Connection:
         asked.append(host)
-        return await real(client, host, port)
+        return await real(client, host, port, within_s)
 
     monkeypatch.setattr(Client, "_connect", connect)
     async with Client(f"localhost:{port},127.0.0.1:{port}") as client:

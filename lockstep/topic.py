@@ -1,0 +1,45 @@
+"""A topic as the metadata of its cluster describe it. Does not: know who was asked, or when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.messages.metadata import MetadataResponseTopic
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a topic."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    error_code: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the cluster's metadata describe it."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+
+
+def topic_of(found: MetadataResponseTopic) -> Topic:
+    """Its partitions are in order."""
+    partitions = tuple(
+        Partition(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            partition.error_code,
+        )
+        for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
+    )
+    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
