@@ -30,7 +30,7 @@ async def first_to_answer(addresses: Sequence[Address], connect: Connect, timeou
     failures: list[tuple[str, ConnectionFailed]] = []
     for number, (host, port) in enumerate(addresses):
         others = len(addresses) - number - 1
-        left_s = max(0.001, deadline - loop.time())
+        left_s = max(0.001, deadline - loop.time()) if failures else timeout_s
         try:
             return await connect(host, port, min(TURN_S, left_s / (others + 1)) if others else left_s)
         except ConnectionFailed as error:
@@ -39,7 +39,7 @@ async def first_to_answer(addresses: Sequence[Address], connect: Connect, timeou
 
 
 def call_timeout_s(left_s: float, others: int) -> float:
-    """How long a broker may take to answer a question that `others` can answer as well."""
+    """Seconds that a broker may take to answer a question that `others` can answer as well."""
     return min(left_s, max(TURN_S, left_s / (others + 1)))
 
 

@@ -445,7 +445,7 @@ class Client:
         return await self._shared(None, self._connect_first)
 
     async def _connect_first(self) -> Connection:
-        known = self._known
+        known = self._all_addresses
         if self._first is not None:  # the one that has failed may hang: those behind it come first
             gone = (self._first.host, self._first.port)
             after = known.index(gone) + 1 if gone in known else 0
@@ -455,7 +455,7 @@ class Client:
         return self._first
 
     @property
-    def _known(self) -> list[tuple[str, int]]:
+    def _all_addresses(self) -> list[tuple[str, int]]:
         return list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
 
     async def _connect(self, host: str, port: int, within_s: float | None = None) -> Connection:
@@ -466,7 +466,7 @@ class Client:
     async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
         """Ask what any broker knows: one that goes away or is silent meanwhile is left for the next."""
         loop = asyncio.get_running_loop()
-        deadline, others = loop.time() + self.timeout_s, len(self._known)
+        deadline, others = loop.time() + self.timeout_s, len(self._all_addresses)
         while True:
             others -= 1
             connection = await self._any()
@@ -487,7 +487,9 @@ class Client:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", told)
 
         async def connect() -> Connection:
-            within_s = call_timeout_s(self.timeout_s, len(self._known) - 1)  # it may be named, and be gone
+            within_s = call_timeout_s(
+                self.timeout_s, len(self._all_addresses) - 1
+            )  # it may be named, and be gone
             self._leaders[node_id] = await self._connect(*address, within_s)
             return self._leaders[node_id]
 

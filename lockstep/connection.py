@@ -83,7 +83,7 @@ class Connection(Peer):
         except TimeoutError:
             problem = "did not accept a connection" if connection._wire is None else "did not answer"
             connection.close()
-            raise TimedOut(f"{connection} {problem} in {within_s:.3g} s") from None
+            raise TimedOut(f"{connection} {problem} in {within_s:.2g} s") from None
         except OSError as error:
             raise ConnectionFailed(
                 f"cannot connect to {connection}: {describe_socket_error(error)}"

@@ -121,7 +121,7 @@ def _describe(options: argparse.Namespace) -> int:
     async def run() -> None:
         async with client_of(options) as client:
             for number, name in enumerate(options.topic):
-                described = await _asked_for(client, name)
+                described = await _describe_patiently(client, name)
                 if options.json:
                     print_json(described)
                 else:
@@ -209,7 +209,7 @@ def _delete(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _asked_for(client: Client, name: str) -> dict[str, object]:
+async def _describe_patiently(client: Client, name: str) -> dict[str, object]:
     return await client.patiently(lambda: _described(client, name))
 
 

@@ -143,12 +143,12 @@ async def test_all_topics_are_asked_for_elsewhere_where_a_broker_does_not_know_t
 ) -> None:
     real, asked = Connection.call, 0
 
-    async def call(connection: Connection, request: Any, *more: Any) -> Any:
+    async def call(connection: Connection, request: Any, *more: Any, **named: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 1:
             connection.close()
-        return await real(connection, request, *more)
+        return await real(connection, request, *more, **named)
 
     monkeypatch.setattr(Connection, "call", call)
     async with Client(f"localhost:{running.port},127.0.0.1:{running.port}") as client:
