@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compat_tests.kafka_jars import CONNECT, DEBEZIUM, cache_dir, java_command
+from compat_tests.kafka_jars import CONNECT, DEBEZIUM, SHORT_LIVED, cache_dir, java_command
 from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, free_port
 
@@ -210,7 +210,7 @@ def _java_command() -> list[str]:
     """The words before the path of the worker's properties. ToolchainMissing."""
     DEBEZIUM.jars()
     log4j = Path(__file__).resolve().parent / "java" / "log4j2.properties"
-    options = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+    options = ["-Xmx256M", *SHORT_LIVED, "-Djava.awt.headless=true"]
     options.append(f"-Dlog4j2.configurationFile={log4j}")
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     return [java_command(), *options, "-cp", CONNECT.classpath(), main]

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compat_tests.differential_admin import LEFT_OUT, admin_request
+from compat_tests.kafka_jars import SHORT_LIVED
 from compat_tests.raw import Answer, ConnectionClosed, RawConnection, batch, values_in, with_crc
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 
@@ -455,7 +456,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(
         f"repeat with: python -m compat_tests.differential --seed {seed} --steps {options.steps}", flush=True
     )
-    with LockstepTarget() as lockstep, KafkaTarget(heap="512M") as kafka:
+    with LockstepTarget() as lockstep, KafkaTarget(heap="512M", jvm=SHORT_LIVED) as kafka:
         found = differences(seed, options.steps, lockstep, kafka)
     for each in found[:20]:
         print(each)

@@ -27,7 +27,7 @@ from compat_tests.clients.node import KafkaJs, Platformatic
 from compat_tests.clusters import LockstepThree
 from compat_tests.connect import ConnectWorker
 from compat_tests.java_driver import JavaDriver
-from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
+from compat_tests.kafka_jars import SHORT_LIVED, ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
 from compat_tests.rust_driver import rskafka_driver
 from compat_tests.spark_driver import RELEASES, SPARK_VERSION, connector_driver, spark_driver
@@ -138,7 +138,7 @@ class World:
     def _made(name: str) -> Target:
         if name == "kafka":
             require_java()
-            return KafkaTarget(QUICK_TIMEOUTS, heap="512M")
+            return KafkaTarget(QUICK_TIMEOUTS, heap="512M", jvm=SHORT_LIVED)
         return (LockstepThree if name == LockstepThree.name else LockstepTarget)(QUICK_TIMEOUTS)
 
     def client(self, name: str, target_name: str) -> Client:

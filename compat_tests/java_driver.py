@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat_tests.kafka_jars import KAFKA, JarSet, ToolchainMissing, classpath, java_command
+from compat_tests.kafka_jars import KAFKA, SHORT_LIVED, JarSet, ToolchainMissing, classpath, java_command
 from compat_tests.line_driver import LineDriver
 
 _JAVA = Path(__file__).resolve().parent / "java"
@@ -38,7 +38,8 @@ def compiled_classes(jars: JarSet = KAFKA) -> Path:
         javac = java_command("javac")
         class_path = jars.classpath()
         with tempfile.TemporaryDirectory(dir=jars.directory) as fresh:
-            command = [javac, "--release", "17", "-nowarn", "-cp", class_path, "-d", fresh]
+            command = [javac, *(f"-J{each}" for each in SHORT_LIVED), "--release", "17", "-nowarn"]
+            command += ["-cp", class_path, "-d", fresh]
             command += [str(each) for each in sources]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
@@ -60,8 +61,7 @@ class JavaDriver(LineDriver):
 
     def __init__(self, jars: JarSet = KAFKA) -> None:
         heap = "256M" if jars == KAFKA else "128M"  # the tools need more than a client
-        # the parallel compiler tiers cost more than they bring in a process this short
-        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
+        options = [f"-Xmx{heap}", *SHORT_LIVED, "-Djava.awt.headless=true"]
         super().__init__([java_command(), *options, "-cp", jars.classpath(compiled_classes(jars)), "Driver"])
 
     def tool(self, main: str, *args: str, stdin: bytes = b"") -> ToolResult:
@@ -71,7 +71,7 @@ class JavaDriver(LineDriver):
 
 
 def run_tool(main: str, args: Sequence[str], *, timeout_s: float = 120.0) -> ToolResult:
-    """Run a tool in a JVM of its own (for what must not share one: performance figures)."""
-    command = [java_command(), "-Xmx512M", "-cp", classpath(), main, *args]
+    """Run a tool in a JVM of its own (for what must not share one)."""
+    command = [java_command(), "-Xmx512M", *SHORT_LIVED, "-cp", classpath(), main, *args]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     return ToolResult(done.returncode, done.stdout, done.stderr)

@@ -24,6 +24,9 @@ CONNECT_VERSION = "4.3.1"
 """The newest of which Maven resolves the file connectors and MirrorMaker."""
 DEBEZIUM_VERSION = "3.6.1.Final"
 JAVA_MINIMUM = 17
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that serves a test: the optimising compiler and its collector's threads cost more than
+they bring in a process this short. Not for what is measured."""
 
 _ROOT = Path(__file__).resolve().parent.parent
 _CACHE = _ROOT / ".cache"

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests import harness
 from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.kafka_jars import SHORT_LIVED, require_java
 from compat_tests.raw import raw_connection
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 
@@ -33,7 +33,7 @@ def own_target(name: str, kafka_settings: Mapping[str, str] = FLUSHED) -> Target
     """A target that is not running yet. Args: kafka_settings: of Apache Kafka alone, where it is that."""
     if name == KafkaTarget.name:
         require_java()
-        return KafkaTarget(kafka_settings, heap="256M")
+        return KafkaTarget(kafka_settings, heap="256M", jvm=SHORT_LIVED)
     return LockstepThree() if name == LockstepThree.name else LockstepTarget()
 
 

@@ -32,7 +32,7 @@ from typing import IO, TypedDict, Unpack
 
 import psutil
 
-from compat_tests.kafka_jars import cache_dir, classpath, java_command
+from compat_tests.kafka_jars import SHORT_LIVED, cache_dir, classpath, java_command
 from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, answers, free_port
 
@@ -273,10 +273,21 @@ class LockstepTarget(Target):
         return [*self._program, "serve", *listen, *sets]
 
 
+SHIPPED_JVM = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+"""The options of Kafka's start script."""
+
+
 class KafkaTarget(Target):
     """Apache Kafka 4.4.0, one KRaft process that is broker and controller. Raises ToolchainMissing.
 
-    `heap` sets -Xms and -Xmx (Kafka ships 1G); the other JVM options are those of Kafka's start script.
+    `heap` sets -Xms and -Xmx (Kafka ships 1G); the other JVM options are those of Kafka's start script, or,
+    where it is not measured, `jvm`.
     """
 
     name = "kafka"
@@ -286,9 +297,11 @@ class KafkaTarget(Target):
         settings: Mapping[str, str] | None = None,
         *,
         heap: str = "1G",
+        jvm: Sequence[str] = SHIPPED_JVM,
         **options: Unpack[TargetOptions],
     ) -> None:
         self.heap = heap
+        self._jvm = list(jvm)
         self._class_path = classpath()
         self._java = java_command()
         self._controller_port = free_port()
@@ -329,7 +342,7 @@ class KafkaTarget(Target):
             str(self._properties_path),
             "--ignore-formatted",
         ]
-        tool = [self._java, "-Xmx128M", "-XX:TieredStopAtLevel=1", "-cp", self._class_path]
+        tool = [self._java, "-Xmx128M", *SHORT_LIVED, "-cp", self._class_path]
         done = subprocess.run(
             [*tool, "kafka.tools.StorageTool", *format_words], capture_output=True, text=True, check=False
         )
@@ -341,11 +354,7 @@ class KafkaTarget(Target):
         options = [
             f"-Xmx{self.heap}",
             f"-Xms{self.heap}",
-            "-server",
-            "-XX:+UseG1GC",
-            "-XX:MaxGCPauseMillis=20",
-            "-XX:InitiatingHeapOccupancyPercent=35",
-            "-XX:+ExplicitGCInvokesConcurrent",
+            *self._jvm,
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={log4j}",
         ]

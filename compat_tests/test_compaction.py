@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compat_tests.kafka_jars import SHORT_LIVED
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 
 COMMON = {"log.cleaner.backoff.ms": "300"}
@@ -36,7 +37,11 @@ KEYS = 400
 @pytest.fixture(scope="module", params=SETTINGS)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     chosen = SETTINGS[request.param]
-    with LockstepTarget(chosen) if request.param == "lockstep" else KafkaTarget(chosen) as started:
+    with (
+        LockstepTarget(chosen)
+        if request.param == "lockstep"
+        else KafkaTarget(chosen, jvm=SHORT_LIVED) as started
+    ):
         yield started
 
 

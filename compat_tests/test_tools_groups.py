@@ -19,7 +19,7 @@ from compat_tests.clients.java import Java
 from compat_tests.conftest import NewTopic
 from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult, run_tool
-from compat_tests.kafka_jars import classpath, java_command
+from compat_tests.kafka_jars import SHORT_LIVED, classpath, java_command
 from compat_tests.raw import RawConnection, batch
 from compat_tests.targets import Target
 
@@ -371,7 +371,15 @@ def test_streams_reset(tool: Tool, raw: RawConnection, resting: str, topic: str)
 def test_replica_verification(tool: Tool, target: Target, topic: str) -> None:
     """It goes on until it is ended; its first report comes after one round of fetches."""
     words = ("--broker-list", target.bootstrap, "--topics-include", topic, "--report-interval-ms", "200")
-    command = [java_command(), "-Xmx128M", "-cp", classpath(), f"{_TOOLS}.ReplicaVerificationTool", *words]
+    command = [
+        java_command(),
+        "-Xmx128M",
+        *SHORT_LIVED,
+        "-cp",
+        classpath(),
+        f"{_TOOLS}.ReplicaVerificationTool",
+        *words,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None

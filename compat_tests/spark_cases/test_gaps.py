@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests import harness
 from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.kafka_jars import SHORT_LIVED, require_java
 from compat_tests.raw import RawConnection, batch, raw_connection, values_in
 from compat_tests.spark_cases.conftest import FIRST_MS, STARTED_MS
 from compat_tests.spark_cases.face import Spark, text
@@ -38,7 +38,9 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     made: Target
     if request.param == KafkaTarget.name:
         require_java()
-        made = KafkaTarget({**SOON, "log.cleaner.dedupe.buffer.size": str(8 << 20)}, heap="256M")
+        made = KafkaTarget(
+            {**SOON, "log.cleaner.dedupe.buffer.size": str(8 << 20)}, heap="256M", jvm=SHORT_LIVED
+        )
     else:
         made = LockstepThree(SOON) if request.param == LockstepThree.name else LockstepTarget(SOON)
     with made as running:

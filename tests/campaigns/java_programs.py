@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat_tests.kafka_jars import KAFKA, JarSet, ToolchainMissing, java_command
+from compat_tests.kafka_jars import KAFKA, SHORT_LIVED, JarSet, ToolchainMissing, java_command
 
 SOURCES = Path(__file__).resolve().parent / "java"
 
 
 def java(name: str, words: Sequence[str], jars: JarSet = KAFKA, heap: str = "192M") -> list[str]:
     """The command that runs `java/NAME.java` with these words. ToolchainMissing."""
-    options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    options = [f"-Xmx{heap}", *SHORT_LIVED]
     return [java_command(), *options, "-cp", jars.classpath(compiled(name, jars)), name, *words]
 
 

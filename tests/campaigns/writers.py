@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from compat_tests.kafka_jars import classpath, java_command
+from compat_tests.kafka_jars import SHORT_LIVED, classpath, java_command
 from tests.campaigns.history import UNKNOWN_SENT, WriterHistory, make_value
 
 FLUSH_TIMEOUT_S = 60.0
@@ -262,7 +262,7 @@ class JavaWriter(Writer):
             f"enable.idempotence={str(self.idempotent).lower()}\nretries=2147483647\nlinger.ms=2\n"
             "reconnect.backoff.ms=20\nreconnect.backoff.max.ms=200\nretry.backoff.ms=20\n"
         )
-        words = [java_command(), "-Xmx128M", "-XX:TieredStopAtLevel=1", "-cp", classpath()]
+        words = [java_command(), "-Xmx128M", *SHORT_LIVED, "-cp", classpath()]
         words += ["org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", self.workload.bootstrap]
         words += [
             "--topic",

@@ -41,7 +41,7 @@ def kafka_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaJudge
     classes = tmp_path_factory.mktemp("judge")
     compiler = [kafka_jars.java_command("javac"), "-cp", kafka_jars.classpath(), "-d", str(classes)]
     subprocess.run([*compiler, str(_JUDGE_SOURCE)], check=True)
-    command = [kafka_jars.java_command("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1"]
+    command = [kafka_jars.java_command("java"), "-Xmx256m", *kafka_jars.SHORT_LIVED]
     process = subprocess.Popen(
         [*command, "-cp", kafka_jars.classpath(classes), "Judge"],
         stdin=subprocess.PIPE,

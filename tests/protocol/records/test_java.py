@@ -20,6 +20,7 @@ pytestmark = pytest.mark.java
 def golden(*arguments: str) -> list[str]:
     command = [
         kafka_jars.java_command(),
+        *kafka_jars.SHORT_LIVED,
         "-cp",
         kafka_jars.classpath(),
         str(GOLDEN / "Golden.java"),
