@@ -1,4 +1,4 @@
-"""Fixtures: every case gets a running broker (both, one after the other) and a client or a bare connection.
+"""Fixtures: a case gets a running broker (both, one after the other) and a client or a bare connection.
 
 A case is a test marked `@pytest.mark.case(area, title)`; `{name}` in the title is filled from its parameters.
 A case that calls `client.needs(...)` is skipped with the client's reason where the client cannot.
@@ -60,7 +60,8 @@ def _is_left_out(item: pytest.Item) -> bool:
     if "spark_version" in words:
         flags = {flag for mark in item.iter_markers("spark") for flag in mark.args}
         return harness.is_left_out_of_spark(str(words["target"]), str(words["spark_version"]), flags)
-    return harness.is_left_out(str(words.get("target", "")), module, str(words.get("client", "")))
+    clients = {str(words[each]) for each in ("client", "writer") if each in words}
+    return harness.is_left_out(str(words.get("target", "")), module, clients)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ has them run all.
     python -m compat_tests.report                       # run everything, write docs/compatibility.md
     python -m compat_tests.report --from results.json   # only write
     python -m compat_tests.report --from .cache/compat/whole.json .cache/compat/spark_cases/outcomes.json
-                                                        # of the newest whole run (`make test` is one), with
+                                                        # of the newest whole run (`make test-all`), with
                                                         # every case of `compat_tests.spark_cases`
 
 Owns: how outcomes become rows, cells and footnotes. The same outcomes give the same bytes: no dates.
@@ -15,6 +15,7 @@ Owns: how outcomes become rows, cells and footnotes. The same outcomes give the 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -225,7 +226,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     if options.sources is None:
         command = [sys.executable, "-m", "pytest", "-q", "compat_tests"]
-        subprocess.run(command, cwd=ROOT, check=False)  # failures are part of the table
+        environment = os.environ | {"LOCKSTEP_COMPAT_CASES": "whole"}
+        subprocess.run(command, cwd=ROOT, env=environment, check=False)  # failures are part of the table
     runs = [harness.load(each) for each in options.sources or [harness.RESULTS]]
     versions, outcomes = runs[0][0], merged([run for _, run in runs])
     options.output.parent.mkdir(parents=True, exist_ok=True)
