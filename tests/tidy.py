@@ -45,7 +45,7 @@ LOGS_BY_ITSELF = frozenset({"logging"})
 PURE = (
     "player/core/",
     "player/routing/",
-    "player/source/cutting.py",
+    "player/source/batch_entries.py",
     "player/source/log_id.py",
     "player/target/guard.py",
     "player/target/marks.py",

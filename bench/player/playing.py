@@ -18,13 +18,13 @@ from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
 from player.core.router import Router
 from player.core.settings import PlayerSettings
-from player.playing.played_target import PlayedTarget
-from player.playing.playing import Playing
-from player.routing.everything import Everything
-from player.routing.key_hash import KeyHashChoice
-from player.routing.reframing import Reframing
-from player.routing.selector import Choice
-from player.source.interface import Bounds, Chunk, Source
+from player.playing.driver import PlayerDriver
+from player.playing.target_record import TargetEndpoint
+from player.routing.broadcast import BroadcastRouter
+from player.routing.key_hash import KeyHashSelector
+from player.routing.record_router import RecordRouter
+from player.routing.selector import TargetSelector
+from player.source.interface import LogBounds, LogChunk, Source
 from player.transport.factory import make_streams
 from protocol.records.record import Record
 
@@ -63,10 +63,10 @@ class TimedSource:
     def log_group(self) -> int | None:
         return self._inner.log_group
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> LogBounds:
         return await self._inner.bounds()
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         chunk = await self._inner.read(first_position, max_bytes, wait_s)
         self.handed_ns = time.monotonic_ns()
         if chunk.entries and chunk.entries[0].position < self.end_position:
@@ -89,7 +89,7 @@ class SplitWhenHanded(SplitByKey):
         return super().__call__(record)
 
 
-def _rare(names: list[str]) -> Choice:
+def _rare(names: list[str]) -> TargetSelector:
     """The last one gets the records of one key only; the others get all."""
 
     def choose(record: Record) -> list[str]:
@@ -101,13 +101,13 @@ def _rare(names: list[str]) -> Choice:
 def route_of(name: str, targets: list[str], source: TimedSource) -> Router:
     """`split` as the workload says, `key` one target for each record, `all`, or `rare`."""
     if name == "all":
-        return Everything(targets)
+        return BroadcastRouter(targets)
     if name == "key":
-        return Reframing(KeyHashChoice(targets, ()))
-    return Reframing(_rare(targets) if name == "rare" else SplitWhenHanded(targets, source))
+        return RecordRouter(KeyHashSelector(targets, ()))
+    return RecordRouter(_rare(targets) if name == "rare" else SplitWhenHanded(targets, source))
 
 
-def status(playing: Playing, source: TimedSource) -> Words:
+def status(playing: PlayerDriver, source: TimedSource) -> Words:
     """How far it is."""
     now = playing.status()
     return {
@@ -129,9 +129,9 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
     streams = make_streams(job["transport"])
     route = route_of(job["route"], list(job["addresses"]), source)
     settings = PlayerSettings(**job.get("settings", {}))
-    targets = [PlayedTarget(name, address) for name, address in job["addresses"].items()]
+    targets = [TargetEndpoint(name, address) for name, address in job["addresses"].items()]
     begun = time.monotonic()
-    playing = Playing(source, streams, route, settings, job.get("player_term", 1), targets)
+    playing = PlayerDriver(source, streams, route, settings, job.get("player_term", 1), targets)
 
     async def answer_lines() -> None:
         start_s = await _following(playing, begun)
@@ -151,7 +151,7 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
         await streams.close()
 
 
-async def _following(playing: Playing, begun: float) -> float:
+async def _following(playing: PlayerDriver, begun: float) -> float:
     """Seconds until all targets are followed. Raises NotPlaying."""
     deadline = begun + START_TIMEOUT_S
     while True:

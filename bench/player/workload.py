@@ -68,8 +68,8 @@ def head_of(value: bytes) -> Head:
 
 
 class SplitByKey:
-    """What the player is told to route by (`player.routing.selector.Choice`). `dispatched_ns`: kept by the
-    shell, which notes it when it hands entries to the player."""
+    """What the player is told to route by (`player.routing.selector.TargetSelector`). `dispatched_ns`: kept
+    by the shell, which notes it when it hands entries to the player."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = names

@@ -283,9 +283,9 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _part(log: dict[str, Any]) -> str:
-    from player.source.interface import part_of_topic
+    from player.source.interface import partition_label
 
-    return part_of_topic(log["partition"], log.get("log_group"))
+    return partition_label(log["partition"], log.get("log_group"))
 
 
 def _problem(target: dict[str, Any]) -> str:

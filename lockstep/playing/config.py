@@ -61,7 +61,7 @@ class ByKey:
 
 @dataclass(frozen=True)
 class ByFunction:
-    """`module:name` of a function as `player.routing.selector.Choice` says."""
+    """`module:name` of a function as `player.routing.selector.TargetSelector` says."""
 
     function: str
 

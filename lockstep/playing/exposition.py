@@ -16,15 +16,15 @@ from prometheus_client.registry import Collector
 
 from broker.process_output import dropped_lines
 from lockstep.playing.players import Players
-from player.core.target import Link
-from player.core.transitions import State
+from player.core.target import LinkState
+from player.core.transitions import QueueState
 from player.playing.counters import TargetCounters
-from player.playing.status import PlayingStatus, TargetStatus
-from player.source.interface import part_of_topic
+from player.playing.status import PlayerStatus, TargetStatus
+from player.source.interface import partition_label
 
 PREFIX: Final = "lockstep_player_"
 
-LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayingStatus], float]], ...]] = (
+LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayerStatus], float]], ...]] = (
     ("term", "player_term in which this process plays the partition", attrgetter("player_term")),
     ("started", "1 where the main stream has begun to be read", attrgetter("started")),
     (
@@ -35,16 +35,16 @@ LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayingStatus], float]], ...]]
 )
 
 TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...]] = (
-    ("target_open", "1 where the target is being played to", lambda each: each.link == Link.OPEN.value),
+    ("target_open", "1 where the target is being played to", lambda each: each.link == LinkState.OPEN.value),
     (
         "target_stopped",
         "1 where nothing is sent to the target until somebody resumes it",
-        lambda each: each.link == Link.STOPPED.value,
+        lambda each: each.link == LinkState.STOPPED.value,
     ),
     (
         "target_recovering",
         "1 where the target is sent what it has missed",
-        lambda each: each.state in (State.RECOVERY_FETCHING.value, State.FETCHING_COMPLETED.value),
+        lambda each: each.state in (QueueState.RECOVERY_FETCHING.value, QueueState.FETCHING_COMPLETED.value),
     ),
     ("target_term", "Term of the newest stream to the target", attrgetter("target_term")),
     (
@@ -144,5 +144,5 @@ class PlayerCollector(Collector):
             yield counter
 
 
-def _part(status: PlayingStatus) -> str:
-    return part_of_topic(status.partition, status.log_group)
+def _part(status: PlayerStatus) -> str:
+    return partition_label(status.partition, status.log_group)

@@ -19,7 +19,14 @@ from broker.context import Services
 from broker.metadata import Topic
 from lockstep.playing.group_cutting import Cut, cut
 from lockstep.playing.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
-from player.source.interface import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded, log_name
+from player.source.interface import (
+    MULTIPLE_PARTITIONS,
+    LogBounds,
+    LogChunk,
+    RangeLost,
+    SourceClosed,
+    log_name,
+)
 from player.source.log_id import group_log_id
 from storage.group import LogGroup
 from storage.lsn_reading import LsnFrames, LsnReader
@@ -43,7 +50,7 @@ class GroupSource:
         wanted: which of its partitions; None for all there are and will be.
     """
 
-    partition = SEVERAL
+    partition = MULTIPLE_PARTITIONS
 
     def __init__(
         self, services: Services, topic: Topic, group: LogGroup, wanted: Collection[int] | None = None
@@ -78,14 +85,14 @@ class GroupSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call raises SourceEnded from now on."""
+        """Whether every call raises SourceClosed from now on."""
         group = self._group
         is_here = self._cluster.groups.get(group.group_id) is group
         is_led = is_here and group.is_leader and group.term == self._term
         return self._closed or self._topic.deleted or not is_led
 
-    async def bounds(self) -> Bounds:
-        """As `Source.bounds`; waits for the leader's lease. Raises SourceEnded, NotLeading."""
+    async def bounds(self) -> LogBounds:
+        """As `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
         while True:
             self._check()
             if not self._group.has_lease:
@@ -103,23 +110,23 @@ class GroupSource:
             except (OSError, StorageError) as error:
                 await self._unreadable("its bounds", error)
                 continue
-            return Bounds(first, max(first, end if undecided is None else min(end, undecided)))
+            return LogBounds(first, max(first, end if undecided is None else min(end, undecided)))
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
-        """As `Source.read`. Raises RangeLost, SourceEnded, NotLeading."""
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
+        """As `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
         self._check()
         if wait_s > 0 and not self._has_news(first_position):
             await self._growth(first_position, wait_s)
             self._check()
             if not self._has_news(first_position) and self._now() < self._rested_at + OTHERS_SECONDS:
-                return Chunk((), first_position - 1)
+                return LogChunk((), first_position - 1)
         logs = self._logs()
         stable = self._stable_sum()
         try:
             found = await self._reader.read(first_position, max(max_bytes, READ_BYTES), tuple(logs))
         except (OSError, StorageError) as error:
             await self._unreadable(f"LSN {first_position}", error)
-            return Chunk((), first_position - 1)
+            return LogChunk((), first_position - 1)
         self._check()
         if found.over_gap:
             await self._look_for_loss(first_position)
@@ -132,10 +139,10 @@ class GroupSource:
             self._reader.note(made.through_lsn + 1, made.next_index)
         if wait_s > 0:
             self._note_rest(found, made, stable)
-        return Chunk(made.entries, made.through_lsn)
+        return LogChunk(made.entries, made.through_lsn)
 
     async def close(self) -> None:
-        """Ends what is under way with SourceEnded."""
+        """Ends what is under way with SourceClosed."""
         self._closed = True
         for partition in self._topic.partitions:
             self._fetch_purgatory.wake(partition)
@@ -143,13 +150,13 @@ class GroupSource:
     # --- within -------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raises SourceEnded or NotLeading where nothing may be read here any more."""
+        """Raises SourceClosed or NotLeading where nothing may be read here any more."""
         if not self.is_over:
             return
         if self._topic.deleted:
-            raise SourceEnded(f"topic {self.topic} was deleted")
+            raise SourceClosed(f"topic {self.topic} was deleted")
         if self._closed:
-            raise SourceEnded(f"{log_name(self)} is read no more")
+            raise SourceClosed(f"{log_name(self)} is read no more")
         raise NotLeading(f"{log_name(self)} is not led here any more")
 
     def _logs(self) -> dict[int, PartitionLog]:

@@ -27,8 +27,8 @@ from broker.metadata import TopicPartition
 from lockstep.playing.config import Order
 from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import InProcessSource
-from player.playing.ended import Deposed, PlayingEnded
-from player.source.interface import Source, SourceEnded, log_name
+from player.playing.errors import Deposed, PlayerStopped
+from player.source.interface import Source, SourceClosed, log_name
 from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.player")
@@ -223,7 +223,7 @@ class _Playing:
             try:
                 await self._begin(source, self.term)
                 log.warning("%s: the playing ended", name)
-            except (SourceEnded, PlayingEnded) as ended:
+            except (SourceClosed, PlayerStopped) as ended:
                 why = str(ended)
                 log.warning("%s: the playing ended: %s", name, ended)
             except Exception as error:

@@ -19,8 +19,8 @@ from broker.committed_reads import aborted_transactions
 from broker.context import Services
 from broker.metadata import TopicPartition
 from player.core.messages import Entry
-from player.source.cutting import cut
-from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
+from player.source.batch_entries import split_into_entries
+from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from player.source.log_id import log_id
 from storage.types import Buffer, DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
@@ -32,7 +32,7 @@ UNREADABLE_SECONDS: Final = 1.0
 """Before a part of the disk that cannot be read now is tried again: another node may mend it."""
 
 
-class NotLeading(SourceEnded):
+class NotLeading(SourceClosed):
     """This node does not lead the partition, or may not: there is nothing more to be read here."""
 
 
@@ -69,22 +69,22 @@ class InProcessSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call raises SourceEnded from now on."""
+        """Whether every call raises SourceClosed from now on."""
         group = self._group
         is_led = group is self._partition.group and group.is_leader and group.term == self._term
         return self._closed or self._partition.topic.deleted or not is_led
 
-    async def bounds(self) -> Bounds:
-        """As `Source.bounds`; waits for the leader's lease. Raises SourceEnded, NotLeading."""
+    async def bounds(self) -> LogBounds:
+        """As `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
         while True:
             self._check()
             if self._group.has_lease:
                 found = self._partition.log
-                return Bounds(found.log_start_offset, found.last_stable_offset)
+                return LogBounds(found.log_start_offset, found.last_stable_offset)
             await asyncio.sleep(LEASE_LOOK_SECONDS)
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
-        """As `Source.read`. Raises RangeLost, SourceEnded, NotLeading."""
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
+        """As `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
         self._check()
         if first_position >= self._partition.log.last_stable_offset:
             await self._growth(first_position, wait_s)
@@ -94,7 +94,7 @@ class InProcessSource:
             raise RangeLost(found.log_start_offset)
         end = found.last_stable_offset
         if first_position >= end:
-            return Chunk((), first_position - 1)
+            return LogChunk((), first_position - 1)
         try:
             result = self._group.read(found, first_position, max_bytes, end)
             if result.cold:
@@ -102,25 +102,25 @@ class InProcessSource:
         except (OSError, StorageError) as error:
             return await self._unreadable(first_position, error)
         if not result.buffers:
-            return Chunk((), end - 1)  # compaction took all of it
+            return LogChunk((), end - 1)  # compaction took all of it
         return self._cut(result.buffers, first_position)
 
     async def close(self) -> None:
-        """Ends what is under way with SourceEnded."""
+        """Ends what is under way with SourceClosed."""
         self._closed = True
         self._fetch_purgatory.wake(self._partition)
 
     # --- within -------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Raises SourceEnded or NotLeading where nothing may be read here any more."""
+        """Raises SourceClosed or NotLeading where nothing may be read here any more."""
         if not self.is_over:
             return
         topic = self._partition.topic
         if topic.deleted:
-            raise SourceEnded(f"topic {topic.name} was deleted")
+            raise SourceClosed(f"topic {topic.name} was deleted")
         if self._closed:
-            raise SourceEnded(f"{topic.name}-{self.partition} is read no more")
+            raise SourceClosed(f"{topic.name}-{self.partition} is read no more")
         raise NotLeading(f"{topic.name}-{self.partition} is not led here any more")
 
     async def _growth(self, position: int, wait_s: float) -> None:
@@ -156,7 +156,7 @@ class InProcessSource:
             raise OffsetOutOfRange(f"offset {position} was deleted")
         return result
 
-    async def _unreadable(self, position: int, error: OSError | StorageError) -> Chunk:
+    async def _unreadable(self, position: int, error: OSError | StorageError) -> LogChunk:
         """Say what it means that nothing could be read."""
         self._check()
         first = self._partition.log.log_start_offset
@@ -164,13 +164,13 @@ class InProcessSource:
             raise RangeLost(first) from error
         log.error("%s-%d: offset %d cannot be read: %s", self.topic, self.partition, position, error)
         await asyncio.sleep(UNREADABLE_SECONDS)
-        return Chunk((), position - 1)
+        return LogChunk((), position - 1)
 
-    def _cut(self, buffers: Sequence[Buffer], position: int) -> Chunk:
+    def _cut(self, buffers: Sequence[Buffer], position: int) -> LogChunk:
         entries: list[Entry] = []
         for buffer in buffers:
             aborted = aborted_transactions(self._partition.log, position, [buffer])
-            chunk = cut(buffer, position, aborted)
+            chunk = split_into_entries(buffer, position, aborted)
             entries += chunk.entries
             position = chunk.through_position + 1
-        return Chunk(entries, position - 1)
+        return LogChunk(entries, position - 1)

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from lockstep.playing.config import First, PlayerConfig, TargetConfig, at_address
 from player.core.router import Router
-from player.playing.ended import ended_by
-from player.playing.played_target import PlayedTarget
-from player.playing.playing import Playing
-from player.source.interface import Bounds, Source, SourceEnded
+from player.playing.driver import PlayerDriver
+from player.playing.errors import stop_reason
+from player.playing.target_record import TargetEndpoint
+from player.source.interface import LogBounds, Source, SourceClosed
 from player.transport.interface import Streams
 
 PAUSED: Final = "paused"
-_NOWHERE: Final = Bounds(0, 0)
+_NOWHERE: Final = LogBounds(0, 0)
 """Of a log that has ended."""
 
 
@@ -45,21 +45,21 @@ class Players:
         self._streams = streams
         self._targets = dict(config.targets) if targets is None else targets
         self._paused: set[str] = set()
-        self._playings: dict[str, Playing] = {}
+        self._playings: dict[str, PlayerDriver] = {}
         """By log."""
 
     async def play(self, source: Source, player_term: int) -> None:
-        """Play one log until cancelled; the source stays open. Raises PlayingEnded, SourceEnded.
+        """Play one log until cancelled; the source stays open. Raises PlayerStopped, SourceClosed.
 
         `player_term`: of a committed record, higher than that of every player before.
         """
         try:
             bounds = await source.bounds()
-        except SourceEnded:
+        except SourceClosed:
             raise
         except Exception as error:
-            raise ended_by(error) from error
-        playing = Playing(
+            raise stop_reason(error) from error
+        playing = PlayerDriver(
             source,
             self._streams,
             self._route,
@@ -84,9 +84,9 @@ class Players:
         All that has to be waited for comes first: whoever gives up waiting has changed nothing.
         """
         self._check_new(name, target)
-        bounds: dict[Playing, Bounds] = {}
+        bounds: dict[PlayerDriver, LogBounds] = {}
         while missing := [each for each in self._playings.values() if each not in bounds]:
-            with contextlib.suppress(SourceEnded):  # its playing is about to end
+            with contextlib.suppress(SourceClosed):  # its playing is about to end
                 bounds[missing[0]] = _NOWHERE
                 bounds[missing[0]] = await missing[0].source.bounds()
         self._check_new(name, target)  # somebody else may have come meanwhile
@@ -123,13 +123,13 @@ class Players:
         self._targets[name]
         return name
 
-    def _having(self, name: str) -> list[Playing]:
+    def _having(self, name: str) -> list[PlayerDriver]:
         return [each for each in self._playings.values() if name in each.core.targets]
 
     # --- for who looks ------------------------------------------------------------------------------------
 
     @property
-    def playings(self) -> Mapping[str, Playing]:
+    def playings(self) -> Mapping[str, PlayerDriver]:
         """What is played here now, by log."""
         return self._playings
 
@@ -146,12 +146,12 @@ class Players:
         }
 
 
-def _placed(name: str, target: TargetConfig, bounds: Bounds) -> PlayedTarget:
+def _placed(name: str, target: TargetConfig, bounds: LogBounds) -> TargetEndpoint:
     is_earliest = target.first == "earliest"
-    return PlayedTarget(name, target.address, first_position(target.first, bounds), is_earliest)
+    return TargetEndpoint(name, target.address, first_position(target.first, bounds), is_earliest)
 
 
-def first_position(first: First, bounds: Bounds) -> int:
+def first_position(first: First, bounds: LogBounds) -> int:
     """Where a target without a mark begins. What the log has now, for `earliest` and `latest`."""
     if first == "earliest":
         return bounds.first_position

@@ -17,8 +17,8 @@ from lockstep.client import EARLIEST, LATEST, Client
 from lockstep.connection import BrokerError, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicGone
 from lockstep.tries import Tries
-from player.source.cutting import cut
-from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
+from player.source.batch_entries import split_into_entries
+from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from player.source.log_id import log_id
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
@@ -76,26 +76,26 @@ class RemoteSource:
         """Why nothing can be read for a while now, in words; empty where all is well, or nothing is read."""
         return self._waiting.problem() or self._prompt.problem()
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> LogBounds:
         """As `Source.bounds`."""
         try:
             first = await self._prompt.offset(self.partition, EARLIEST)
             after = await self._prompt.offset(self.partition, LATEST)
             await self._prompt.refresh()  # offsets are asked for by the topic's name
         except TopicGone as error:
-            raise SourceEnded(str(error)) from None
-        return Bounds(first, after)
+            raise SourceClosed(str(error)) from None
+        return LogBounds(first, after)
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         """As `Source.read`."""
         followed = self._waiting if wait_s > 0 else self._prompt
         tries = Tries(asyncio.get_running_loop().time() + SHORTENED_AFTER_S)
         while True:
             try:
                 found = await followed.fetch_committed(self.partition, first_position, wait_s, max_bytes)
-                return cut(found.records, first_position, found.aborted)
+                return split_into_entries(found.records, first_position, found.aborted)
             except TopicGone as error:
-                raise SourceEnded(str(error)) from None
+                raise SourceClosed(str(error)) from None
             except BrokerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
@@ -103,7 +103,7 @@ class RemoteSource:
             if first_position < bounds.first_position:
                 raise RangeLost(bounds.first_position)
             if not await tries.again():
-                raise SourceEnded(
+                raise SourceClosed(
                     f"the log ends before {bounds.next_position}, and was read up to {first_position - 1}"
                 )
 

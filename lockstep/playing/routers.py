@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
 from player.core.router import Router
-from player.routing.everything import Everything
+from player.routing.broadcast import BroadcastRouter
 from player.routing.function import NoSuchFunction, load
-from player.routing.header import HeaderChoice
-from player.routing.key_hash import KeyHashChoice
-from player.routing.reframing import Reframing
-from player.routing.selector import Choice
+from player.routing.header import HeaderSelector
+from player.routing.key_hash import KeyHashSelector
+from player.routing.record_router import RecordRouter
+from player.routing.selector import TargetSelector
 from protocol.lock_words import PREFIX
 
 
@@ -22,8 +22,8 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
         targets: those there are, by name, whenever a route is asked.
     """
     if isinstance(route, ToAll):
-        return Everything(targets if route.targets is None else route.targets)
-    return Reframing(_choice_of(route))
+        return BroadcastRouter(targets if route.targets is None else route.targets)
+    return RecordRouter(_choice_of(route))
 
 
 def never_named(route: Route, locks: str | None) -> str:
@@ -41,12 +41,12 @@ def never_named(route: Route, locks: str | None) -> str:
     )
 
 
-def _choice_of(route: ByHeader | ByKey | ByFunction) -> Choice:
+def _choice_of(route: ByHeader | ByKey | ByFunction) -> TargetSelector:
     match route:
         case ByHeader(otherwise, header):
-            return HeaderChoice(otherwise, header)
+            return HeaderSelector(otherwise, header)
         case ByKey(targets, without_key):
-            return KeyHashChoice(targets, without_key)
+            return KeyHashSelector(targets, without_key)
         case ByFunction(function):
             try:
                 return load(function)

@@ -25,8 +25,8 @@ from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import never_named, router_of
 from lockstep.playing.standing_by import Standing, stand_by
-from player.playing.ended import PlayingEnded
-from player.source.interface import Source, SourceEnded, log_name
+from player.playing.errors import PlayerStopped
+from player.source.interface import Source, SourceClosed, log_name
 from player.transport.factory import make_streams
 from player.transport.interface import Streams
 
@@ -79,7 +79,7 @@ class PlayerProcess:
                     config.bootstrap, config.topic, partition, client_id=self._client_id
                 )
                 self._sources.append(source)
-        except (ClientError, ClaimsUnusable, CannotListen, SourceEnded) as error:
+        except (ClientError, ClaimsUnusable, CannotListen, SourceClosed) as error:
             raise CannotPlay(str(error)) from error
         for opened in self._sources:
             standing = Standing(opened.partition, opened.log_id)
@@ -133,7 +133,7 @@ class PlayerProcess:
         """Raises ClaimsUnusable."""
         try:
             await stand_by(standing, source, self._claims, self._players, self.config.claims.lease_ms)
-        except (PlayingEnded, SourceEnded) as error:
+        except (PlayerStopped, SourceClosed) as error:
             standing.failed = str(error)
             log.error("%s is not played here any more: %s", log_name(source), error)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lockstep.playing.claim_table import Held
 from lockstep.playing.claims import ClaimLost, Claims
 from lockstep.playing.players import Players
-from player.playing.ended import Deposed
+from player.playing.errors import Deposed
 from player.source.interface import Source, log_name
 
 log = logging.getLogger("lockstep.player")
@@ -41,7 +41,7 @@ async def stand_by(
     Args:
         pause_ms: before the log is claimed again after a target refused this player.
     Raises:
-        PlayingEnded, SourceEnded: there is no going on here.
+        PlayerStopped, SourceClosed: there is no going on here.
         ClaimsUnusable: there is no knowing who plays.
     """
     above_term, name = 0, log_name(source)

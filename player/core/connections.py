@@ -14,7 +14,7 @@ from player.core import recovery
 from player.core.health import Health, HealthVerdict
 from player.core.messages import Hello
 from player.core.settings import NEVER_MS, PlayerSettings
-from player.core.target import Link, Target
+from player.core.target import LinkState, Target
 
 if TYPE_CHECKING:
     from player.core.player import Player
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def check(player: Player, target: Target) -> None:
     """Does everything that is due for a target by now."""
     health, now_ms = target.health, player.now_ms
-    if target.link is Link.OPEN:
+    if target.link is LinkState.OPEN:
         has_unacknowledged = bool(target.queue.popped)
         verdict = health.check(has_unacknowledged, now_ms, player.settings)
         if verdict is HealthVerdict.BEAT:
@@ -35,7 +35,7 @@ def check(player: Player, target: Target) -> None:
             health.hung += has_unacknowledged
             abort(player, target, _timeout_reason(verdict, health, player.settings))
     elif now_ms >= health.due_ms:
-        if target.link is Link.DISCONNECTED:
+        if target.link is LinkState.DISCONNECTED:
             _send_hello(player, target)
         else:
             within = f"within {player.settings.hello_timeout_ms} ms"
@@ -51,7 +51,7 @@ def _timeout_reason(verdict: HealthVerdict, health: Health, settings: PlayerSett
 
 
 def _send_hello(player: Player, target: Target) -> None:
-    target.link = Link.HANDSHAKE
+    target.link = LinkState.HANDSHAKE
     target.term = player.terms[target.name] = player.terms.get(target.name, 0) + 1
     target.health.on_connecting(player.now_ms, player.settings)
     hello = Hello(player.log_id, player.player_term, target.term, target.first_position)
@@ -70,7 +70,7 @@ def on_greeted(
     elif player.started:
         recovery.begin(player, target, position)
     else:
-        target.link = Link.ANSWERED
+        target.link = LinkState.ANSWERED
         target.last_ack = position
         target.health.due_ms = NEVER_MS
         begin(player)
@@ -82,7 +82,7 @@ def begin(player: Player) -> None:
         return
     is_late = player.now_ms >= player.start_due_ms
     waits = not is_late and any(target.awaits_first_answer for target in player.targets.values())
-    reachable = [target for target in player.targets.values() if target.link is Link.ANSWERED]
+    reachable = [target for target in player.targets.values() if target.link is LinkState.ANSWERED]
     if waits or not reachable:
         return
     start_position = min(target.last_ack for target in reachable) + 1
@@ -97,7 +97,7 @@ def close(player: Player, target: Target, why: str = "") -> None:
     """Close the stream where it may still be open, and suspend the queue."""
     if target.has_stream:
         player.outbox.close(target.name, target.term, why)
-    target.link = Link.DISCONNECTED
+    target.link = LinkState.DISCONNECTED
     target.queue.suspend()
 
 
@@ -110,7 +110,7 @@ def abort(player: Player, target: Target, why: str) -> None:
 def stop(player: Player, target: Target, reason: str) -> None:
     """Close the stream, and open none until `Player.resume`."""
     close(player, target)
-    target.link = Link.STOPPED
+    target.link = LinkState.STOPPED
     target.stopped_because = reason
     target.health.on_stopped()
     player.outbox.stopped.append((target.name, reason))

@@ -13,7 +13,7 @@ from player.core import connections, recovery
 from player.core.messages import Entry, dummy
 from player.core.router import route_entries
 from player.core.target import Target
-from player.core.transitions import State
+from player.core.transitions import QueueState
 
 if TYPE_CHECKING:
     from player.core.player import Player
@@ -59,7 +59,7 @@ def push_quiet_dummy(player: Player, target: Target) -> None:
     Without it retention of other targets' entries would look like entries that this target has lost.
     """
     queue, settings, position = target.queue, player.settings, player.current_position
-    if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL:
+    if not settings.dummy_every or not settings.quiet_ms or queue.state is not QueueState.NORMAL:
         return
     if (
         queue.popped or queue.has_waiting
@@ -102,7 +102,7 @@ def on_acknowledged(player: Player, target: Target, position: int) -> None:
     target.health.on_acknowledged()
     queue.erase(position)
     send_next(player, target)
-    if queue.state is State.NORMAL and not queue.popped:
+    if queue.state is QueueState.NORMAL and not queue.popped:
         target.overflows = 0
 
 
@@ -110,7 +110,7 @@ def _check_bound(player: Player, target: Target) -> None:
     if not target.queue.normal.exceeds(player.settings.normal):
         return
     target.overflows += 1
-    if target.queue.state is State.NORMAL:
+    if target.queue.state is QueueState.NORMAL:
         most = player.settings.normal
         why = f"more than {most.entries} entries or {most.size_bytes} bytes were queued for it"
         connections.abort(player, target, why)

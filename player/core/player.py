@@ -16,8 +16,8 @@ from player.core.messages import NOTHING, Entry
 from player.core.ready import PlayerReady
 from player.core.router import Router
 from player.core.settings import NEVER_MS, PlayerSettings
-from player.core.target import Link, Target
-from player.core.transitions import State
+from player.core.target import LinkState, Target
+from player.core.transitions import QueueState
 
 
 class Player:
@@ -90,7 +90,9 @@ class Player:
         """True while more may be fed: some target in the normal state has less than half its bound queued."""
         half_entries = self.settings.normal.entries // 2
         half_bytes = self.settings.normal.size_bytes // 2
-        following = [each.queue.normal for each in self.targets.values() if each.queue.state is State.NORMAL]
+        following = [
+            each.queue.normal for each in self.targets.values() if each.queue.state is QueueState.NORMAL
+        ]
         room = [len(each) <= half_entries and each.size_bytes <= half_bytes for each in following]
         return self.started and not self.deposed and (not room or any(room))
 
@@ -100,7 +102,7 @@ class Player:
         if self.deposed:
             return NEVER_MS
         due_ms = min([target.health.due_ms for target in self.targets.values()], default=NEVER_MS)
-        waits = not self.started and any(each.link is Link.ANSWERED for each in self.targets.values())
+        waits = not self.started and any(each.link is LinkState.ANSWERED for each in self.targets.values())
         return min(due_ms, self.start_due_ms) if waits else due_ms
 
     # --- inputs: the log ----------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class Player:
         if not self.started or self.deposed or first_position <= self.current_position + 1:
             return
         for target in self.targets.values():
-            if target.link is Link.OPEN and target.last_ack + 1 < first_position:
+            if target.link is LinkState.OPEN and target.last_ack + 1 < first_position:
                 why = f"its next entries are deleted, the log begins at {first_position}"
                 connections.abort(self, target, why)
         self.current_position = first_position - 1
@@ -163,7 +165,7 @@ class Player:
         The log's bounds, `first_position` to before `next_position`, are read after the response came.
         """
         target = self._current_target(name, target_term, now_ms)
-        if target is not None and target.link is Link.HANDSHAKE:
+        if target is not None and target.link is LinkState.HANDSHAKE:
             connections.on_greeted(self, target, position, first_position, next_position)
             delivery.send_next(self, target)
 
@@ -171,7 +173,7 @@ class Player:
         """A stream broke, could not be opened, or was closed by the target."""
         target = self._current_target(name, target_term, now_ms)
         if target is not None:
-            target.link = Link.DISCONNECTED  # there is nothing left to close
+            target.link = LinkState.DISCONNECTED  # there is nothing left to close
             connections.abort(self, target, "")  # the shell knows the reason
 
     def on_stale(self, name: str, target_term: int, player_term: int, now_ms: int) -> None:
@@ -236,8 +238,8 @@ class Player:
         """Try a stopped target again. Raises KeyError: there is none."""
         self._set_clock(now_ms)
         target = self.targets[name]
-        if target.link is Link.STOPPED:
-            target.link = Link.DISCONNECTED
+        if target.link is LinkState.STOPPED:
+            target.link = LinkState.DISCONNECTED
             target.stopped_because = ""
             target.health.due_ms = self.now_ms
 
@@ -265,4 +267,4 @@ class Player:
     def _open_target(self, name: str, target_term: int, now_ms: int) -> Target | None:
         """The same, if that stream is open."""
         target = self._current_target(name, target_term, now_ms)
-        return target if target is not None and target.link is Link.OPEN else None
+        return target if target is not None and target.link is LinkState.OPEN else None

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from player.core.messages import Entry, dummy
 from player.core.ready import Fetch
 from player.core.router import route_entries
-from player.core.target import Link, Target
-from player.core.transitions import State
+from player.core.target import LinkState, Target
+from player.core.transitions import QueueState
 
 if TYPE_CHECKING:
     from player.core.player import Player
@@ -29,7 +29,7 @@ def missed_range(last_ack: int, current_position: int) -> tuple[int, int]:
 
 def begin(player: Player, target: Target, position: int) -> None:
     """Start recovery of a target that has stored everything up to `position`: all of this is one step."""
-    target.link = Link.OPEN
+    target.link = LinkState.OPEN
     target.health.on_connected(player.now_ms, player.settings)
     target.writing = target.fetching = target.dropped = False
     target.last_ack = position
@@ -42,7 +42,7 @@ def begin(player: Player, target: Target, position: int) -> None:
 def advance(player: Player, target: Target) -> None:
     """Fetch more while there is room; complete the recovery, or extend it, once all is read."""
     queue = target.queue
-    if queue.state is not State.RECOVERY_FETCHING or target.fetching:
+    if queue.state is not QueueState.RECOVERY_FETCHING or target.fetching:
         return
     if target.fetched_position >= target.end_position and target.dropped:
         target.dropped = False

@@ -12,10 +12,10 @@ from enum import Enum
 from player.core.health import Health
 from player.core.messages import NOTHING, Part
 from player.core.target_queue import TargetQueue
-from player.core.transitions import State
+from player.core.transitions import QueueState
 
 
-class Link(Enum):
+class LinkState(Enum):
     """The state of the stream to a target."""
 
     DISCONNECTED = "not connected"
@@ -54,7 +54,7 @@ class Target:
         self.name = name
         self.first_position = first_position
         """Its first position if it has none stored."""
-        self.link = Link.DISCONNECTED
+        self.link = LinkState.DISCONNECTED
         self.term = 0
         """Its stream's term; 0 before the first stream."""
         self.last_ack = NOTHING
@@ -81,16 +81,16 @@ class Target:
     @property
     def has_stream(self) -> bool:
         """True while its term is that of a stream which is not closed."""
-        return self.link in (Link.HANDSHAKE, Link.ANSWERED, Link.OPEN)
+        return self.link in (LinkState.HANDSHAKE, LinkState.ANSWERED, LinkState.OPEN)
 
     @property
     def awaits_first_answer(self) -> bool:
         """True until its first connection attempt has succeeded or failed."""
-        return self.link in (Link.DISCONNECTED, Link.HANDSHAKE) and not self.health.failures
+        return self.link in (LinkState.DISCONNECTED, LinkState.HANDSHAKE) and not self.health.failures
 
     @property
     def is_open(self) -> bool:
-        return self.queue.state is not State.SUSPENDED
+        return self.queue.state is not QueueState.SUSPENDED
 
     @property
     def accepts_main_stream(self) -> bool:

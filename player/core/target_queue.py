@@ -16,7 +16,7 @@ from collections import deque
 
 from player.core.messages import NOTHING, Batch, Part
 from player.core.settings import Bound
-from player.core.transitions import State, check
+from player.core.transitions import QueueState, check
 
 
 class PartQueue:
@@ -65,7 +65,7 @@ class TargetQueue:
     __slots__ = ("catchup", "normal", "popped", "popped_bytes", "popped_entries", "sent_position", "state")
 
     def __init__(self) -> None:
-        self.state = State.SUSPENDED
+        self.state = QueueState.SUSPENDED
         self.normal = PartQueue()
         self.catchup = PartQueue()
         self.popped: deque[list[Part]] = deque()
@@ -82,7 +82,7 @@ class TargetQueue:
     @property
     def has_sent_all(self) -> bool:
         """Nothing is queued, and everything sent is acknowledged."""
-        return self.state is State.NORMAL and not self.popped and not self.has_waiting
+        return self.state is QueueState.NORMAL and not self.popped and not self.has_waiting
 
     @property
     def missed_position(self) -> int:
@@ -98,9 +98,9 @@ class TargetQueue:
 
     def suspend(self) -> None:
         """The stream is closed: its parts are dropped, and read again from the log."""
-        if self.state is State.SUSPENDED:
+        if self.state is QueueState.SUSPENDED:
             return
-        self._transition(State.SUSPENDED)
+        self._transition(QueueState.SUSPENDED)
         self.normal.clear()
         self.catchup.clear()
         self.popped.clear()
@@ -108,20 +108,20 @@ class TargetQueue:
 
     def resume(self, last_ack: int) -> None:
         """A new stream to a target that has everything up to `last_ack`."""
-        self._transition(State.RECOVERY_FETCHING)
+        self._transition(QueueState.RECOVERY_FETCHING)
         self.sent_position = last_ack
 
     def complete_fetching(self) -> None:
         """The whole missed range has been queued."""
-        self._transition(State.FETCHING_COMPLETED if self.catchup else State.NORMAL)
+        self._transition(QueueState.FETCHING_COMPLETED if self.catchup else QueueState.NORMAL)
 
     def drop_normal(self) -> None:
         """The normal queue overflows during recovery: its parts are read again later, as part of that."""
         self.normal.clear()
-        if self.state is State.FETCHING_COMPLETED:
-            self._transition(State.RECOVERY_FETCHING)
+        if self.state is QueueState.FETCHING_COMPLETED:
+            self._transition(QueueState.RECOVERY_FETCHING)
 
-    def _transition(self, state: State) -> None:
+    def _transition(self, state: QueueState) -> None:
         check(self.state, state)
         self.state = state
 
@@ -130,10 +130,10 @@ class TargetQueue:
     def next_batch(self, max_entries: int, max_bytes: int) -> Batch | None:
         """Pop the next batch to send; None where none may be sent."""
         parts: list[Part] = []
-        waiting = self.normal if self.state is State.NORMAL else self.catchup
+        waiting = self.normal if self.state is QueueState.NORMAL else self.catchup
         size_bytes = waiting.take(parts, 0, max_entries, max_bytes)
-        if self.state is State.FETCHING_COMPLETED and not self.catchup:
-            self._transition(State.NORMAL)
+        if self.state is QueueState.FETCHING_COMPLETED and not self.catchup:
+            self._transition(QueueState.NORMAL)
             size_bytes = self.normal.take(parts, size_bytes, max_entries, max_bytes)
         if not parts:
             return None

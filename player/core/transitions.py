@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class State(Enum):
+class QueueState(Enum):
     """The source of a target's entries."""
 
     NORMAL = "N"
@@ -21,23 +21,29 @@ class State(Enum):
     """The target is not connected: nothing is queued for it."""
 
 
-TRANSITIONS: dict[tuple[State, State], str] = {
-    (State.SUSPENDED, State.RECOVERY_FETCHING): "it has answered the handshake with its position",
-    (State.RECOVERY_FETCHING, State.FETCHING_COMPLETED): "the last of what it has missed is read",
-    (State.RECOVERY_FETCHING, State.NORMAL): "it has missed nothing, or all of that is read and sent",
-    (State.FETCHING_COMPLETED, State.NORMAL): "the last of what it has missed is sent",
-    (State.FETCHING_COMPLETED, State.RECOVERY_FETCHING): "too much waited: it is dropped, and read again",
-    (State.NORMAL, State.SUSPENDED): "its stream is closed",
-    (State.RECOVERY_FETCHING, State.SUSPENDED): "its stream is closed",
-    (State.FETCHING_COMPLETED, State.SUSPENDED): "its stream is closed",
+TRANSITIONS: dict[tuple[QueueState, QueueState], str] = {
+    (QueueState.SUSPENDED, QueueState.RECOVERY_FETCHING): "it has answered the handshake with its position",
+    (QueueState.RECOVERY_FETCHING, QueueState.FETCHING_COMPLETED): "the last of what it has missed is read",
+    (
+        QueueState.RECOVERY_FETCHING,
+        QueueState.NORMAL,
+    ): "it has missed nothing, or all of that is read and sent",
+    (QueueState.FETCHING_COMPLETED, QueueState.NORMAL): "the last of what it has missed is sent",
+    (
+        QueueState.FETCHING_COMPLETED,
+        QueueState.RECOVERY_FETCHING,
+    ): "too much waited: it is dropped, and read again",
+    (QueueState.NORMAL, QueueState.SUSPENDED): "its stream is closed",
+    (QueueState.RECOVERY_FETCHING, QueueState.SUSPENDED): "its stream is closed",
+    (QueueState.FETCHING_COMPLETED, QueueState.SUSPENDED): "its stream is closed",
 }
 
 
-class IllegalTransition(AssertionError):
+class IllegalQueueTransition(AssertionError):
     """A change that the table does not name: a bug, never an input."""
 
 
-def check(old: State, new: State) -> None:
+def check(old: QueueState, new: QueueState) -> None:
     """Raises IllegalTransition unless `old` may become `new`."""
     if (old, new) not in TRANSITIONS:
-        raise IllegalTransition(f"{old.value} may not become {new.value}")
+        raise IllegalQueueTransition(f"{old.value} may not become {new.value}")

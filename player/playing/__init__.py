@@ -1,13 +1,13 @@
-"""The asyncio shell of a player: does what the core wants done, over a source and a transport.
+"""The asyncio shell of a player: executes the core's actions over a source and a transport.
 
 | module | owns |
 |---|---|
-| `playing` | one log: the loop around one `player.core.player.Player` |
+| `driver` | one log: the loop around one `player.core.player.Player` |
 | `main_stream` | the reading of new entries, and the wait for room |
-| `target_stream` | what is told of one stream, with the term that it was opened with; what is read for it |
-| `played_target` | a target, whatever becomes of its streams |
+| `target_stream` | the events of one stream, with the term that it was opened with; the reads for it |
+| `target_record` | a target's state over all its streams |
 | `alarm` | the one timer |
-| `ended` | why a playing does not go on |
-| `counters` | how much was sent and acknowledged (pure) |
-| `status` | what an operator sees (pure) |
+| `errors` | the reasons why a driver stops |
+| `counters` | counts of sent and acknowledged entries (pure) |
+| `status` | the status that an operator sees (pure) |
 """

@@ -1,4 +1,4 @@
-"""How much was read, sent and acknowledged: numbers that only grow, for metrics.
+"""Counters of what was read, sent and acknowledged: numbers that only grow, for metrics.
 
 Owns: the counts of one target, over all its streams. Does not: export them, or keep
 them over a restart.
@@ -10,7 +10,7 @@ from player.core.messages import Batch
 
 
 class TargetCounters:
-    """Of one target, for as long as it is played to."""
+    """One target's counters, for as long as its driver runs."""
 
     __slots__ = (
         "acknowledgements",
@@ -39,7 +39,7 @@ class TargetCounters:
         self.acknowledgements = 0
         """Answers to heartbeats counted, too."""
 
-    def sent(self, batch: Batch) -> None:
+    def count_batch(self, batch: Batch) -> None:
         parts = batch.parts
         dummies = sum([part.is_dummy for part in parts])
         self.batches += 1

@@ -1,4 +1,4 @@
-"""What an operator sees of a playing: snapshots, read from the core's attributes.
+"""The status of a driver for an operator: snapshots, read from the core's attributes.
 
 Owns: the names and units of a status. Does not: render it, or keep it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from player.core.player import Player
 from player.core.settings import PlayerSettings
-from player.core.target import Link, Target
+from player.core.target import LinkState, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TargetStatus:
     name: str
     address: str
     link: str
-    """As `player.core.target.Link` says it: not connected, greeted, answered, open, stopped."""
+    """As `player.core.target.LinkState` says it: not connected, greeted, answered, open, stopped."""
     state: str
     """Of its queue: N, RF, FC or S."""
     target_term: int
@@ -49,7 +49,7 @@ class TargetStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayingStatus:
+class PlayerStatus:
     """One log and its targets."""
 
     log_id: str
@@ -73,8 +73,8 @@ def target_status(
 ) -> TargetStatus:
     """One target of `core`, as it is now."""
     queue, health = target.queue, target.health
-    is_well = target.link is Link.OPEN and not health.failures and not health.hung
-    is_recovering = target.link is Link.OPEN and target.fetched_position < target.end_position
+    is_well = target.link is LinkState.OPEN and not health.failures and not health.hung
+    is_recovering = target.link is LinkState.OPEN and target.fetched_position < target.end_position
     return TargetStatus(
         name=target.name,
         address=address,

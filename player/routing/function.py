@@ -1,21 +1,21 @@
-"""The choice that a function of the user's makes.
+"""The selector that is a user's function.
 
-Owns: how one is named, `module:name` (a name may have dots), and what is said where it cannot be had. It is
-loaded once; what it returns is looked at by `reframing.py`.
+Owns: its name, `module:name` (a name may have dots), and the errors where it cannot be loaded. It is loaded
+once; `record_router.py` checks its results.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from player.routing.selector import Choice
+from player.routing.selector import TargetSelector
 
 
 class NoSuchFunction(ValueError):
     """There is no function of that name that could be called."""
 
 
-def load(name: str) -> Choice:
+def load(name: str) -> TargetSelector:
     """The function `module:name`. Raises NoSuchFunction."""
     module_name, colon, path = name.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
@@ -31,5 +31,5 @@ def load(name: str) -> Choice:
             raise NoSuchFunction(f"{module_name} has no {path}") from None
     if not callable(found):
         raise NoSuchFunction(f"{name} is a {type(found).__name__}, which cannot be called")
-    chosen: Choice = found
+    chosen: TargetSelector = found
     return chosen

@@ -1,8 +1,8 @@
-"""The choice that stands on the record: a header `lockstep-targets` with the names of its targets.
+"""The selector by a record's header `lockstep-targets`, which has the names of its targets.
 
-Owns: how such a header is read. `a,b`: each of them gets the record; spaces around a name do not count; the
-header may be repeated, which is as if all its names stood in one. A header that names nobody says so: the
-default is for records without any. Does not: know which targets there are.
+Owns: the parsing of the header. `a,b`: each of them gets the record; spaces around a name do not count; a
+repeated header is as one with all the names. A record with an empty header goes to no target: the default is
+for records without the header. Does not: know which targets exist.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from protocol.records.record import Record
 TARGETS_HEADER: Final = "lockstep-targets"
 
 
-class HeaderChoice:
-    """A `Choice`.
+class HeaderSelector:
+    """A `TargetSelector`.
 
     Args:
         default: who gets the records without the header; nobody, where that is empty.
@@ -30,9 +30,9 @@ class HeaderChoice:
         self._name = name
 
     def __call__(self, record: Record) -> Sequence[str]:
-        wanted = self._name
-        said = [value for name, value in record.headers if name == wanted]
-        if not said:
+        header_name = self._name
+        values = [value for name, value in record.headers if name == header_name]
+        if not values:
             return self._default
-        texts = [(value or b"").decode("utf-8", "replace") for value in said]
+        texts = [(value or b"").decode("utf-8", "replace") for value in values]
         return [name for text in texts for each in text.split(",") if (name := each.strip())]

@@ -1,4 +1,4 @@
-"""What chooses the targets of a record.
+"""The interface of a function that chooses a record's targets.
 
 The router of the core (`player.core.router.Router`) takes an entry and returns a part for each target: a
 record batch with that target's records alone, which keep their offsets and times. Where all records go to one
@@ -13,7 +13,7 @@ from typing import Protocol
 from protocol.records.record import Record
 
 
-class Choice(Protocol):
+class TargetSelector(Protocol):
     """For one record its targets, by name; a function of the record alone, the same at every time."""
 
     def __call__(self, record: Record) -> Sequence[str] | dict[str, bytes | None]:

@@ -3,6 +3,6 @@
 | module | owns |
 |---|---|
 | `interface` | the protocol of a log that a player reads |
-| `cutting` | committed record batches as entries (pure) |
+| `batch_entries` | committed record batches as entries (pure) |
 | `log_id` | the identity of a log, as text (pure) |
 """

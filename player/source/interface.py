@@ -1,4 +1,4 @@
-"""What a player needs of a log. Lockstep's own sources are in `lockstep.playing`.
+"""The interface of a log that a player reads. Lockstep's own sources are in `lockstep.playing`.
 
 An entry is one record batch, as it stands in the log; its position is that of the batch's last record, so
 that a cut never depends on routing, and compaction never moves it. Positions are offsets where a log is one
@@ -13,12 +13,12 @@ from typing import Final, NamedTuple, Protocol
 
 from player.core.messages import Entry
 
-SEVERAL: Final = -1
+MULTIPLE_PARTITIONS: Final = -1
 """In place of a partition: the log is several, and each entry says its own."""
 
 
-class Chunk(NamedTuple):
-    """What one read brought."""
+class LogChunk(NamedTuple):
+    """The result of one read."""
 
     entries: Sequence[Entry]
     """In order; the payload of each is the bytes of its record batch, which stay valid."""
@@ -26,27 +26,27 @@ class Chunk(NamedTuple):
     """Everything up to there was read, entry or not; below `first_position` where there is nothing yet."""
 
 
-class Bounds(NamedTuple):
-    """What the log has: from `first_position` to before `next_position`."""
+class LogBounds(NamedTuple):
+    """The positions of a log: from `first_position` to before `next_position`."""
 
     first_position: int
     next_position: int
 
 
 class RangeLost(Exception):
-    """What is to be read was deleted from the log, which begins at `first_position` now."""
+    """The requested positions were deleted from the log, which begins at `first_position` now."""
 
     def __init__(self, first_position: int) -> None:
         super().__init__(f"the log begins at {first_position} now")
         self.first_position = first_position
 
 
-class SourceEnded(Exception):
-    """There is nothing to read any more, and there will not be: the topic was deleted, or made anew."""
+class SourceClosed(Exception):
+    """The log cannot be read any more: the topic was deleted, or created anew."""
 
 
-def part_of_topic(partition: int, log_group: int | None) -> str:
-    """What a log is of its topic, for who looks at it: a partition's number, or `log group 3`."""
+def partition_label(partition: int, log_group: int | None) -> str:
+    """A log's part of its topic, for an operator: a partition's number, or `log group 3`."""
     return str(partition) if log_group is None else f"log group {log_group}"
 
 
@@ -55,35 +55,35 @@ class Source(Protocol):
 
     @property
     def log_id(self) -> str:
-        """Cluster, topic id and partition or log group: what a mark is of."""
+        """Cluster, topic id and partition or log group: the identity that a target's position belongs to."""
 
     @property
     def topic(self) -> str: ...
 
     @property
     def partition(self) -> int:
-        """`SEVERAL` where it is of a log group."""
+        """`MULTIPLE_PARTITIONS` where it is of a log group."""
 
     @property
     def log_group(self) -> int | None:
         """Its number, where the log is a topic's partitions of one; None where it is one partition."""
 
-    async def bounds(self) -> Bounds:
-        """Asked of the leader, after the call. Raises SourceEnded."""
+    async def bounds(self) -> LogBounds:
+        """Asked of the leader, after the call. Raises SourceClosed."""
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         """Everything from `first_position` on: at least one entry, whatever its size, else not much more than
         `max_bytes`. Waits up to `wait_s` where there is nothing yet, and returns at once when there is.
 
         Several reads may be under way at once: the main stream's, which may wait, and those of recoveries,
-        which may not (`wait_s` 0) and so must not stand behind it. Raises RangeLost, SourceEnded.
+        which may not (`wait_s` 0) and so must not stand behind it. Raises RangeLost, SourceClosed.
         """
 
     async def close(self) -> None: ...
 
 
 def log_name(source: Source) -> str:
-    """A log in words, for who runs a player: `orders-3`, or `orders in log group 3`."""
+    """A log's name for an operator: `orders-3`, or `orders in log group 3`."""
     if source.log_group is None:
         return f"{source.topic}-{source.partition}"
     return f"{source.topic} in log group {source.log_group}"

@@ -30,7 +30,7 @@ from typing import Any
 from broker.first_sequences import MAX_FORMER_NAMES
 from broker.server import Broker
 from broker.settings.config import from_texts
-from player.playing.playing import Playing
+from player.playing.driver import PlayerDriver
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
@@ -174,7 +174,7 @@ class Player:
     def __init__(self) -> None:
         self.log = MemoryLog()
         self.streams = MemoryStreams()
-        self.playing = Playing(self.log, self.streams, route, settings(), 1, [], poll_s=0.05)
+        self.playing = PlayerDriver(self.log, self.streams, route, settings(), 1, [], poll_s=0.05)
         self.run = asyncio.ensure_future(self.playing.run())
 
     async def target(self, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from broker.server import Broker
 from player.core.messages import Entry
-from player.source.interface import Chunk, Source
+from player.source.interface import LogChunk, Source
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -45,7 +45,7 @@ async def everything(source: Source, first: int = 0, max_bytes: int = 1 << 20) -
         first = chunk.through_position + 1
 
 
-async def waits(broker: Broker, reading: asyncio.Task[Chunk]) -> None:
+async def waits(broker: Broker, reading: asyncio.Task[LogChunk]) -> None:
     """Until a read has begun to wait."""
     async with asyncio.timeout(LONG_S):
         while not broker.services.fetch_purgatory.count:

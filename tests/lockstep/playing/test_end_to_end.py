@@ -15,11 +15,11 @@ from compat_tests.probe import free_port
 from lockstep.client import Client
 from lockstep.playing.remote_source import RemoteSource
 from player.core.settings import PlayerSettings
-from player.playing.ended import Deposed
-from player.playing.played_target import PlayedTarget
-from player.playing.playing import Playing
-from player.routing.header import TARGETS_HEADER, HeaderChoice
-from player.routing.reframing import Reframing
+from player.playing.driver import PlayerDriver
+from player.playing.errors import Deposed
+from player.playing.target_record import TargetEndpoint
+from player.routing.header import TARGETS_HEADER, HeaderSelector
+from player.routing.record_router import RecordRouter
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
@@ -111,12 +111,12 @@ class World:
                 await asyncio.sleep(0.05)
 
     @asynccontextmanager
-    async def playing(self, player_term: int) -> AsyncIterator[Playing]:
+    async def playing(self, player_term: int) -> AsyncIterator[PlayerDriver]:
         source = await RemoteSource.open(self.broker.bootstrap_servers, "t", 0)
         streams = make_streams(self._transport)
-        targets = [PlayedTarget(name, shard.address) for name, shard in self.shards.items()]
-        route = Reframing(HeaderChoice())
-        made = Playing(source, streams, route, SETTINGS, player_term, targets)
+        targets = [TargetEndpoint(name, shard.address) for name, shard in self.shards.items()]
+        route = RecordRouter(HeaderSelector())
+        made = PlayerDriver(source, streams, route, SETTINGS, player_term, targets)
         run = asyncio.create_task(made.run())
         try:
             yield made

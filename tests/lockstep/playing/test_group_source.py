@@ -14,7 +14,7 @@ from broker.server import Broker
 from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import NotLeading
 from player.core.messages import Entry
-from player.source.interface import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded
+from player.source.interface import MULTIPLE_PARTITIONS, LogBounds, LogChunk, RangeLost, SourceClosed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.records.batch import read_header
@@ -94,14 +94,14 @@ async def test_partitions_in_the_order_of_their_commit(broker: Broker, client: C
     wanted = as_logged(group, topic_id)
     assert any(frame.record_count > 3 for frame in group.log.frames_cold(1, 1 << 20)), "several in a frame"
     source = source_of(broker)
-    assert (source.topic, source.partition, source.log_group) == ("t", SEVERAL, 1)
+    assert (source.topic, source.partition, source.log_group) == ("t", MULTIPLE_PARTITIONS, 1)
     assert source.log_id.endswith("/log-group-1")
     whole = await everything(source, 1)
     assert [(e.position, e.partition, values([e])) for e in whole] == [
         (lsn, partition, said) for lsn, partition, _, said in wanted
     ]
     assert {e.partition for e in whole} == {0, 1}
-    assert await source.bounds() == Bounds(1, group.log.next_lsn)
+    assert await source.bounds() == LogBounds(1, group.log.next_lsn)
     await cut_anywhere(source, whole)
     one = await everything(source_of(broker, wanted=frozenset({1})), 1)
     assert [e.position for e in one] == [e.position for e in whole if e.partition == 1]
@@ -147,7 +147,7 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.groups[1].log, "frames_cold", broken)
-        assert await source.read(1, 100, LONG_S) == Chunk((), 0)
+        assert await source.read(1, 100, LONG_S) == LogChunk((), 0)
     assert values(await everything(source, 1)) == [b"a"]
 
 
@@ -162,7 +162,7 @@ async def test_waits_for_the_commit_of_any_partition(
     source = source_of(broker)
     await everything(source, 1)
     position = (await source.bounds()).next_position
-    assert await source.read(position, 100, 0.01) == Chunk([], position - 1)
+    assert await source.read(position, 100, 0.01) == LogChunk([], position - 1)
     for place in range(6):
         reading = asyncio.ensure_future(source.read(position, 100, LONG_S))
         await waits(broker, reading)
@@ -173,14 +173,14 @@ async def test_waits_for_the_commit_of_any_partition(
         assert placed(chunk.entries) == [(place % 2, b"%d" % place)]
         position = chunk.through_position + 1
     await client.produce("other", batch(b"not played", b"nor this"))
-    assert await source.read(position, 100, 0.01) == Chunk((), position - 1), "it is quiet for a while"
+    assert await source.read(position, 100, 0.01) == LogChunk((), position - 1), "it is quiet for a while"
     await client.produce("t", batch(b"last"), 0)
     position += 3
     assert (await source.read(position - 3, 100, LONG_S)).through_position == position - 1
     monkeypatch.setattr("lockstep.playing.group_source.OTHERS_SECONDS", 0.0)
     await client.produce("other", batch(b"not played", b"nor this"))
     chunk = await source.read(position, 100, 0.01)
-    assert chunk == Chunk([], position + 1), "in the end others' records count as read"
+    assert chunk == LogChunk([], position + 1), "in the end others' records count as read"
     given_up = asyncio.ensure_future(source.read(position + 2, 100, LONG_S))
     await waits(broker, given_up)
     given_up.cancel()
@@ -197,9 +197,9 @@ async def test_is_closed(broker: Broker, client: Client) -> None:
     reading = asyncio.ensure_future(source.read(position, 100, LONG_S))
     await waits(broker, reading)
     await source.close()
-    with pytest.raises(SourceEnded):
+    with pytest.raises(SourceClosed):
         await asyncio.wait_for(reading, LONG_S)
-    with pytest.raises(SourceEnded):
+    with pytest.raises(SourceClosed):
         await source.bounds()
 
 
@@ -353,7 +353,7 @@ async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client
     reading = asyncio.ensure_future(source.read(position, 100, LONG_S))
     await waits(broker, reading)
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
-    with pytest.raises(SourceEnded) as ended:
+    with pytest.raises(SourceClosed) as ended:
         await asyncio.wait_for(reading, LONG_S)
     assert not isinstance(ended.value, NotLeading)
     await client.create("t")

@@ -10,8 +10,8 @@ import pytest
 from broker.server import Broker
 from lockstep.playing import hosted
 from lockstep.playing.hosted import Hosted
-from player.playing.ended import Deposed
-from player.source.interface import Source, SourceEnded
+from player.playing.errors import Deposed
+from player.source.interface import Source, SourceClosed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import LOOK_SECONDS
@@ -128,7 +128,7 @@ async def test_what_fails_is_tried_again(
     plays = Plays()
     await client.create("t")
     players = Hosted(broker.services, "t", plays)
-    for failure in (ValueError("a router"), SourceEnded("so it says"), Deposed(1 << 50)):
+    for failure in (ValueError("a router"), SourceClosed("so it says"), Deposed(1 << 50)):
         plays.fail = failure
         began = len(plays.sources)
         players.start()
@@ -155,7 +155,7 @@ async def test_a_stop_waits_for_all_to_let_go(broker: Broker, client: Client) ->
     plays.let_go.set()
     await asyncio.wait_for(stopping, LONG_S)
     assert plays.partitions == []
-    with pytest.raises(SourceEnded):
+    with pytest.raises(SourceClosed):
         await plays.sources[0].bounds()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.server import Broker
 from lockstep.playing.in_process_source import InProcessSource, NotLeading
-from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
+from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from storage.group import LogGroup
 from storage.types import StorageError
@@ -46,7 +46,7 @@ async def test_whole_batches_in_order_as_they_were_appended(broker: Broker, clie
     assert values(whole) == [value for each in sent for value in each]
     assert [each.position for each in whole[:4]] == [0, 2, 5, 6]
     end = sum(map(len, sent))
-    assert await source.bounds() == Bounds(0, end)
+    assert await source.bounds() == LogBounds(0, end)
     # However little is asked for, and wherever reading begins, the cut is the same.
     one_by_one = await everything(source, max_bytes=1)
     assert [(e.position, e.payload) for e in one_by_one] == [(e.position, e.payload) for e in whole]
@@ -92,7 +92,7 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
 
     with monkeypatch.context() as patched:
         patched.setattr(group, "read", broken)
-        assert await source.read(0, 100, LONG_S) == Chunk((), -1)
+        assert await source.read(0, 100, LONG_S) == LogChunk((), -1)
     assert values((await source.read(0, 100, LONG_S)).entries) == [b"a"]
 
 
@@ -102,8 +102,8 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
 async def test_waits_for_the_commit_and_no_longer(broker: Broker, client: Client) -> None:
     await client.create("t")
     source = source_of(broker)
-    assert await source.read(0, 100, 0) == Chunk((), -1)
-    assert await source.read(0, 100, 0.01) == Chunk((), -1)
+    assert await source.read(0, 100, 0) == LogChunk((), -1)
+    assert await source.read(0, 100, 0.01) == LogChunk((), -1)
     for place in range(3):
         readings = [asyncio.ensure_future(source.read(place, 100, LONG_S)) for _ in range(3)]
         await waits(broker, readings[0])
@@ -139,7 +139,7 @@ async def test_what_is_committed_is_handed_over_at_once(broker: Broker, client: 
         if counting:
             loop.call_soon(next_turn)
 
-    async def take(position: int) -> Chunk:
+    async def take(position: int) -> LogChunk:
         nonlocal counting
         chunk = await source.read(position, 1 << 20, LONG_S)
         seconds.append(loop.time() - committed_at)
@@ -164,9 +164,9 @@ async def test_is_closed(broker: Broker, client: Client) -> None:
     reading = asyncio.ensure_future(source.read(0, 100, LONG_S))
     await waits(broker, reading)
     await source.close()
-    with pytest.raises(SourceEnded):
+    with pytest.raises(SourceClosed):
         await asyncio.wait_for(reading, LONG_S)
-    with pytest.raises(SourceEnded):
+    with pytest.raises(SourceClosed):
         await source.bounds()
 
 
@@ -188,7 +188,7 @@ async def test_transactions(broker: Broker, client: Client, tmp_path: Path) -> N
         return -1 if found is None else found.last_stable_offset
 
     assert values(await everything(source)) == [b"0"]
-    assert await source.bounds() == Bounds(0, 1)
+    assert await source.bounds() == LogBounds(0, 1)
     reading = asyncio.ensure_future(source.read(1, 1 << 20, LONG_S))
     await second.write("t", 0, b"4")
     assert not reading.done(), "nothing at or above the last stable offset"
@@ -230,7 +230,7 @@ async def test_deleted_records(broker: Broker, client: Client) -> None:
         await source.read(1, 100, LONG_S)
     assert lost.value.first_position == 2
     assert values(await everything(source, 2)) == [b"c"]
-    assert await source.bounds() == Bounds(2, 3)
+    assert await source.bounds() == LogBounds(2, 3)
 
 
 async def test_deleted_while_the_disk_was_asked(broker: Broker, client: Client) -> None:
@@ -277,7 +277,7 @@ async def test_compaction_moves_no_position(start_broker: StartBroker) -> None:
     newest = {record.key: record.value for record in records(after)}
     assert newest == {b"k": b"49", **{b"%d" % n: b"v%d" % (45 + n) for n in range(5)}}
     bounds = await source.bounds()
-    assert bounds == Bounds(0, 100)
+    assert bounds == LogBounds(0, 100)
     for first in range(0, 100, 7):
         assert [e.position for e in await everything(source, first, 1)] == [
             e.position for e in after if e.position >= first
@@ -291,13 +291,13 @@ async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client
     reading = asyncio.ensure_future(source.read(0, 100, LONG_S))
     await waits(broker, reading)
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
-    with pytest.raises(SourceEnded) as ended:
+    with pytest.raises(SourceClosed) as ended:
         await asyncio.wait_for(reading, LONG_S)
     assert not isinstance(ended.value, NotLeading)
     await client.create("t")
     await client.produce("t", batch(b"of another"))
     for ask in (lambda: source.read(0, 100, 0), source.bounds):
-        with pytest.raises(SourceEnded):
+        with pytest.raises(SourceClosed):
             await ask()
     again = source_of(broker)
     assert again.log_id != source.log_id
@@ -339,7 +339,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
     taken_over = source_of(cluster.brokers[now])
     assert taken_over.log_id == source.log_id
     assert values(await everything(taken_over)) == [b"a", b"b"]
-    assert await taken_over.bounds() == Bounds(0, 2)
+    assert await taken_over.bounds() == LogBounds(0, 2)
     with pytest.raises(NotLeading):
         await source.bounds()
 
@@ -354,4 +354,4 @@ async def test_without_a_lease_no_bounds(
         asked = asyncio.ensure_future(source.bounds())
         await client.produce("t", batch(b"a"))
         assert not asked.done()
-    assert await asyncio.wait_for(asked, LONG_S) == Bounds(0, 1)
+    assert await asyncio.wait_for(asked, LONG_S) == LogBounds(0, 1)

@@ -13,8 +13,8 @@ from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll, parse
 from lockstep.playing.players import Players, first_position
 from lockstep.playing.routers import router_of
 from player.core.messages import Entry, Part
-from player.playing.ended import PlayingEnded
-from player.source.interface import Bounds
+from player.playing.errors import PlayerStopped
+from player.source.interface import LogBounds
 from player.target.marks import Mark
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
 
@@ -39,7 +39,7 @@ async def played(players: Players, log: MemoryLog, player_term: int = 1) -> Asyn
 
 
 def test_where_a_target_begins() -> None:
-    bounds = Bounds(3, 9)
+    bounds = LogBounds(3, 9)
     assert [first_position(each, bounds) for each in ("earliest", "latest", 5)] == [3, 9, 5]
 
 
@@ -223,7 +223,7 @@ class HeldLog(MemoryLog):
         self.may_tell = asyncio.Event()
         self.may_tell.set()
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> LogBounds:
         await self.may_tell.wait()
         return await super().bounds()
 
@@ -292,10 +292,10 @@ async def test_a_log_of_which_nothing_can_be_known() -> None:
     """It concerns this log alone, as it does later on."""
 
     class Log(MemoryLog):
-        async def bounds(self) -> Bounds:
+        async def bounds(self) -> LogBounds:
             raise LookupError("not allowed")
 
-    with pytest.raises(PlayingEnded, match="LookupError: not allowed"):
+    with pytest.raises(PlayerStopped, match="LookupError: not allowed"):
         await players_of(MemoryStreams("a"), "a").play(Log(), 1)
 
 
@@ -305,6 +305,6 @@ async def test_what_ends_a_playing_is_told() -> None:
     task = asyncio.create_task(players.play(log, 1))
     await until(lambda: bool(players.playings))
     log.end()
-    with pytest.raises(PlayingEnded, match="deleted"):
+    with pytest.raises(PlayerStopped, match="deleted"):
         await asyncio.wait_for(task, 20)
     assert not players.playings

@@ -12,7 +12,7 @@ from compat_tests.probe import free_port
 from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
 from lockstep.playing import remote_source
 from lockstep.playing.remote_source import RemoteSource
-from player.source.interface import Bounds, RangeLost, SourceEnded
+from player.source.interface import LogBounds, RangeLost, SourceClosed
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster
@@ -48,7 +48,7 @@ async def test_whole_batches_in_order_as_they_were_appended(broker: Broker, clie
     assert values(whole) == [value for each in sent for value in each]
     assert [each.position for each in whole[:4]] == [0, 2, 5, 6]
     end = sum(map(len, sent))
-    assert await source.bounds() == Bounds(0, end)
+    assert await source.bounds() == LogBounds(0, end)
     one_by_one = await everything(source, max_bytes=1)
     assert [(e.position, e.payload) for e in one_by_one] == [(e.position, e.payload) for e in whole]
     for first in range(end):
@@ -71,7 +71,7 @@ async def test_waits_for_what_is_new_and_holds_up_nobody_meanwhile(broker: Broke
         await waits(broker, reading)
         async with asyncio.timeout(LONG_S / 2):
             assert values((await source.read(0, 100, 0)).entries)[:1] == [b"0"]
-            assert await source.bounds() == Bounds(0, position)
+            assert await source.bounds() == LogBounds(0, position)
             assert not reading.done()
             await client.produce("t", batch(b"%d" % position))
             chunk = await reading
@@ -88,7 +88,7 @@ async def test_transactions(broker: Broker, client: Client, tmp_path: Path) -> N
     await first.write("t", 0, b"1", b"2")
     await client.produce("t", batch(b"3"))
     source = await source_of(broker)
-    assert values(await everything(source)) == [b"0"] and await source.bounds() == Bounds(0, 1)
+    assert values(await everything(source)) == [b"0"] and await source.bounds() == LogBounds(0, 1)
     reading = asyncio.ensure_future(source.read(1, 1 << 20, LONG_S))
     await second.write("t", 0, b"4")
     assert not reading.done(), "nothing at or above the last stable offset"
@@ -102,7 +102,7 @@ async def test_transactions(broker: Broker, client: Client, tmp_path: Path) -> N
     await first.write("t", 0, b"10")
     await first.end(True)
     async with asyncio.timeout(LONG_S):
-        while await source.bounds() != Bounds(0, 12):  # noqa: ASYNC110
+        while await source.bounds() != LogBounds(0, 12):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     found = await everything(source)
     assert values(found) == [b"0", b"1", b"2", b"3", b"7", b"10"]
@@ -153,7 +153,7 @@ async def test_deleted_records(broker: Broker, client: Client) -> None:
             await source.read(1, 100, wait_s)
         assert lost.value.first_position == 2
     assert values(await everything(source, 2)) == [b"c"]
-    assert await source.bounds() == Bounds(2, 3)
+    assert await source.bounds() == LogBounds(2, 3)
     await source.close()
 
 
@@ -165,7 +165,7 @@ async def test_a_log_that_has_become_shorter(
     await client.create("t")
     await client.produce("t", batch(b"a"))
     source = await source_of(broker)
-    with pytest.raises(SourceEnded, match="the log ends before 1, and was read up to 6"):
+    with pytest.raises(SourceClosed, match="the log ends before 1, and was read up to 6"):
         await source.read(7, 100, 0)
     await source.close()
 
@@ -181,11 +181,11 @@ async def test_the_topic_is_deleted(broker: Broker, client: Client, is_made_anew
         await client.create("t")
         await client.produce("t", batch(b"of another"))
     words = "was deleted and made anew" if is_made_anew else "was deleted"
-    with pytest.raises(SourceEnded, match=words):
+    with pytest.raises(SourceClosed, match=words):
         await asyncio.wait_for(reading, LONG_S)
-    with pytest.raises(SourceEnded, match=words):
+    with pytest.raises(SourceClosed, match=words):
         await asyncio.wait_for(source.bounds(), LONG_S)
-    with pytest.raises(SourceEnded, match=words):
+    with pytest.raises(SourceClosed, match=words):
         await asyncio.wait_for(source.read(0, 100, 0), LONG_S)
     if is_made_anew:
         again = await source_of(broker)
@@ -241,7 +241,7 @@ async def test_the_broker_is_started_anew(start_broker: StartBroker, tmp_path: P
     broker = await start_broker(tmp_path / "data", listeners=listeners)
     client = await Client.connect(broker.port)
     async with asyncio.timeout(LONG_S):
-        assert await bounds == Bounds(0, 1)
+        assert await bounds == LogBounds(0, 1)
         assert values((await readings[1]).entries) == [b"a"]
         await client.produce("t", batch(b"b"))
         assert values((await readings[0]).entries) == [b"b"]
@@ -280,6 +280,6 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
             while chunk.through_position < turn:
                 chunk = await source.read(turn, 100, LONG_S)
             assert values(chunk.entries) == [b"%d" % turn]
-            assert await source.bounds() == Bounds(0, turn + 1)
+            assert await source.bounds() == LogBounds(0, turn + 1)
     assert values(await everything(source)) == [b"0", b"1", b"2", b"3"]
     await source.close()

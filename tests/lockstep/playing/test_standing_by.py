@@ -11,7 +11,7 @@ from lockstep.playing.config import ClaimsConfig
 from lockstep.playing.standing_by import Standing, stand_by
 from lockstep.testing.memory_log import MemoryLog as ClaimsLog
 from player.core.messages import Entry
-from player.playing.ended import PlayingEnded
+from player.playing.errors import PlayerStopped
 from player.target.marks import Mark
 from tests.lockstep.playing.claimants import check, claims_of, written
 from tests.lockstep.playing.test_players import players_of
@@ -40,7 +40,7 @@ class Process:
 
     async def stop(self) -> None:
         self.task.cancel()
-        with suppress(asyncio.CancelledError, PlayingEnded):
+        with suppress(asyncio.CancelledError, PlayerStopped):
             await self.task
         await self.claims.close()
 
@@ -127,7 +127,7 @@ async def test_what_fails_is_given_up_and_told(claims: ClaimsLog) -> None:
     log.entries.append(Entry(0, None))  # the router does not know what to do with it
     log.next_position = 1
     log.end()
-    with pytest.raises(PlayingEnded):
+    with pytest.raises(PlayerStopped):
         await asyncio.wait_for(anna.task, 20)
     assert not anna.standing.is_playing
     assert written(claims)[-1].player is None

@@ -4,8 +4,8 @@ import pytest
 
 from player.core.player import Player
 from player.core.settings import NEVER_MS
-from player.core.target import Link
-from player.core.transitions import State
+from player.core.target import LinkState
+from player.core.transitions import QueueState
 from tests.player.core.players import (
     END,
     LOG_ID,
@@ -37,16 +37,16 @@ def test_each_try_has_a_term_of_its_own() -> None:
     due_ms = core.deadline_ms
     assert due_ms == START_MS + core.settings.hello_timeout_ms
     core.tick(due_ms - 1)
-    assert core.targets["a"].link is Link.HANDSHAKE
+    assert core.targets["a"].link is LinkState.HANDSHAKE
     core.tick(due_ms)  # unanswered
     words = "it was not connected within 3000 ms: it, or the log, did not respond"
     assert core.ready().closes == [("a", 1, words)]
     assert core.deadline_ms == due_ms + core.settings.backoff_ms
     greeted_again(core, "a")
     core.on_connected("a", 1, 5, 0, END, core.now_ms)  # the first one is answered after all
-    assert core.targets["a"].link is Link.HANDSHAKE
+    assert core.targets["a"].link is LinkState.HANDSHAKE
     answer(core, "a", 8)
-    assert (core.targets["a"].link, core.ready().start_position) == (Link.OPEN, 9)
+    assert (core.targets["a"].link, core.ready().start_position) == (LinkState.OPEN, 9)
 
 
 def test_terms_survive_a_removal() -> None:
@@ -81,7 +81,7 @@ def test_the_start_is_after_the_least_position_of_all() -> None:
     assert not core.has_room
     answer(core, "c", 25)
     assert core.ready().start_position == 21
-    assert {target.queue.state for target in core.targets.values()} == {State.NORMAL}
+    assert {target.queue.state for target in core.targets.values()} == {QueueState.NORMAL}
     feed(core, (22, 27, 31), "a b c")
     ready = core.ready()
     assert [sent(ready, name) for name in "abc"] == [[[31]], [[22, 27, 31]], [[27, 31]]]
@@ -94,7 +94,7 @@ def test_one_that_cannot_be_reached_holds_up_nobody() -> None:
     core.tick(core.now_ms)
     assert core.ready().start_position == 31
     feed(core, (31,), "a b")
-    assert core.targets["b"].queue.state is State.SUSPENDED
+    assert core.targets["b"].queue.state is QueueState.SUSPENDED
     greeted_again(core, "b")
     answer(core, "b", 10)
     (fetch,) = core.ready().fetches
@@ -156,7 +156,7 @@ def test_a_stopped_target_is_tried_again_when_it_is_told() -> None:
     core.stop("a", "paused", core.now_ms)
     assert closed(core.ready()) == [("a", 1)]
     away(core, "a")  # what its stream still says
-    assert core.targets["a"].link is Link.STOPPED
+    assert core.targets["a"].link is LinkState.STOPPED
     core.resume("b", core.now_ms)  # which is not stopped
     core.resume("a", core.now_ms)
     core.tick(core.now_ms)
@@ -169,19 +169,19 @@ def test_a_silent_target_is_given_up() -> None:
     feed(core, (0,))
     core.ready()
     beats = 0
-    while core.targets["a"].link is Link.OPEN:
+    while core.targets["a"].link is LinkState.OPEN:
         core.tick(core.deadline_ms)
         ready = core.ready()
         beats += len(ready.heartbeats)
     assert beats == 3  # the first finds the handshake
     assert ready.closes == [("a", 1, "it sent nothing for 3 heartbeats of 100 ms")]
-    assert core.targets["a"].queue.state is State.SUSPENDED
+    assert core.targets["a"].queue.state is QueueState.SUSPENDED
     assert core.targets["a"].health.hung == 1
 
 
 def test_one_that_is_silent_and_owes_nothing_hangs_in_nothing() -> None:
     core = playing("a", heartbeat_ms=100, silent_heartbeats=3)
-    while core.targets["a"].link is Link.OPEN:
+    while core.targets["a"].link is LinkState.OPEN:
         core.tick(core.deadline_ms)
     assert core.targets["a"].health.hung == 0
 
@@ -189,7 +189,7 @@ def test_one_that_is_silent_and_owes_nothing_hangs_in_nothing() -> None:
 def silent_after(core: Player) -> int:
     """So many heartbeats."""
     beats = 0
-    while core.targets["a"].link is Link.OPEN:
+    while core.targets["a"].link is LinkState.OPEN:
         core.tick(core.deadline_ms)
         beats += len(core.ready().heartbeats)
     return beats
@@ -220,10 +220,10 @@ def test_a_target_that_hangs_is_given_up() -> None:
     for _ in range(4):
         core.tick(core.deadline_ms)
         acknowledged(core, -1)  # it lives
-    assert core.targets["a"].link is Link.OPEN
+    assert core.targets["a"].link is LinkState.OPEN
     core.ready()
     core.tick(core.deadline_ms)
-    assert (core.targets["a"].link, core.targets["a"].health.hung) == (Link.DISCONNECTED, 1)
+    assert (core.targets["a"].link, core.targets["a"].health.hung) == (LinkState.DISCONNECTED, 1)
     words = "it responds, and acknowledged no further entry for 4 heartbeats of 100 ms"
     assert core.ready().closes == [("a", 1, words)]
 
@@ -245,4 +245,4 @@ def test_who_goes_before_the_start_may_come_back(started: bool) -> None:
         answer(core, "b", 40)
         assert core.ready().start_position == 41  # `a` has failed once: it is not waited for
     answer(core, "a", 35)
-    assert (core.targets["a"].link is Link.OPEN) == started
+    assert (core.targets["a"].link is LinkState.OPEN) == started

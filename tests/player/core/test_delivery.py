@@ -5,8 +5,8 @@ import pytest
 from player.core.messages import Entry
 from player.core.router import Parts
 from player.core.settings import Bound
-from player.core.target import Link
-from player.core.transitions import State
+from player.core.target import LinkState
+from player.core.transitions import QueueState
 from tests.player.core.players import (
     acknowledged,
     answer,
@@ -95,18 +95,22 @@ def test_what_was_not_sent_cannot_be_acknowledged() -> None:
     feed(core, range(3))
     acknowledged(core, 2)
     assert core.ready().stopped == [("a", "it acknowledged 2, it was sent up to 1")]
-    assert core.targets["a"].link is Link.STOPPED
+    assert core.targets["a"].link is LinkState.STOPPED
 
 
 def test_a_target_that_leaves_too_much_waiting_recovers() -> None:
     core = playing("a", "b")
     feed(core, range(8), "a")  # three are sent, five wait
-    assert core.targets["a"].queue.state is State.NORMAL
+    assert core.targets["a"].queue.state is QueueState.NORMAL
     feed(core, (8,), "a b")
     target = core.targets["a"]
     ready = core.ready()
     words = "more than 5 entries or 1000 bytes were queued for it"
-    assert (ready.closes, target.queue.state, target.overflows) == ([("a", 1, words)], State.SUSPENDED, 1)
+    assert (ready.closes, target.queue.state, target.overflows) == (
+        [("a", 1, words)],
+        QueueState.SUSPENDED,
+        1,
+    )
     assert sent(ready, "b") == [[8]]
     greeted_again(core, "a")
     answer(core, "a", 1)

@@ -6,8 +6,8 @@ import pytest
 
 from player.core.player import Player
 from player.core.settings import NEVER_MS, Bound
-from player.core.target import Link
-from player.core.transitions import State
+from player.core.target import LinkState
+from player.core.transitions import QueueState
 from tests.player.core.players import (
     acknowledged,
     answer,
@@ -45,10 +45,10 @@ def test_what_is_not_of_the_current_stream_is_dropped(
     target = core.targets["a"]
     say(core, name, term)
     assert (target.link, target.last_ack, target.fetching, target.queue.state) == (
-        Link.OPEN,
+        LinkState.OPEN,
         4,
         True,
-        State.RECOVERY_FETCHING,
+        QueueState.RECOVERY_FETCHING,
     )
     ready = core.ready()
     assert not (ready.batches or ready.closes or ready.stopped or ready.deposed)
@@ -60,7 +60,7 @@ def test_what_comes_after_a_stream_was_given_up_is_dropped(say: Callable[[Player
     core.stop("a", "paused", core.now_ms)
     core.ready()
     say(core, "a", 2)
-    assert core.targets["a"].link is Link.STOPPED
+    assert core.targets["a"].link is LinkState.STOPPED
     assert not core.ready().deposed
 
 
@@ -68,7 +68,7 @@ def test_what_comes_after_a_stream_was_given_up_is_dropped(say: Callable[[Player
 def test_what_comes_before_the_answer_is_dropped(what: str) -> None:
     core = player("a", "b")
     STALE[what](core, "a", 1)
-    assert (core.targets["a"].link, core.targets["a"].last_ack) == (Link.HANDSHAKE, -1)
+    assert (core.targets["a"].link, core.targets["a"].last_ack) == (LinkState.HANDSHAKE, -1)
 
 
 def test_an_answer_counts_once() -> None:
@@ -109,12 +109,12 @@ def test_the_log_lost_what_comes_next() -> None:
     core.targets["b"].last_ack = 20
     away(core, "c")
     core.feed_lost(5, core.now_ms)  # nothing is missing
-    assert core.targets["a"].link is Link.OPEN
+    assert core.targets["a"].link is LinkState.OPEN
     core.feed_lost(10, core.now_ms)
     assert core.current_position == 9
     words = "its next entries are deleted, the log begins at 10"
     assert core.ready().closes == [("a", 1, words)]
-    assert core.targets["b"].link is Link.OPEN
+    assert core.targets["b"].link is LinkState.OPEN
     greeted_again(core, "a")
     answer(core, "a", 8, first=10)
     assert core.ready().stopped == [("a", "it needs 9, the log begins at 10")]
@@ -221,9 +221,9 @@ def test_a_stopped_target_waits_to_be_resumed() -> None:
     core.stop("a", "paused", core.now_ms)
     assert core.ready().stopped == [("a", "paused")]
     core.resume("b", core.now_ms)
-    assert core.targets["b"].link is Link.OPEN
+    assert core.targets["b"].link is LinkState.OPEN
     core.resume("a", core.now_ms)
-    assert (core.targets["a"].link, core.targets["a"].stopped_because) == (Link.DISCONNECTED, "")
+    assert (core.targets["a"].link, core.targets["a"].stopped_because) == (LinkState.DISCONNECTED, "")
     assert core.deadline_ms == core.now_ms
 
 

@@ -6,7 +6,7 @@ from player.core.messages import Entry
 from player.core.recovery import missed_range
 from player.core.router import Parts
 from player.core.settings import Bound
-from player.core.transitions import State
+from player.core.transitions import QueueState
 from tests.player.core.players import (
     acknowledged,
     answer,
@@ -21,7 +21,7 @@ from tests.player.core.players import (
     written,
 )
 
-N, RF, FC = State.NORMAL, State.RECOVERY_FETCHING, State.FETCHING_COMPLETED
+N, RF, FC = QueueState.NORMAL, QueueState.RECOVERY_FETCHING, QueueState.FETCHING_COMPLETED
 
 
 def test_what_is_missed() -> None:

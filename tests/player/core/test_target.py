@@ -3,18 +3,18 @@
 import pytest
 
 from player.core.messages import Part
-from player.core.target import Link, Target
+from player.core.target import LinkState, Target
 
 
 def target() -> Target:
     return Target("a", 0, 1000)
 
 
-@pytest.mark.parametrize("link", Link)
-def test_a_term_counts_while_its_stream_is_not_given_up(link: Link) -> None:
+@pytest.mark.parametrize("link", LinkState)
+def test_a_term_counts_while_its_stream_is_not_given_up(link: LinkState) -> None:
     each = target()
     each.link = link
-    assert each.has_stream == (link in (Link.HANDSHAKE, Link.ANSWERED, Link.OPEN))
+    assert each.has_stream == (link in (LinkState.HANDSHAKE, LinkState.ANSWERED, LinkState.OPEN))
 
 
 def test_who_may_still_answer_at_the_first_try() -> None:
@@ -23,7 +23,7 @@ def test_who_may_still_answer_at_the_first_try() -> None:
     each.health.failures = 1
     assert not each.awaits_first_answer
     answered = target()
-    answered.link = Link.ANSWERED
+    answered.link = LinkState.ANSWERED
     assert not answered.awaits_first_answer
 
 

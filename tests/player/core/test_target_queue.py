@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from player.core.messages import Part
 from player.core.settings import Bound
 from player.core.target_queue import PartQueue, TargetQueue
-from player.core.transitions import IllegalTransition, State
+from player.core.transitions import IllegalQueueTransition, QueueState
 
 MUCH = 1 << 30
 
@@ -31,7 +31,7 @@ def taken(queue: TargetQueue, entries: int = 100, size_bytes: int = MUCH) -> tup
     return None if batch is None else (batch.previous_position, [each.position for each in batch.parts])
 
 
-def is_in(queue: TargetQueue, state: State) -> bool:
+def is_in(queue: TargetQueue, state: QueueState) -> bool:
     return queue.state is state
 
 
@@ -82,13 +82,13 @@ def test_what_is_sent_while_recovering() -> None:
     assert (queue.missed_position, queue.newest_position) == (4, 20)
     queue.catchup.append(part(7))
     assert taken(queue) == (4, [7])
-    assert is_in(queue, State.RECOVERY_FETCHING)
+    assert is_in(queue, QueueState.RECOVERY_FETCHING)
     queue.catchup.append(part(8))
     assert queue.missed_position == 8
     queue.complete_fetching()
-    assert is_in(queue, State.FETCHING_COMPLETED)
+    assert is_in(queue, QueueState.FETCHING_COMPLETED)
     assert taken(queue) == (7, [8, 20])
-    assert is_in(queue, State.NORMAL)
+    assert is_in(queue, QueueState.NORMAL)
 
 
 def test_the_catch_up_queue_is_emptied_before_a_batch_goes_on() -> None:
@@ -99,7 +99,7 @@ def test_the_catch_up_queue_is_emptied_before_a_batch_goes_on() -> None:
     queue.normal.append(part(20, size_bytes=90))
     queue.complete_fetching()
     assert taken(queue, entries=2) == (4, [5, 6])
-    assert queue.state is State.FETCHING_COMPLETED
+    assert queue.state is QueueState.FETCHING_COMPLETED
     assert taken(queue, size_bytes=50) == (6, [7])  # what follows is too large for this one
     assert taken(queue) == (7, [20])
 
@@ -108,7 +108,7 @@ def test_a_recovery_with_nothing_left_to_send_is_over_at_once() -> None:
     queue = TargetQueue()
     queue.resume(4)
     queue.complete_fetching()
-    assert queue.state is State.NORMAL
+    assert queue.state is QueueState.NORMAL
 
 
 def test_dropping_what_waits_behind_a_recovery() -> None:
@@ -116,11 +116,11 @@ def test_dropping_what_waits_behind_a_recovery() -> None:
     queue.resume(4)
     queue.normal.append(part(20))
     queue.drop_normal()
-    assert (len(queue.normal), queue.normal.size_bytes, queue.state) == (0, 0, State.RECOVERY_FETCHING)
+    assert (len(queue.normal), queue.normal.size_bytes, queue.state) == (0, 0, QueueState.RECOVERY_FETCHING)
     queue.catchup.append(part(7))
     queue.complete_fetching()
     queue.drop_normal()
-    assert queue.state is State.RECOVERY_FETCHING
+    assert queue.state is QueueState.RECOVERY_FETCHING
     assert taken(queue) == (4, [7])
 
 
@@ -131,7 +131,7 @@ def test_suspending_keeps_nothing() -> None:
     assert (len(queue.normal), len(queue.popped), queue.popped_entries, queue.popped_bytes) == (0, 0, 0, 0)
     assert taken(queue) is None
     queue.suspend()
-    assert queue.state is State.SUSPENDED
+    assert queue.state is QueueState.SUSPENDED
     queue.resume(3)
     queue.catchup.append(part(4))
     queue.suspend()
@@ -139,7 +139,7 @@ def test_suspending_keeps_nothing() -> None:
 
 
 def test_an_illegal_change_is_a_bug() -> None:
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalQueueTransition):
         TargetQueue().complete_fetching()
 
 
@@ -169,24 +169,24 @@ class QueueMachine(RuleBasedStateMachine):
         self.position += 2
         return part(self.position, self.position % 7)
 
-    @precondition(lambda self: self.queue.state is State.SUSPENDED)
+    @precondition(lambda self: self.queue.state is QueueState.SUSPENDED)
     @rule()
     def resume(self) -> None:
         self.queue.resume(self.position)
 
-    @precondition(lambda self: self.queue.state is State.RECOVERY_FETCHING and not self.queue.normal)
+    @precondition(lambda self: self.queue.state is QueueState.RECOVERY_FETCHING and not self.queue.normal)
     @rule()
     def missed(self) -> None:
         self.expected.append(self.position + 2)
         self.queue.catchup.append(self._next())
 
-    @precondition(lambda self: self.queue.state is not State.SUSPENDED)
+    @precondition(lambda self: self.queue.state is not QueueState.SUSPENDED)
     @rule()
     def played(self) -> None:
         self.expected.append(self.position + 2)
         self.queue.normal.append(self._next())
 
-    @precondition(lambda self: self.queue.state is State.RECOVERY_FETCHING)
+    @precondition(lambda self: self.queue.state is QueueState.RECOVERY_FETCHING)
     @rule()
     def completed(self) -> None:
         self.queue.complete_fetching()
@@ -196,7 +196,7 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.queue.sent_position
         batch = self.queue.next_batch(entries, size_bytes)
         if batch is None:
-            held = self.queue.state is State.RECOVERY_FETCHING and not self.queue.catchup
+            held = self.queue.state is QueueState.RECOVERY_FETCHING and not self.queue.catchup
             assert held or not self.expected
             return
         positions = [each.position for each in batch.parts]
@@ -225,8 +225,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert queue.popped_entries == len(self.unacknowledged)
         assert queue.popped_bytes == sum(position % 7 for position in self.unacknowledged)
         assert len(queue.catchup) + len(queue.normal) == len(self.expected)
-        assert queue.state is not State.FETCHING_COMPLETED or queue.catchup
-        assert queue.state is not State.NORMAL or not queue.catchup
+        assert queue.state is not QueueState.FETCHING_COMPLETED or queue.catchup
+        assert queue.state is not QueueState.NORMAL or not queue.catchup
 
 
 TestQueue = QueueMachine.TestCase

@@ -4,17 +4,22 @@ import itertools
 
 import pytest
 
-from player.core.transitions import TRANSITIONS, IllegalTransition, State, check
+from player.core.transitions import TRANSITIONS, IllegalQueueTransition, QueueState, check
 
-N, RF, FC, S = State.NORMAL, State.RECOVERY_FETCHING, State.FETCHING_COMPLETED, State.SUSPENDED
+N, RF, FC, S = (
+    QueueState.NORMAL,
+    QueueState.RECOVERY_FETCHING,
+    QueueState.FETCHING_COMPLETED,
+    QueueState.SUSPENDED,
+)
 
 
 def test_whatever_the_table_does_not_name_is_refused_in_words() -> None:
-    for old, new in itertools.product(State, State):
+    for old, new in itertools.product(QueueState, QueueState):
         if (old, new) in TRANSITIONS:
             check(old, new)
         else:
-            with pytest.raises(IllegalTransition, match=f"^{old.value} may not become {new.value}$"):
+            with pytest.raises(IllegalQueueTransition, match=f"^{old.value} may not become {new.value}$"):
                 check(old, new)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from player.core.messages import Batch, Entry, Part
 from player.core.settings import Bound, PlayerSettings
-from player.playing.played_target import PlayedTarget
-from player.playing.playing import Playing
-from player.source.interface import Bounds, Chunk, RangeLost, SourceEnded
+from player.playing.driver import PlayerDriver
+from player.playing.target_record import TargetEndpoint
+from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from player.target.marks import Mark, Marks, Refused, StaleTerms
 from player.transport.interface import Handshake, StreamEvents
 
@@ -96,25 +96,25 @@ class MemoryLog:
             if not each.done():
                 each.set_result(None)
 
-    async def bounds(self) -> Bounds:
+    async def bounds(self) -> LogBounds:
         self.asked_bounds += 1
         if self.has_ended:
-            raise SourceEnded("the topic was deleted")
-        return Bounds(self.first_position, self.next_position)
+            raise SourceClosed("the topic was deleted")
+        return LogBounds(self.first_position, self.next_position)
 
-    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         self.reads.append(first_position)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
         while True:
             if self.has_ended:
-                raise SourceEnded("the topic was deleted")
+                raise SourceClosed("the topic was deleted")
             if first_position < self.first_position:
                 raise RangeLost(self.first_position)
             if first_position < self.next_position:
                 if self.answers_nothing:
                     self.answers_nothing -= 1
-                    return Chunk([], first_position - 1)
+                    return LogChunk([], first_position - 1)
                 return self._chunk(first_position, max_bytes)
             changed = loop.create_future()
             self._changed.append(changed)
@@ -122,14 +122,14 @@ class MemoryLog:
                 async with asyncio.timeout_at(deadline):
                     await changed
             except TimeoutError:
-                return Chunk([], first_position - 1)
+                return LogChunk([], first_position - 1)
 
-    def _chunk(self, first_position: int, max_bytes: int) -> Chunk:
+    def _chunk(self, first_position: int, max_bytes: int) -> LogChunk:
         found = [entry for entry in self.entries if entry.position >= first_position]
         most = max(1, max_bytes // PART_BYTES)
         if len(found) > most:
-            return Chunk(found[:most], found[most - 1].position)
-        return Chunk(found, self.next_position - 1)
+            return LogChunk(found[:most], found[most - 1].position)
+        return LogChunk(found, self.next_position - 1)
 
     async def close(self) -> None:
         pass
@@ -287,10 +287,10 @@ class MemoryStreams:
 @asynccontextmanager
 async def playing(
     log: MemoryLog, streams: MemoryStreams, player_term: int = 1, route: Any = route, **others: Any
-) -> AsyncIterator[Playing]:
+) -> AsyncIterator[PlayerDriver]:
     """To all targets, until the block ends."""
-    targets = [PlayedTarget(name, name) for name in streams.targets]
-    made = Playing(log, streams, route, settings(**others), player_term, targets, poll_s=0.05)
+    targets = [TargetEndpoint(name, name) for name in streams.targets]
+    made = PlayerDriver(log, streams, route, settings(**others), player_term, targets, poll_s=0.05)
     run = asyncio.create_task(made.run())
     await asyncio.sleep(0)
     try:

@@ -1,8 +1,8 @@
 """How many records a second the routers take: `python -m tests.player.routing.speed`, a few seconds.
 
 Batches of 100 records of 1 KB, keys of 12 bytes, four targets; process time on one core. Also what it costs
-to compress what is sent, and what that saves: why parts are not compressed (`player/routing/reframing.py`).
-"""
+to compress what is sent, and what that saves: why parts are not compressed
+(`player/routing/record_router.py`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from player.core.messages import Entry
 from player.core.router import Parts
-from player.routing.everything import Everything
-from player.routing.header import TARGETS_HEADER, HeaderChoice
-from player.routing.key_hash import KeyHashChoice
-from player.routing.reframing import Reframing
+from player.routing.broadcast import BroadcastRouter
+from player.routing.header import TARGETS_HEADER, HeaderSelector
+from player.routing.key_hash import KeyHashSelector
+from player.routing.record_router import RecordRouter
 from protocol.records.compression import Codec, compress
 from protocol.records.record import BatchBuilder, Record
 
@@ -58,15 +58,15 @@ def by_function(record: Record) -> tuple[str, ...]:
 def main() -> None:
     entries = batches(50)
     routes: dict[str, Callable[[Entry], Parts]] = {
-        "everything to all": Everything(NAMES),
-        "by key, new ones": Reframing(KeyHashChoice(NAMES, ())),
-        "by header": Reframing(HeaderChoice()),
-        "by function": Reframing(by_function),
-        "by header, all to one": Reframing(HeaderChoice(("a",), "no-such-header")),
+        "everything to all": BroadcastRouter(NAMES),
+        "by key, new ones": RecordRouter(KeyHashSelector(NAMES, ())),
+        "by header": RecordRouter(HeaderSelector()),
+        "by function": RecordRouter(by_function),
+        "by header, all to one": RecordRouter(HeaderSelector(("a",), "no-such-header")),
     }
     for name, route in routes.items():
         print(f"{name:24} {rate(route, entries):12,.0f} records/s")
-    known = Reframing(KeyHashChoice(NAMES, ()))
+    known = RecordRouter(KeyHashSelector(NAMES, ()))
     print(f"{'by key, 1,000 of them':24} {rate(known, batches(50, keys=1000)):12,.0f} records/s")
     for codec in list(Codec)[1:]:
         print(f"{'by key, ' + codec.name + ' in':24} {rate(known, batches(20, codec)):12,.0f} records/s")
@@ -75,7 +75,7 @@ def main() -> None:
         for at in range(count):
             builder.append(bytes(VALUE_BYTES), b"%012d" % at, timestamp_ms=0)
         one = Entry(count - 1, bytes(builder.build()))
-        each = Reframing(lambda record: (str(record.offset),))
+        each = RecordRouter(lambda record: (str(record.offset),))
         begin = time.process_time()
         for _ in range(2000):
             each(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from player.routing.header import HeaderChoice
+from player.routing.header import HeaderSelector
 from protocol.records.record import Record
 
 
@@ -26,14 +26,14 @@ def said(*headers: bytes | None, name: str = "lockstep-targets") -> Record:
     ],
 )
 def test_names(headers: list[bytes | None], names: list[str]) -> None:
-    assert list(HeaderChoice(["default"])(said(*headers))) == names
+    assert list(HeaderSelector(["default"])(said(*headers))) == names
 
 
 def test_without_the_header_it_is_the_default() -> None:
-    assert list(HeaderChoice(["x", "y"])(said())) == ["x", "y"]
-    assert list(HeaderChoice()(said())) == []
+    assert list(HeaderSelector(["x", "y"])(said())) == ["x", "y"]
+    assert list(HeaderSelector()(said())) == []
 
 
 def test_another_name() -> None:
-    choice = HeaderChoice(["default"], "shards")
+    choice = HeaderSelector(["default"], "shards")
     assert list(choice(said(b"a", name="shards"))) == ["a"] and list(choice(said(b"a"))) == ["default"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from player.routing.key_hash import LONGEST_REMEMBERED, KeyHashChoice
+from player.routing.key_hash import MAX_CACHED_KEY_BYTES, KeyHashSelector
 from protocol.partitioner import partition_of
 from protocol.records.record import Record
 
@@ -16,16 +16,16 @@ def keyed(key: bytes | None) -> Record:
 
 
 def test_the_target_is_the_partition_that_a_producer_would_choose() -> None:
-    choice = KeyHashChoice(NAMES, ())
+    choice = KeyHashSelector(NAMES, ())
     for number in range(200):
         key = b"%d" % number * (number % 40)
         for _ in range(2):
             assert list(choice(keyed(key))) == [NAMES[partition_of(key, 4)]]
-    assert any(len(b"%d" % number * (number % 40)) > LONGEST_REMEMBERED for number in range(200))
+    assert any(len(b"%d" % number * (number % 40)) > MAX_CACHED_KEY_BYTES for number in range(200))
 
 
 def test_all_targets_get_some() -> None:
-    choice = KeyHashChoice(NAMES, ())
+    choice = KeyHashSelector(NAMES, ())
     counts = dict.fromkeys(NAMES, 0)
     for number in range(4000):
         (name,) = choice(keyed(b"key-%d" % number))
@@ -34,11 +34,11 @@ def test_all_targets_get_some() -> None:
 
 
 def test_without_a_key() -> None:
-    assert list(KeyHashChoice(NAMES, ("c",))(keyed(None))) == ["c"]
-    assert list(KeyHashChoice(NAMES, ())(keyed(None))) == []
-    assert list(KeyHashChoice(["only"], ())(keyed(b""))) == ["only"]
+    assert list(KeyHashSelector(NAMES, ("c",))(keyed(None))) == ["c"]
+    assert list(KeyHashSelector(NAMES, ())(keyed(None))) == []
+    assert list(KeyHashSelector(["only"], ())(keyed(b""))) == ["only"]
 
 
 def test_no_targets() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        KeyHashChoice((), ())
+        KeyHashSelector((), ())

@@ -15,7 +15,7 @@ from player.core.messages import Batch, Part, dummy
 from player.core.player import Player
 from player.core.target import Target
 from player.core.target_queue import TargetQueue
-from player.core.transitions import State
+from player.core.transitions import QueueState
 from player.target.marks import Accepted, Marks
 from storage.lsn_reading import LsnFrames, LsnReader
 from tests.sim.faces import Plant
@@ -194,7 +194,7 @@ def both_at_once() -> Iterator[None]:
     """A recovery is read to its end, so the queue is normal again: what was read still waits."""
 
     def complete_fetching(self: TargetQueue) -> None:
-        self._transition(State.NORMAL)
+        self._transition(QueueState.NORMAL)
 
     with patch.object(TargetQueue, "complete_fetching", complete_fetching):
         yield

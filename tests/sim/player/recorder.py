@@ -17,7 +17,7 @@ from player.core.player import Player
 from player.core.settings import PlayerSettings
 from player.core.target import Target
 from player.core.target_queue import PartQueue
-from player.core.transitions import State
+from player.core.transitions import QueueState
 from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
 from tests.model.player_events import (
     EMPTY,
@@ -135,7 +135,7 @@ class Track:
         seen.batch = handed
         if call == "fetch_failed":
             seen.has_failed = last is not None and last.reads and target is not None and not target.fetching
-        elif target is None or target.fetching or target.queue.state is not State.RECOVERY_FETCHING:
+        elif target is None or target.fetching or target.queue.state is not QueueState.RECOVERY_FETCHING:
             seen.has_failed = False
         seen.newest_term = core.terms.get(name, seen.newest_term)
         event = _observed(core, target, name, call, term, first, batch, seen)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Batch
 from player.core.player import Player
-from player.core.target import Link, Target
-from player.core.transitions import State
+from player.core.target import LinkState, Target
+from player.core.transitions import QueueState
 from tests.sim.checks import history
 from tests.sim.player.log import Log
 from tests.sim.player.targets import Store, Terms
@@ -101,7 +101,7 @@ class Rules:
     def stepped(self, core: Player, stores: dict[str, Store], run_entries: int) -> None:
         """The core has taken a step."""
         for target in core.targets.values():
-            if target.link is not Link.STOPPED:
+            if target.link is not LinkState.STOPPED:
                 self._target_holds(core, target, stores[target.name], run_entries)
 
     def _target_holds(self, core: Player, target: Target, store: Store, run_entries: int) -> None:
@@ -113,11 +113,11 @@ class Rules:
             sum(len(parts) for parts in queue.popped) == queue.popped_entries,
         )
         broken = ""
-        if queue.state is State.SUSPENDED and kept:
+        if queue.state is QueueState.SUSPENDED and kept:
             broken = f"{kept} are kept for nobody"
-        elif (queue.state is State.FETCHING_COMPLETED) > bool(queue.catchup):
+        elif (queue.state is QueueState.FETCHING_COMPLETED) > bool(queue.catchup):
             broken = "completed, with nothing left"
-        elif queue.state is State.NORMAL and queue.catchup:
+        elif queue.state is QueueState.NORMAL and queue.catchup:
             broken = "normal, with something left to catch up with"
         elif len(queue.normal) > settings.normal.entries + run_entries or not all(sizes):
             broken = f"{len(queue.normal)} wait, the bound is {settings.normal.entries}, sizes {sizes}"
@@ -127,7 +127,7 @@ class Rules:
             broken = f"{queue.popped_entries} are unacknowledged, the bound is {settings.window.entries}"
         if broken:
             self.world.violate("a queue is what its state says", f"{target.name}: {broken}")
-        if queue.state is not State.SUSPENDED:
+        if queue.state is not QueueState.SUSPENDED:
             key = (core.player_term, target.name, target.term)
             if not self._last_acks.get(key, -1) <= target.last_ack <= max(store.position, store.acknowledged):
                 text = (

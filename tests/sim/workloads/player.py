@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from player.core.settings import Bound, PlayerSettings
-from player.core.target import Link
-from player.core.transitions import State
+from player.core.target import LinkState
+from player.core.transitions import QueueState
 from protocol.records.record import BatchBuilder
 from tests.sim.faces import Workload
 from tests.sim.player.faults import Faults
@@ -211,14 +211,14 @@ class PlayerWorkload(Workload):
             return True  # until somebody sees to it
         due = self.rules.parts(name, store.position, self.rules.last_position)
         target = self.player.core.targets.get(name)
-        if due or target is None or target.link is not Link.OPEN:
+        if due or target is None or target.link is not LinkState.OPEN:
             return False
         queue = target.queue
-        return queue.state is State.NORMAL and not queue.normal and not queue.popped
+        return queue.state is QueueState.NORMAL and not queue.normal and not queue.popped
 
     def _lacks(self, store: Store) -> bool:
         target = self.player.core.targets.get(store.name)
-        return target is not None and target.link is Link.STOPPED and self.has_lost
+        return target is not None and target.link is LinkState.STOPPED and self.has_lost
 
 
 class GroupPlayerWorkload(PlayerWorkload):

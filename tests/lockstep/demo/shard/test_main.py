@@ -68,13 +68,13 @@ async def play(address: str, target_term: int, count: int) -> int:
 async def test_a_shard_that_is_killed_goes_on(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for term, ended_by in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGINT), 1):
+    for term, stop_reason in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGINT), 1):
         entered = shard(url)
         process, address = await asyncio.to_thread(entered.__enter__)
         assert await play(address, term, 10) == 10 * term - 1
-        process.send_signal(ended_by)
+        process.send_signal(stop_reason)
         status = await asyncio.to_thread(process.wait)
-        assert status == (-signal.SIGKILL if ended_by == signal.SIGKILL else 0)
+        assert status == (-signal.SIGKILL if stop_reason == signal.SIGKILL else 0)
         await asyncio.to_thread(entered.__exit__, None, None, None)
     assert main(["--store", url, "--audit"]) == 0
     assert capsys.readouterr().out == "records=30 keys=3 problems=0 cluster/topic/0 to 29\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from player.core.messages import Entry
 from player.core.router import BadRoute, route_entries
-from player.routing.reframing import PLAIN_BYTES, Reframing, RouteFailed
+from player.routing.record_router import PLAIN_BYTES, RecordRouter, RouteFailed
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
     iter_headers,
@@ -44,7 +44,7 @@ def by_value(record: Record) -> list[str]:
 
 
 def parts(entry: Entry, choice: Any = by_value) -> dict[str, bytes]:
-    (found,) = route_entries(Reframing(choice), [entry])
+    (found,) = route_entries(RecordRouter(choice), [entry])
     for _, part in found:
         assert part.position == entry.position and isinstance(part.payload, bytes)
         assert part.size_bytes == len(part.payload)
@@ -83,9 +83,9 @@ def test_a_batch_that_a_target_gets_whole_is_passed_on_untouched() -> None:
 
 def test_a_part_is_of_its_entrys_partition() -> None:
     entry = batch(b"a", b"b")
-    assert {part.partition for _, part in Reframing(by_value)(entry)} == {None}
+    assert {part.partition for _, part in RecordRouter(by_value)(entry)} == {None}
     entry.partition = 4
-    assert {part.partition for _, part in Reframing(by_value)(entry)} == {4}
+    assert {part.partition for _, part in RecordRouter(by_value)(entry)} == {4}
 
 
 def test_nobody_gets_anything() -> None:

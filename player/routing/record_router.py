@@ -1,9 +1,9 @@
 """A router over record batches: for each target a batch with its own records alone.
 
-Owns: what a choice may return, and the batches made from it. Invariants: what a target gets of a record are
-its very bytes, with its offset and its time, unless the choice gives it another value; a target that gets all
-records of a batch gets that batch, untouched; a record without targets goes to nobody; the same batch gives
-the same parts at every time, also after compaction has taken records from it.
+Owns: the check of a selector's results, and the batches made from them. Invariants: a target gets a record's
+own bytes, with its offset and its time, unless the selector gives it another value; a target that gets all
+records of a batch gets that batch, untouched; a record without targets is dropped; the same batch gives the
+same parts at every time, also after compaction has removed records from it.
 
 A batch made here is not compressed up to `PLAIN_BYTES` of records: compressing would cost more time than it
 saves on the way. A larger one gets the codec that its batch had, so that a part is not much larger than what
@@ -17,7 +17,7 @@ from typing import Final
 
 from player.core.messages import Entry, Part
 from player.core.router import BadRoute, Parts
-from player.routing.selector import Choice
+from player.routing.selector import TargetSelector
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
 from protocol.records.batch_filter import MAX_RECORDS, rebuild_batch, replace_value
 from protocol.records.compression import Codec, decompress
@@ -30,13 +30,13 @@ class RouteFailed(ValueError):
     """A choice raised an error, or a batch cannot be read, or is not: it has more than `MAX_RECORDS`."""
 
 
-class Reframing:
-    """See the module. What it raises ends a playing: RouteFailed, BadRoute."""
+class RecordRouter:
+    """See the module. Its errors stop a driver: RouteFailed, BadRoute."""
 
-    __slots__ = ("_choice",)
+    __slots__ = ("_selector",)
 
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
+    def __init__(self, selector: TargetSelector) -> None:
+        self._selector = selector
 
     def __call__(self, entry: Entry) -> Parts:
         payload = entry.payload
@@ -51,20 +51,22 @@ class Reframing:
         except MalformedBatch as error:
             raise RouteFailed(f"the batch at {entry.position} cannot be read: {error}") from error
         parts = []
-        for name, share in self._shares(data, records).items():
-            made = share.made(header, payload)
-            parts.append((name, Part(entry.position, made, len(made), entry.partition)))
+        for name, share in self._target_batches(data, records).items():
+            build = share.build(header, payload)
+            parts.append((name, Part(entry.position, build, len(build), entry.partition)))
         return parts
 
-    def _shares(self, data: memoryview, records: Sequence[tuple[int, int, Record]]) -> dict[str, _Share]:
-        shares: dict[str, _Share] = {}
+    def _target_batches(
+        self, data: memoryview, records: Sequence[tuple[int, int, Record]]
+    ) -> dict[str, _TargetBatch]:
+        shares: dict[str, _TargetBatch] = {}
         for start, end, record in records:
-            chosen = self._chosen(record)
+            chosen = self._select(record)
             values = chosen if isinstance(chosen, dict) else None
             for name in chosen:
                 share = shares.get(name)
                 if share is None:
-                    share = shares[name] = _Share()
+                    share = shares[name] = _TargetBatch()
                 if values is not None and values[name] != record.value:
                     share.add(replace_value(data, start, end, values[name]), record)
                     share.is_untouched = False
@@ -72,10 +74,10 @@ class Reframing:
                     share.add(data[start:end], record)
         return shares
 
-    def _chosen(self, record: Record) -> Sequence[str] | dict[str, bytes | None]:
-        """What the choice says of a record, if it may say that."""
+    def _select(self, record: Record) -> Sequence[str] | dict[str, bytes | None]:
+        """The selector's result for a record, checked."""
         try:
-            chosen = self._choice(record)
+            chosen = self._selector(record)
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise RouteFailed(f"the choice for the record at {record.offset} failed: {what}") from error
@@ -91,8 +93,8 @@ class Reframing:
         return chosen
 
 
-class _Share:
-    """What one target gets of a batch."""
+class _TargetBatch:
+    """One target's records of a batch."""
 
     __slots__ = ("is_untouched", "last", "max_timestamp", "records")
 
@@ -109,7 +111,7 @@ class _Share:
         self.last = record
         self.records.append(data)
 
-    def made(self, header: BatchHeader, payload: bytes) -> bytes:
+    def build(self, header: BatchHeader, payload: bytes) -> bytes:
         """The batch for it."""
         records = self.records
         if self.is_untouched and len(records) == header.record_count:

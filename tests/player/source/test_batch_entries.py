@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from player.source.cutting import cut
+from player.source.batch_entries import split_into_entries
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, crc_of, read_header
 from protocol.records.batch_filter import filter_batch, open_batch
@@ -14,41 +14,41 @@ from tests.protocol.records.test_committed import data, marker
 
 
 def positions(records: bytes, first: int = 0, aborted: list[AbortedTransaction] | None = None) -> list[int]:
-    return [entry.position for entry in cut(records, first, aborted).entries]
+    return [entry.position for entry in split_into_entries(records, first, aborted).entries]
 
 
 def test_an_entry_is_a_batch_at_its_last_offset() -> None:
-    chunk = cut(data(0) + data(2), 0, None)
+    chunk = split_into_entries(data(0) + data(2), 0, None)
     assert [(entry.position, entry.payload) for entry in chunk.entries] == [(1, data(0)), (3, data(2))]
     assert chunk.through_position == 3
 
 
 def test_nothing_there() -> None:
-    assert cut(b"", 7, None) == ([], 6)
+    assert split_into_entries(b"", 7, None) == ([], 6)
 
 
 @pytest.mark.parametrize("left", [0, 60, 61, len(data(2)) - 1])
 def test_a_cut_batch_at_the_end_is_not_read(left: int) -> None:
-    chunk = cut(memoryview(data(0) + data(2)[:left]), 0, None)
+    chunk = split_into_entries(memoryview(data(0) + data(2)[:left]), 0, None)
     assert [entry.position for entry in chunk.entries] == [1] and chunk.through_position == 1
 
 
 def test_the_cut_does_not_depend_on_where_reading_begins() -> None:
     log = data(0) + data(2) + data(4)
     assert [positions(log, first) for first in range(6)] == [[1, 3, 5]] * 2 + [[3, 5]] * 2 + [[5]] * 2
-    assert cut(log[: len(data(0))], 5, None) == ([], 4), "an answer that lies wholly below"
+    assert split_into_entries(log[: len(data(0))], 5, None) == ([], 4), "an answer that lies wholly below"
 
 
 def test_control_batches_and_what_was_aborted_are_passed_over_and_count_as_read() -> None:
     log = data(0, 7) + data(2) + marker(4, 7, ControlKind.ABORT)
-    chunk = cut(log, 0, [AbortedTransaction(producer_id=7, first_offset=0)])
+    chunk = split_into_entries(log, 0, [AbortedTransaction(producer_id=7, first_offset=0)])
     assert [entry.position for entry in chunk.entries] == [3] and chunk.through_position == 4
 
 
 def test_compaction_moves_no_position() -> None:
     batch = open_batch(data(0))
     log = filter_batch(batch, batch.parts[:1]).batch + data(2)
-    chunk = cut(log, 0, None)
+    chunk = split_into_entries(log, 0, None)
     assert [entry.position for entry in chunk.entries] == [1, 3]
     payload = chunk.entries[0].payload
     assert isinstance(payload, bytes) and [each.offset for each in iter_records(payload)] == [0]
@@ -59,11 +59,11 @@ def test_a_batch_without_records_is_passed_over() -> None:
     header.record_count, header.batch_length = 0, 49
     empty = bytearray(header.pack())
     empty[17:21] = crc_of(empty, 0, len(empty)).to_bytes(4, "big")
-    assert cut(bytes(empty), 0, None) == ([], 1)
+    assert split_into_entries(bytes(empty), 0, None) == ([], 1)
 
 
 def test_what_is_damaged_is_not_passed_on() -> None:
     broken = bytearray(data(0))
     broken[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        cut(bytes(broken), 0, None)
+        split_into_entries(bytes(broken), 0, None)

@@ -9,10 +9,10 @@ import pytest
 from player.core.messages import Entry, Part
 from player.core.router import Router
 from player.core.settings import Bound
-from player.playing.ended import Deposed, PlayingEnded
-from player.playing.played_target import KnownTarget, PlayedTarget
-from player.playing.playing import Playing
-from player.source.interface import Chunk
+from player.playing.driver import PlayerDriver
+from player.playing.errors import Deposed, PlayerStopped
+from player.playing.target_record import TargetEndpoint, TargetRecord
+from player.source.interface import LogChunk
 from player.target.marks import Mark
 from tests.player.playing.doubles import (
     LOG_ID,
@@ -54,7 +54,7 @@ async def test_the_loop_does_not_turn_between_a_read_and_what_is_written() -> No
     written_before_a_turn: list[bool] = []
 
     class Log(MemoryLog):
-        async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+        async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
             chunk = await super().read(first_position, max_bytes, wait_s)
             turned.clear()
             asyncio.get_running_loop().call_soon(turned.set)
@@ -84,7 +84,7 @@ async def test_a_target_that_answers_a_hello_again_and_again(log: MemoryLog) -> 
     async with playing(log, streams) as play:
         await until(lambda: has_all(log, streams))
         asked = log.asked_bounds
-        stream = play._known["a"].stream
+        stream = play._targets["a"].stream
         assert stream is not None
         for _ in range(1000):
             stream.on_greeted(0)
@@ -126,7 +126,7 @@ async def test_a_target_that_is_down_fills_no_log(
 async def test_a_target_that_takes_each_stream_and_ends_it_is_warned_of_once_a_minute(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = KnownTarget("a:1", False)
+    known = TargetRecord("a:1", False)
     reason = "ValueError: planted"
     due = [known.is_warning_due(reason, now_s) for now_s in (5.0, 6.0, 64.9, 65.0, 66.0)]
     assert due == [True, False, False, True, False]
@@ -281,7 +281,9 @@ async def test_a_newer_player_ends_this_one(log: MemoryLog) -> None:
     streams = MemoryStreams("a", "b")
     streams["b"].mark = Mark(LOG_ID, 8, 1, -1)
     streams["b"].restart()
-    made = Playing(log, streams, route, settings(), 7, [PlayedTarget("a", "a"), PlayedTarget("b", "b")])
+    made = PlayerDriver(
+        log, streams, route, settings(), 7, [TargetEndpoint("a", "a"), TargetEndpoint("b", "b")]
+    )
     with pytest.raises(Deposed, match="term 8") as raised:
         await made.run()
     assert raised.value.player_term == 8
@@ -289,10 +291,10 @@ async def test_a_newer_player_ends_this_one(log: MemoryLog) -> None:
     assert [stream.is_closed or stream.is_broken for stream in streams.opened] == [True, True]
 
 
-async def ended(log: MemoryLog, streams: MemoryStreams, router: Router = route) -> PlayingEnded:
-    with pytest.raises(PlayingEnded) as raised:
+async def ended(log: MemoryLog, streams: MemoryStreams, router: Router = route) -> PlayerStopped:
+    with pytest.raises(PlayerStopped) as raised:
         async with asyncio.timeout(20):
-            await Playing(log, streams, router, settings(), 1, [PlayedTarget("a", "a")]).run()
+            await PlayerDriver(log, streams, router, settings(), 1, [TargetEndpoint("a", "a")]).run()
     assert all(stream.is_closed for stream in streams.opened)
     return raised.value
 
@@ -316,7 +318,7 @@ async def test_a_source_that_ends_or_fails_ends_the_playing(log: MemoryLog) -> N
     assert str(await ended(log, streams)) == "the topic was deleted"
 
     class Broken(MemoryLog):
-        async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+        async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
             raise OSError("the disk is gone")
 
     assert str(await ended(Broken(), MemoryStreams("a"))) == "OSError: the disk is gone"

@@ -1,8 +1,8 @@
 """Fetched bytes as entries: whole committed batches, each at its last offset.
 
-Owns: which batches are entries, and how far an answer reaches. Invariants: the cut depends on the log alone,
-not on where reading began or who reads; what is skipped (control batches, what was aborted, batches that
-compaction has emptied) counts as read. Does not: open a batch's records, or choose targets.
+Owns: which batches are entries, and the last position read. Invariants: the entries depend on the log alone,
+not on the first position or the reader; skipped batches (control batches, aborted ones, those that compaction
+has emptied) count as read. Does not: open a batch's records, or choose targets.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from player.core.messages import Entry
-from player.source.interface import Chunk
+from player.source.interface import LogChunk
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import Buffer, iter_headers
 from protocol.records.committed import CommittedReader
 
 
-def cut(records: Buffer, first_position: int, aborted: Iterable[AbortedTransaction] | None) -> Chunk:
-    """The entries from `first_position` on in what a read_committed Fetch brought.
+def split_into_entries(
+    records: Buffer, first_position: int, aborted: Iterable[AbortedTransaction] | None
+) -> LogChunk:
+    """The entries from `first_position` on in the records of a read_committed Fetch.
 
     Args:
         records: batches, the last of them perhaps cut.
@@ -36,4 +38,4 @@ def cut(records: Buffer, first_position: int, aborted: Iterable[AbortedTransacti
             entries.append(Entry(last_offset, bytes(view[pos : pos + header.total_bytes])))
         if last_offset > through_position:
             through_position = last_offset
-    return Chunk(entries, through_position)
+    return LogChunk(entries, through_position)

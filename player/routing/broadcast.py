@@ -1,4 +1,4 @@
-"""The router of a log that every target gets whole: no batch is opened, no byte touched."""
+"""The router of a log that every target gets whole: no batch is opened, no byte changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from player.core.messages import Entry, Part
 from player.core.router import Parts
 
 
-class Everything:
+class BroadcastRouter:
     """Every batch for each of these targets.
 
     Args: names: those of a mapping are looked at each time: who is added to it gets everything, too.
