@@ -1,5 +1,5 @@
 """Every shell and Python block of the README runs against a broker, in order, with its port put in; so do
-the examples of docs/transactions.md and docs/targets.md."""
+the examples of docs/transactions.md, docs/targets.md, docs/locks.md and docs/player.md."""
 
 from __future__ import annotations
 
@@ -92,6 +92,17 @@ def test_the_example_of_a_target_runs(broker: LockstepTarget, tmp_path: Path) ->
     parts = [f"cat > {program[1]} <<'PROGRAM'\n{program[2]}PROGRAM\n", shell]
     script = _at_free_ports("".join(parts))
     assert _printed(broker, "sh", script, tmp_path).splitlines()[-1] == "pen 7"
+
+
+@pytest.mark.parametrize("page, expected", [("locks", "refused"), ("player", "b'ink' b'for both'")])
+def test_the_first_example_of_a_page_runs(
+    broker: LockstepTarget, page: str, expected: str, tmp_path: Path
+) -> None:
+    language, code = next(
+        (found[1], found[2]) for found in BLOCK.finditer((ROOT / "docs" / f"{page}.md").read_text())
+    )
+    script = _at_free_ports(code.replace("seats", "other-seats"))
+    assert expected in _printed(broker, language, script, tmp_path)
 
 
 def _printed(broker: LockstepTarget, language: str, script: str, directory: Path) -> str:
