@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-from broker.connections.listening import CannotListen, bind
+from broker.connections.listeners import CannotListen, bind
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
 from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from lockstep import cluster
