@@ -195,7 +195,7 @@ FORWARDED: Final = frozenset(
     }
 )
 """What only the controller can serve; the other nodes carry it there. Configurations are not among it: each
-node has its own part in changing them (`broker/handlers/altering.py`)."""
+node has its own part in changing them (`broker/handlers/alter_configs_shared.py`)."""
 
 
 class _Route:

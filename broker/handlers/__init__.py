@@ -35,11 +35,11 @@ What several of them share, or one is too long with, is no handler:
 | `rejected_batches` | the partition and the producer of a batch that Produce rejected |
 | `sliced_response` | responses that take more than one time slice to make |
 | `follower_reads` | what a follower may serve of its copy |
-| `replicas` | where a partition is and who leads it, as Metadata and its kin tell it |
-| `altering` | what AlterConfigs and IncrementalAlterConfigs have in common |
+| `replica_state` | replicas, leader and in-sync replicas of a partition, as Metadata reports them |
+| `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |
 | `delegation_tokens` | what the four APIs about delegation tokens answer |
 | `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |
 | `access_rules` | what the three APIs about access rules answer |
-| `authorized` | the "authorized operations" bit fields |
-| `repeated` | what a request names again |
+| `authorized_operations` | the "authorized operations" bit fields |
+| `duplicate_names` | limits of what a request may name more than once |
 """

@@ -14,7 +14,7 @@ NO_AUTHORIZER: Final = "No Authorizer is configured."
 _UNKNOWN: Final = 0
 
 
-def refuse_unknown(*elements: int) -> None:
+def reject_unknown(*elements: int) -> None:
     """A rule with an element of kind 0, "unknown", is no request: Kafka closes the connection."""
     if _UNKNOWN in elements:
         raise ConnectionRejected("a request about access rules contains UNKNOWN elements")

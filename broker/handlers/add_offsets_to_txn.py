@@ -18,8 +18,8 @@ from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffs
 API_KEY = ApiKey.ADD_OFFSETS_TO_TXN
 VERSIONS = (0, 4)
 
-FENCED_SINCE: Final = 2
-NOT_RAISING: Final = 0
+FENCED_MIN_VERSION: Final = 2
+TRANSACTION_VERSION_0: Final = 0
 """The transaction version of those who ask for this."""
 
 
@@ -32,14 +32,18 @@ async def _add(
     context: ClientContext, version: int, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     services = context.services
-    place = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
+    topic_partition = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
     try:
         await services.transactions.add_partitions(
-            request.transactional_id, request.producer_id, request.producer_epoch, [place], NOT_RAISING
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            [topic_partition],
+            TRANSACTION_VERSION_0,
         )
-    except RequestError as refused:
-        error = refused.error
-        if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
+    except RequestError as rejection:
+        error = rejection.error
+        if error is ErrorCode.PRODUCER_FENCED and version < FENCED_MIN_VERSION:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
         return AddOffsetsToTxnResponse(error_code=error)
     return AddOffsetsToTxnResponse()

@@ -31,10 +31,10 @@ from protocol.messages.add_partitions_to_txn import (
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 VERSIONS: Final = (0, 5)
 
-BATCHED_SINCE: Final = 4
-FENCED_SINCE: Final = 2
+BATCHED_MIN_VERSION: Final = 4
+FENCED_MIN_VERSION: Final = 2
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
-BROKERS_VERSION: Final = 2
+BATCHED_TRANSACTION_VERSION: Final = 2
 """The transaction version that whoever uses the batched requests speaks."""
 
 
@@ -42,27 +42,28 @@ def handle(
     context: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest
 ) -> HandlerResponse:
     """Answer each transaction in turn."""
-    if header.api_version >= BATCHED_SINCE:
-        return _many(context.services, request)
+    if header.api_version >= BATCHED_MIN_VERSION:
+        return _add_many(context.services, request)
     transaction = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return _one(context.services, transaction, header.api_version)
+    return _add_one(context.services, transaction, header.api_version)
 
 
-async def _one(
+async def _add_one(
     services: Services, transaction: AddPartitionsToTxnTransaction, api_version: int
 ) -> AddPartitionsToTxnResponse:
-    places = _places(transaction)
-    refused = dict.fromkeys(
-        [place for place in places if place[0] in INTERNAL_TOPICS], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic_partitions = _topic_partitions(transaction)
+    rejection = dict.fromkeys(
+        [topic_partition for topic_partition in topic_partitions if topic_partition[0] in INTERNAL_TOPICS],
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     )
-    codes = await _codes(services, transaction, places, 0, refused)
+    codes = await _error_codes(services, transaction, topic_partitions, 0, rejection)
     results = _by_topic(transaction.topics, codes)
-    if api_version < FENCED_SINCE:
+    if api_version < FENCED_MIN_VERSION:
         for topic in results:
             for each in topic.results_by_partition:
                 if each.partition_error_code == ErrorCode.PRODUCER_FENCED:
@@ -70,13 +71,16 @@ async def _one(
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
 
-async def _many(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+async def _add_many(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=each.transactional_id,
                 topic_results=_by_topic(
-                    each.topics, await _codes(services, each, _places(each), BROKERS_VERSION, {})
+                    each.topics,
+                    await _error_codes(
+                        services, each, _topic_partitions(each), BATCHED_TRANSACTION_VERSION, {}
+                    ),
                 ),
             )
             for each in request.transactions
@@ -84,30 +88,37 @@ async def _many(services: Services, request: AddPartitionsToTxnRequest) -> AddPa
     )
 
 
-def _places(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
+def _topic_partitions(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
     return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
-async def _codes(
+async def _error_codes(
     services: Services,
     transaction: AddPartitionsToTxnTransaction,
-    places: Sequence[Place],
+    topic_partitions: Sequence[Place],
     version: int,
-    refused_places: Mapping[Place, ErrorCode],
+    rejected: Mapping[Place, ErrorCode],
 ) -> Mapping[Place, ErrorCode]:
-    cluster, not_there = services.cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    wrong = {place: not_there for place in places if cluster.partition(*place) is None}
-    wrong.update(refused_places)
-    if wrong:
-        return {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places}
+    cluster, unknown = services.cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    errors = {
+        topic_partition: unknown
+        for topic_partition in topic_partitions
+        if cluster.partition(*topic_partition) is None
+    }
+    errors.update(rejected)
+    if errors:
+        return {
+            topic_partition: errors.get(topic_partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            for topic_partition in topic_partitions
+        }
     name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
     try:
         if transaction.verify_only:
-            return await services.transactions.verify(Question(name, *identity, add=False), places)
-        await services.transactions.add_partitions(name, *identity, places, version)
-    except RequestError as refused:
-        return dict.fromkeys(places, refused.error)
-    return dict.fromkeys(places, ErrorCode.NONE)
+            return await services.transactions.verify(Question(name, *identity, add=False), topic_partitions)
+        await services.transactions.add_partitions(name, *identity, topic_partitions, version)
+    except RequestError as rejection:
+        return dict.fromkeys(topic_partitions, rejection.error)
+    return dict.fromkeys(topic_partitions, ErrorCode.NONE)
 
 
 def _by_topic(

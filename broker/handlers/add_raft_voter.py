@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.raft_voters import refusal
+from broker.handlers.raft_voters import voter_change_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
@@ -13,5 +13,7 @@ VERSIONS = (0, 1)
 
 def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> HandlerResponse:
     """The reason why the voters stay as they are."""
-    error, text = refusal(context, "add", request.cluster_id, request.voter_id, request.voter_directory_id)
+    error, text = voter_change_error(
+        context, "add", request.cluster_id, request.voter_id, request.voter_directory_id
+    )
     return AddRaftVoterResponse(error_code=error, error_message=text)

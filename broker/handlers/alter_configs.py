@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.config_changes import MAX_MESSAGE, Change, Edit
 from broker.context import ClientContext
-from broker.handlers.altering import alter
+from broker.handlers.alter_configs_shared import alter
 from protocol.api import ApiKey, RequestHeader
 from protocol.config_resources import ConfigOperation
 from protocol.errors import ErrorCode
@@ -35,11 +35,11 @@ async def handle(
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
-                error_code=ErrorCode.NONE if refused is None else refused.error,
-                error_message=None if refused is None else refused.message[:MAX_MESSAGE],
+                error_code=ErrorCode.NONE if rejection is None else rejection.error,
+                error_message=None if rejection is None else rejection.message[:MAX_MESSAGE],
                 resource_type=change.resource_type,
                 resource_name=change.resource_name,
             )
-            for change, refused in zip(changes, outcomes, strict=True)
+            for change, rejection in zip(changes, outcomes, strict=True)
         ]
     )

@@ -35,8 +35,8 @@ async def handle(
     reassignment = Reassignment(context.services, request.allow_replication_factor_change)
     try:
         await reassignment.make([each for of_topic in wishes for each in of_topic])
-    except RequestError as refused:
-        response.error_code, response.error_message = refused.error, refused.message
+    except RequestError as rejection:
+        response.error_code, response.error_message = rejection.error, rejection.message
         return response
     response.responses = [
         ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
@@ -46,9 +46,9 @@ async def handle(
 
 
 def _result(wish: Wish) -> ReassignablePartitionResponse:
-    refused = wish.refused
+    rejection = wish.refused
     return ReassignablePartitionResponse(
         partition_index=wish.index,
-        error_code=ErrorCode.NONE if refused is None else refused.error,
-        error_message=None if refused is None else refused.message,
+        error_code=ErrorCode.NONE if rejection is None else rejection.error,
+        error_message=None if rejection is None else rejection.message,
     )

@@ -34,10 +34,10 @@ from protocol.staged_messages import STAGED_FEATURE
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 5)
-NAMED_SINCE = 3
-FEATURES_SINCE = 3
-LOWEST_0_SINCE = 4
-ADDRESSED_SINCE = 5
+NAMED_MIN_VERSION = 3
+FEATURES_MIN_VERSION = 3
+LOWEST_0_MIN_VERSION = 4
+ADDRESSED_MIN_VERSION = 5
 FEATURE_LEVELS: Final[Mapping[str, tuple[int, int, int]]] = {
     "transaction.version": (0, 2, 2),
     "lockstep.atomic": (1, 1, 1),
@@ -57,7 +57,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
     if error is not ErrorCode.NONE:
         return ApiVersionsResponse(error_code=error)
     response = ApiVersionsResponse(api_keys=_table(context.services))
-    if header.api_version >= FEATURES_SINCE:
+    if header.api_version >= FEATURES_MIN_VERSION:
         response.finalized_features_epoch = FEATURES_EPOCH
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -66,26 +66,28 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             for name, (lowest, highest, _) in FEATURE_LEVELS.items()
-            if lowest > 0 or header.api_version >= LOWEST_0_SINCE
+            if lowest > 0 or header.api_version >= LOWEST_0_MIN_VERSION
         ]
     return response
 
 
 def _error(context: ClientContext, api_version: int, request: ApiVersionsRequest) -> ErrorCode:
     """Why the client gets no table. Source: Kafka's KafkaApis.handleApiVersionsRequest."""
-    if api_version < NAMED_SINCE:
+    if api_version < NAMED_MIN_VERSION:
         return ErrorCode.NONE
-    named = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
-    if not named:
+    has_valid_names = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(
+        request.client_software_version
+    )
+    if not has_valid_names:
         return ErrorCode.INVALID_REQUEST
-    if api_version < ADDRESSED_SINCE:
+    if api_version < ADDRESSED_MIN_VERSION:
         return ErrorCode.NONE
     has_cluster, has_node = request.cluster_id is not None, request.node_id != NO_NODE
     if has_cluster != has_node:
         return ErrorCode.INVALID_REQUEST
     services = context.services
-    meant = request.cluster_id, request.node_id
-    if has_cluster and meant != (services.cluster.cluster_id, services.nodes.node_id):
+    target = request.cluster_id, request.node_id
+    if has_cluster and target != (services.cluster.cluster_id, services.nodes.node_id):
         return ErrorCode.REBOOTSTRAP_REQUIRED
     return ErrorCode.NONE
 

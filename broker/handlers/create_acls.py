@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
+from broker.handlers.access_rules import NO_AUTHORIZER, reject_unknown
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
@@ -15,7 +15,7 @@ VERSIONS = (1, 3)
 def handle(context: ClientContext, header: RequestHeader, request: CreateAclsRequest) -> HandlerResponse:
     """SECURITY_DISABLED for every rule."""
     for each in request.creations:
-        refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        reject_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

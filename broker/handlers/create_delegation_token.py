@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.delegation_tokens import ANONYMOUS, NO_TIME, PRINCIPAL_TYPE, REFUSAL
+from broker.handlers.delegation_tokens import ANONYMOUS, NO_TIME, NOT_ALLOWED, PRINCIPAL_TYPE
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -12,7 +12,7 @@ from protocol.messages.create_delegation_token import (
 
 API_KEY = ApiKey.CREATE_DELEGATION_TOKEN
 VERSIONS = (1, 3)
-REQUESTER_SINCE = 3
+REQUESTER_MIN_VERSION = 3
 
 
 def handle(
@@ -23,14 +23,14 @@ def handle(
     if not owner_name:
         owner_type, owner_name = PRINCIPAL_TYPE, ANONYMOUS
     response = CreateDelegationTokenResponse(
-        error_code=REFUSAL,
+        error_code=NOT_ALLOWED,
         principal_type=owner_type or "",
         principal_name=owner_name,
         issue_timestamp_ms=NO_TIME,
         expiry_timestamp_ms=NO_TIME,
         max_timestamp_ms=NO_TIME,
     )
-    if header.api_version >= REQUESTER_SINCE:
+    if header.api_version >= REQUESTER_MIN_VERSION:
         response.token_requester_principal_type = PRINCIPAL_TYPE
         response.token_requester_principal_name = ANONYMOUS
     return response

@@ -47,52 +47,54 @@ async def handle(
     growing: list[Growth] = []
     partitions = 0
     limit = context.services.settings.lockstep_max_partitions_per_request
-    for wanted in request.topics:
+    for requested in request.topics:
         try:
-            if counts[wanted.name] > 1:
+            if counts[requested.name] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic, added = _checked(context, wanted)
+            topic, added = _validate(context, requested)
             if partitions + added > limit:
                 raise RequestError(
                     ErrorCode.POLICY_VIOLATION,
                     f"Excessively large number of partitions per request: at most {limit}.",
                 )
             partitions += added
-            results[wanted.name] = CreatePartitionsTopicResult(name=wanted.name)
-            growing.append((topic, wanted.count))
-        except RequestError as refused:
-            results[wanted.name] = _refusal(wanted.name, refused)
+            results[requested.name] = CreatePartitionsTopicResult(name=requested.name)
+            growing.append((topic, requested.count))
+        except RequestError as rejection:
+            results[requested.name] = _error_result(requested.name, rejection)
     if not request.validate_only:
         for first in range(0, len(growing), TOPICS_AT_ONCE):
-            now = growing[first : first + TOPICS_AT_ONCE]
-            for result in await asyncio.gather(*(_grow(context, each) for each in now)):
+            chunk = growing[first : first + TOPICS_AT_ONCE]
+            for result in await asyncio.gather(*(_grow(context, each) for each in chunk)):
                 results[result.name] = result
     return CreatePartitionsResponse(results=[results[name] for name in counts])
 
 
-def _checked(context: ClientContext, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:
+def _validate(context: ClientContext, requested: CreatePartitionsTopic) -> tuple[Topic, int]:
     """The topic, and how many partitions are to be added. Raises RequestError."""
     services = context.services
     services.topics.check_leads()
-    topic = services.cluster.topic(wanted.name)
+    topic = services.cluster.topic(requested.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise RequestError(error, error.message)
-    added = services.topics.check_growth(topic, wanted.count)
-    if wanted.assignments is not None:
-        given = len(wanted.assignments)
-        if given != added:
+    added = services.topics.check_growth(topic, requested.count)
+    if requested.assignments is not None:
+        assignment_count = len(requested.assignments)
+        if assignment_count != added:
             raise RequestError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but only {given} assignment(s) "
-                "were specified.",
+                f"Attempted to add {added} additional partition(s), but only {assignment_count} "
+                "assignment(s) were specified.",
             )
-        for each in wanted.assignments:
+        for each in requested.assignments:
             check_replicas(each.broker_ids, services.nodes.registered())
-        pinned = topic.config.lockstep_group
-        numbers = range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned is None else [pinned]
-        placed = [set(services.cluster.nodes_of(number)) for number in numbers]
-        check_groups((each.broker_ids for each in wanted.assignments), placed)
+        pinned_group = topic.config.lockstep_group
+        group_ids = (
+            range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned_group is None else [pinned_group]
+        )
+        replica_sets = [set(services.cluster.nodes_of(count_seen)) for count_seen in group_ids]
+        check_groups((each.broker_ids for each in requested.assignments), replica_sets)
     return topic, added
 
 
@@ -100,11 +102,11 @@ async def _grow(context: ClientContext, growth: Growth) -> CreatePartitionsTopic
     topic, partition_count = growth
     try:
         await context.services.topics.grow(topic, partition_count)
-    except RequestError as refused:
-        return _refusal(topic.name, refused)
+    except RequestError as rejection:
+        return _error_result(topic.name, rejection)
     warning = SPLIT_LOCKS if topic.config.lockstep_locks == LOCKS_KEPT else None
     return CreatePartitionsTopicResult(name=topic.name, error_message=warning)
 
 
-def _refusal(name: str, refused: RequestError) -> CreatePartitionsTopicResult:
-    return CreatePartitionsTopicResult(name=name, error_code=refused.error, error_message=refused.message)
+def _error_result(name: str, rejection: RequestError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=rejection.error, error_message=rejection.message)

@@ -35,7 +35,7 @@ TOPICS_AT_ONCE: Final = 100
 """They share their commits, and others are served between this many: ten thousand at once took seconds."""
 
 
-Alike = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+ConfigsByOverrides = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
 """What topics of the same overrides are told is made once: ten thousand times that were 40 MB."""
 
 
@@ -48,8 +48,8 @@ async def handle(
     plans: list[TopicPlan] = []
     partitions = 0
     limit = context.services.settings.lockstep_max_partitions_per_request
-    for number, topic in enumerate(request.topics, 1):
-        if number % TOPICS_AT_ONCE == 0:
+    for count_seen, topic in enumerate(request.topics, 1):
+        if count_seen % TOPICS_AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
             if counts[topic.name] > 1:
@@ -64,23 +64,29 @@ async def handle(
                 )
             partitions += plan.partition_count
             plans.append(plan)
-        except RequestError as refused:
-            results[topic.name] = _refusal(topic.name, refused)
+        except RequestError as rejection:
+            results[topic.name] = _error_result(topic.name, rejection)
             if topic.configs and not request.validate_only:
-                context.services.topics.refused_creations.note(topic.name, refused)
-    alike: Alike = {}
+                context.services.topics.refused_creations.note(topic.name, rejection)
+    configs_by_overrides: ConfigsByOverrides = {}
     if request.validate_only:
         for plan in plans:
             replicas = len(context.services.cluster.nodes_of(plan.config.lockstep_group or FIRST_GROUP))
             result = _success(
-                context, plan.name, bytes(16), plan.partition_count, replicas, plan.config, alike
+                context,
+                plan.name,
+                bytes(16),
+                plan.partition_count,
+                replicas,
+                plan.config,
+                configs_by_overrides,
             )
             results[plan.name] = result
     else:
         for first in range(0, len(plans), TOPICS_AT_ONCE):
-            made = plans[first : first + TOPICS_AT_ONCE]
-            done = await asyncio.gather(*(_create(context, plan, alike) for plan in made))
-            results.update(zip((plan.name for plan in made), done, strict=True))
+            chunk = plans[first : first + TOPICS_AT_ONCE]
+            created = await asyncio.gather(*(_create(context, plan, configs_by_overrides) for plan in chunk))
+            results.update(zip((plan.name for plan in chunk), created, strict=True))
     return CreateTopicsResponse(topics=[results[name] for name in counts])
 
 
@@ -122,25 +128,39 @@ def _check_assignments(
     """Replicas are a log group's: a partition can only be where one of them is. Raises RequestError."""
     services = context.services
     check_assignments(assignments, services.nodes.registered())
-    pinned = overrides.get("lockstep.group", "")
-    numbers = [int(pinned)] if pinned.isdecimal() else range(FIRST_GROUP, services.cluster.data_groups + 1)
-    placed = [set(services.cluster.nodes_of(number)) for number in numbers]
-    check_groups(assignments.values(), placed)
+    pinned_group = overrides.get("lockstep.group", "")
+    group_ids = (
+        [int(pinned_group)]
+        if pinned_group.isdecimal()
+        else range(FIRST_GROUP, services.cluster.data_groups + 1)
+    )
+    replica_sets = [set(services.cluster.nodes_of(count_seen)) for count_seen in group_ids]
+    check_groups(assignments.values(), replica_sets)
 
 
-async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> CreatableTopicResult:
+async def _create(
+    context: ClientContext, plan: TopicPlan, configs_by_overrides: ConfigsByOverrides
+) -> CreatableTopicResult:
     try:
         topic = await context.services.topics.create(plan)
-    except RequestError as refused:
+    except RequestError as rejection:
         if plan.overrides:
-            context.services.topics.refused_creations.note(plan.name, refused)
-        return _refusal(plan.name, refused)
+            context.services.topics.refused_creations.note(plan.name, rejection)
+        return _error_result(plan.name, rejection)
     replicas = len(context.services.cluster.nodes_of(topic.partitions[0].group.group_id))
-    return _success(context, topic.name, topic.topic_id, len(topic.partitions), replicas, topic.config, alike)
+    return _success(
+        context,
+        topic.name,
+        topic.topic_id,
+        len(topic.partitions),
+        replicas,
+        topic.config,
+        configs_by_overrides,
+    )
 
 
-def _refusal(name: str, refused: RequestError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message)
+def _error_result(name: str, rejection: RequestError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=rejection.error, error_message=rejection.message)
 
 
 def _success(
@@ -150,12 +170,12 @@ def _success(
     partition_count: int,
     replication_factor: int,
     config: TopicConfig,
-    alike: Alike,
+    configs_by_overrides: ConfigsByOverrides,
 ) -> CreatableTopicResult:
     overrides = tuple(sorted(config.overrides.items()))
-    configs = alike.get(overrides)
+    configs = configs_by_overrides.get(overrides)
     if configs is None:
-        configs = alike[overrides] = _shown(context, config)
+        configs = configs_by_overrides[overrides] = _described_configs(context, config)
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,
@@ -166,7 +186,7 @@ def _success(
     )
 
 
-def _shown(context: ClientContext, config: TopicConfig) -> list[CreatableTopicConfigs]:
+def _described_configs(context: ClientContext, config: TopicConfig) -> list[CreatableTopicConfigs]:
     return [
         CreatableTopicConfigs(
             name=each.declared.name,

@@ -11,7 +11,7 @@ from typing import Final
 
 from protocol.errors import ErrorCode
 
-REFUSAL: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NO_TIME: Final = -1
 PRINCIPAL_TYPE: Final = "User"
 ANONYMOUS: Final = "ANONYMOUS"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
+from broker.handlers.access_rules import NO_AUTHORIZER, reject_unknown
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
@@ -15,7 +15,7 @@ VERSIONS = (1, 3)
 def handle(context: ClientContext, header: RequestHeader, request: DeleteAclsRequest) -> HandlerResponse:
     """SECURITY_DISABLED for every filter."""
     for each in request.filters:
-        refuse_unknown(
+        reject_unknown(
             each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type
         )
     return DeleteAclsResponse(

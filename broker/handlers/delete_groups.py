@@ -26,37 +26,37 @@ def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsR
     names = dict.fromkeys(request.groups_names)
     if not names:
         return DeleteGroupsResponse()
-    found = partial(_coordinator, context)
+    coordinators = partial(_coordinator, context)
     return respond_in_slices(
-        context, names, found, lambda all_found: _deleted(context, list(names), all_found)
+        context, names, coordinators, lambda all_found: _delete_all(context, list(names), all_found)
     )
 
 
-def _deleted(
-    context: ClientContext, names: list[str], found: list[GroupCoordinator | RequestError]
+def _delete_all(
+    context: ClientContext, names: list[str], coordinators: list[GroupCoordinator | RequestError]
 ) -> HandlerResponse:
     results = [DeletableGroupResult(group_id=group_id) for group_id in names]
-    answer = _Answer(results)
+    response = _DeleteGroupsResponse(results)
 
-    def delete(asked: tuple[DeletableGroupResult, GroupCoordinator | RequestError]) -> None:
-        result, coordinator = asked
+    def delete(pair: tuple[DeletableGroupResult, GroupCoordinator | RequestError]) -> None:
+        result, coordinator = pair
         if isinstance(coordinator, GroupCoordinator):
-            coordinator.delete(result.group_id, answer.settler(result))
+            coordinator.delete(result.group_id, response.on_deleted(result))
         else:
-            answer.settle_one(result, coordinator.error)
+            response.complete_one(result, coordinator.error)
 
-    return respond_in_slices(context, zip(results, found, strict=True), delete, lambda _: answer)
+    return respond_in_slices(context, zip(results, coordinators, strict=True), delete, lambda _: response)
 
 
 def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | RequestError:
     """Of every group before one is deleted: where it is not certain who coordinates nothing may be done."""
     try:
         return context.services.consumer_groups.coordinator(group_id)
-    except RequestError as refused:
-        return refused
+    except RequestError as rejection:
+        return rejection
 
 
-class _Answer(PendingResponse):
+class _DeleteGroupsResponse(PendingResponse):
     """One result for each group."""
 
     __slots__ = ("_pending", "_results")
@@ -66,11 +66,11 @@ class _Answer(PendingResponse):
         self._results = results
         self._pending = len(results)
 
-    def settler(self, result: DeletableGroupResult) -> Callable[[ErrorCode], None]:
+    def on_deleted(self, result: DeletableGroupResult) -> Callable[[ErrorCode], None]:
         """Whom to tell what became of one group."""
-        return lambda error: self.settle_one(result, error)
+        return lambda error: self.complete_one(result, error)
 
-    def settle_one(self, result: DeletableGroupResult, error: ErrorCode) -> None:
+    def complete_one(self, result: DeletableGroupResult, error: ErrorCode) -> None:
         result.error_code = error
         self._pending -= 1
         if self._pending == 0:

@@ -31,9 +31,9 @@ VERSIONS = (0, 2)
 
 HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
-LOGGED_CHARACTERS: Final = 200
+MAX_LOGGED_CHARACTERS: Final = 200
 
-Moving = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
+LogStarts = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
 """Partitions with their new first offsets, and where to say what became of them."""
 
 
@@ -41,27 +41,27 @@ async def handle(
     context: ClientContext, header: RequestHeader, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Delete what can be deleted; of a partition that is named twice, up to the last offset given."""
-    wanted: dict[str, dict[int, int]] = {}
+    offsets_by_topic: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for each in topic.partitions:
-            wanted.setdefault(topic.name, {})[each.partition_index] = each.offset
+            offsets_by_topic.setdefault(topic.name, {})[each.partition_index] = each.offset
     response = DeleteRecordsResponse()
-    moving: dict[LogGroup, Moving] = {}
-    for name, offsets in wanted.items():
-        told = DeleteRecordsTopicResult(name=name)
-        response.topics.append(told)
+    log_starts: dict[LogGroup, LogStarts] = {}
+    for name, offsets in offsets_by_topic.items():
+        topic_result = DeleteRecordsTopicResult(name=name)
+        response.topics.append(topic_result)
         for index, offset in offsets.items():
             result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN)
-            told.partitions.append(result)
+            topic_result.partitions.append(result)
             partition = context.services.cluster.partition(name, index)
-            result.error_code, start = _checked(partition, offset)
+            result.error_code, start = _validate(partition, offset)
             if partition is not None and result.error_code == ErrorCode.NONE:
-                moving.setdefault(partition.group, []).append((partition, start, result))
-    await asyncio.gather(*(_move(group, each) for group, each in moving.items()))
+                log_starts.setdefault(partition.group, []).append((partition, start, result))
+    await asyncio.gather(*(_advance_log_starts(group, each) for group, each in log_starts.items()))
     return response
 
 
-def _checked(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:
+def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:
     """Whether the partition may begin there; and where, the high watermark resolved."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN
@@ -78,11 +78,11 @@ def _checked(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, 
     return ErrorCode.NONE, start
 
 
-async def _move(group: LogGroup, moving: Moving) -> None:
+async def _advance_log_starts(group: LogGroup, log_starts: LogStarts) -> None:
     """Record the new log starts of one group's partitions, and say where each begins then."""
     starts = {
         partition.log.number: start
-        for partition, start, _ in moving
+        for partition, start, _ in log_starts
         if start > partition.log.log_start_offset and partition.log.number in group.partitions
     }
     error = ErrorCode.NONE
@@ -91,23 +91,23 @@ async def _move(group: LogGroup, moving: Moving) -> None:
             await group.advance_log_starts(starts)
         except StorageError as failure:
             log.warning("log group %d: no records were deleted: %s", group.group_id, failure)
-            error = _code_of(failure)
+            error = _error_code(failure)
         else:
-            topics = ", ".join(sorted({partition.topic.name for partition, _, _ in moving}))[
-                :LOGGED_CHARACTERS
+            topics = ", ".join(sorted({partition.topic.name for partition, _, _ in log_starts}))[
+                :MAX_LOGGED_CHARACTERS
             ]
             log.info(
                 "log group %d: records deleted in %d partitions of %s", group.group_id, len(starts), topics
             )
             group.free_dead_segments()
-    for partition, start, result in moving:
+    for partition, start, result in log_starts:
         if start <= partition.log.log_start_offset:
             result.low_watermark = partition.log.log_start_offset
         else:
             result.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # deleted meanwhile
 
 
-def _code_of(failure: StorageError) -> ErrorCode:
+def _error_code(failure: StorageError) -> ErrorCode:
     if isinstance(failure, NotLeader):
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.REQUEST_TIMED_OUT if isinstance(failure, Backlogged) else ErrorCode.KAFKA_STORAGE_ERROR

@@ -23,69 +23,71 @@ from protocol.primitives import ZERO_UUID
 API_KEY = ApiKey.DELETE_TOPICS
 VERSIONS = (1, 6)
 
-BY_ID_SINCE: Final = 6
-DISABLED_SINCE: Final = 3
+BY_ID_MIN_VERSION: Final = 6
+DISABLED_MIN_VERSION: Final = 3
 
 
 async def handle(
     context: ClientContext, header: RequestHeader, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """End what can be ended."""
-    wanted = request.topics
-    if header.api_version < BY_ID_SINCE:
-        wanted = [DeleteTopicState(name=name) for name in request.topic_names]
-    names = Counter(each.name for each in wanted if each.name is not None)
-    ids = Counter(each.topic_id for each in wanted if each.topic_id != ZERO_UUID)
+    requested = request.topics
+    if header.api_version < BY_ID_MIN_VERSION:
+        requested = [DeleteTopicState(name=name) for name in request.topic_names]
+    names = Counter(each.name for each in requested if each.name is not None)
+    ids = Counter(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
     results: list[DeletableTopicResult] = []
-    ending: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
-    for each in _distinct(wanted):
+    deletions: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
+    for each in _distinct(requested):
         result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
         results.append(result)
         try:
             if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
             topic = _find(context, header.api_version, each)
-            if topic.topic_id in ending:
+            if topic.topic_id in deletions:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id.")
-        except RequestError as refused:
-            _refuse(result, refused)
+        except RequestError as rejection:
+            _set_error(result, rejection)
             continue
         result.name, result.topic_id = topic.name, topic.topic_id
-        ending[topic.topic_id] = topic, result
-    each_ending = list(ending.values())
-    for first in range(0, len(each_ending), TOPICS_AT_ONCE):
-        now = each_ending[first : first + TOPICS_AT_ONCE]
-        await asyncio.gather(*(_delete(context, topic, result) for topic, result in now))
+        deletions[topic.topic_id] = topic, result
+    ordered = list(deletions.values())
+    for first in range(0, len(ordered), TOPICS_AT_ONCE):
+        chunk = ordered[first : first + TOPICS_AT_ONCE]
+        await asyncio.gather(*(_delete(context, topic, result) for topic, result in chunk))
     return DeleteTopicsResponse(responses=results)
 
 
-def _distinct(wanted: list[DeleteTopicState]) -> list[DeleteTopicState]:
+def _distinct(requested: list[DeleteTopicState]) -> list[DeleteTopicState]:
     """Each name and id once; topics that are not named at all stay as they are."""
-    named: dict[tuple[str | None, bytes], DeleteTopicState] = {}
-    nameless = []
-    for each in wanted:
+    unique: dict[tuple[str | None, bytes], DeleteTopicState] = {}
+    without_name = []
+    for each in requested:
         if each.name is None and each.topic_id == ZERO_UUID:
-            nameless.append(each)
+            without_name.append(each)
         else:
-            named.setdefault((each.name, each.topic_id), each)
-    return [*named.values(), *nameless]
+            unique.setdefault((each.name, each.topic_id), each)
+    return [*unique.values(), *without_name]
 
 
-def _find(context: ClientContext, api_version: int, wanted: DeleteTopicState) -> Topic:
+def _find(context: ClientContext, api_version: int, requested: DeleteTopicState) -> Topic:
     """The topic to end. Raises RequestError."""
     context.services.topics.check_leads()
     if not context.services.settings.delete_topic_enable:
-        disabled = api_version >= DISABLED_SINCE
-        error = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
+        knows_error = api_version >= DISABLED_MIN_VERSION
+        error = ErrorCode.TOPIC_DELETION_DISABLED if knows_error else ErrorCode.INVALID_REQUEST
         raise RequestError(error, "Topic deletion is disabled.")
     cluster = context.services.cluster
-    if wanted.name is None and wanted.topic_id == ZERO_UUID:
+    if requested.name is None and requested.topic_id == ZERO_UUID:
         raise RequestError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    if wanted.name is not None and wanted.topic_id != ZERO_UUID:
+    if requested.name is not None and requested.topic_id != ZERO_UUID:
         raise RequestError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    topic = cluster.topic_by_id(wanted.topic_id) if wanted.name is None else cluster.topic(wanted.name)
+    topic = (
+        cluster.topic_by_id(requested.topic_id) if requested.name is None else cluster.topic(requested.name)
+    )
     if topic is None:
-        unknown_name = wanted.name is not None
+        unknown_name = requested.name is not None
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown_name else ErrorCode.UNKNOWN_TOPIC_ID
         raise RequestError(error, error.message)
     return topic
@@ -94,10 +96,10 @@ def _find(context: ClientContext, api_version: int, wanted: DeleteTopicState) ->
 async def _delete(context: ClientContext, topic: Topic, result: DeletableTopicResult) -> None:
     try:
         await context.services.topics.delete(topic)
-    except RequestError as refused:
-        _refuse(result, refused)
+    except RequestError as rejection:
+        _set_error(result, rejection)
 
 
-def _refuse(result: DeletableTopicResult, refused: RequestError) -> None:
-    result.error_code = refused.error
-    result.error_message = refused.message
+def _set_error(result: DeletableTopicResult, rejection: RequestError) -> None:
+    result.error_code = rejection.error
+    result.error_message = rejection.message

@@ -20,7 +20,7 @@ API_KEY = ApiKey.DESCRIBE_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 
 ENTITY_TYPES: Final = ("user", "client-id", "ip")
-_QUOTED: Final = 250
+_MAX_QUOTED_CHARACTERS: Final = 250
 
 
 def handle(
@@ -29,9 +29,9 @@ def handle(
     """No entries, or what is wrong with the filter."""
     seen: set[str] = set()
     for component in request.components:
-        refusal = _refusal(component, seen)
-        if refusal is not None:
-            error, message = refusal
+        problem = _component_error(component, seen)
+        if problem is not None:
+            error, message = problem
             return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
         seen.add(component.entity_type)
     if "ip" in seen and len(seen) > 1:
@@ -44,14 +44,14 @@ def handle(
     return DescribeClientQuotasResponse(error_message="", entries=[])
 
 
-def _refusal(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str] | None:
+def _component_error(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str] | None:
     kind, invalid = component.entity_type, ErrorCode.INVALID_REQUEST
     if not kind:
         return invalid, "Invalid empty entity type."
     if kind in seen:
         return invalid, f"Entity type {kind} cannot appear more than once in the filter."
     if kind not in ENTITY_TYPES:
-        return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind[:_QUOTED]}"
+        return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind[:_MAX_QUOTED_CHARACTERS]}"
     match component.match_type:
         case 0:
             if component.match is None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
 from broker.endpoint import Endpoint
-from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from broker.metadata import METADATA_GROUP
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -39,24 +39,28 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeClust
         return DescribeClusterResponse(error_code=error, error_message=message)
     brokers = [_broker(each) for each in context.endpoints()]
     if request.include_fenced_brokers:
-        brokers += _fenced(context, {each.broker_id for each in brokers})
+        brokers += _fenced_brokers(context, {each.broker_id for each in brokers})
     operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.services.cluster.cluster_id or "",
         controller_id=context.services.nodes.live_leader_of(METADATA_GROUP),
         brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_REQUESTED,
     )
 
 
-def _broker(at: Endpoint, is_fenced: bool = False) -> DescribeClusterBroker:
+def _broker(endpoint: Endpoint, is_fenced: bool = False) -> DescribeClusterBroker:
     return DescribeClusterBroker(
-        broker_id=at.node_id, host=at.host, port=at.port, rack=at.rack, is_fenced=is_fenced
+        broker_id=endpoint.node_id,
+        host=endpoint.host,
+        port=endpoint.port,
+        rack=endpoint.rack,
+        is_fenced=is_fenced,
     )
 
 
-def _fenced(context: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
+def _fenced_brokers(context: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
     """The recorded nodes that are not listed, where this client's listener would reach them."""
     registered = context.services.nodes.registered()
-    silent = [context.endpoint_of(each) for each in registered if each not in listed]
-    return [_broker(each, is_fenced=True) for each in silent if each is not None]
+    unreachable = [context.endpoint_of(each) for each in registered if each not in listed]
+    return [_broker(each, is_fenced=True) for each in unreachable if each is not None]

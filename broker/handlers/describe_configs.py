@@ -48,27 +48,27 @@ async def handle(
     context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """One result per resource. A few bytes name hundreds of configurations: so each resource only once."""
-    shown = _Shown(request)
-    named: set[tuple[int, str]] = set()
-    made_up = 0
+    result_cache = _ResultCache(request)
+    seen: set[tuple[int, str]] = set()
+    hypothetical = 0
     results: list[DescribeConfigsResult] = []
     for number, resource in enumerate(request.resources, 1):
         if number % RESOURCES_AT_ONCE == 0:
             await asyncio.sleep(0)
-        place = resource.resource_type, resource.resource_name
-        made_up += resource.resource_type in NEED_NOT_EXIST
+        resource_key = resource.resource_type, resource.resource_name
+        hypothetical += resource.resource_type in NEED_NOT_EXIST
         problem = None
-        if place in named:
+        if resource_key in seen:
             problem = "Each resource must appear at most once."
-        elif resource.resource_type in NEED_NOT_EXIST and made_up > MAX_THAT_NEED_NOT_EXIST:
+        elif resource.resource_type in NEED_NOT_EXIST and hypothetical > MAX_THAT_NEED_NOT_EXIST:
             problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
-        named.add(place)
-        results.append(_describe(context, shown, resource, problem))
+        seen.add(resource_key)
+        results.append(_describe(context, result_cache, resource, problem))
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    context: ClientContext, shown: _Shown, resource: DescribeConfigsResource, problem: str | None
+    context: ClientContext, result_cache: _ResultCache, resource: DescribeConfigsResource, problem: str | None
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -79,31 +79,31 @@ def _describe(
     try:
         if problem is not None:
             raise RequestError(ErrorCode.INVALID_REQUEST, problem)
-        described = _configs(context, resource)
-    except RequestError as refused:
-        result.error_code = refused.error
-        result.error_message = refused.message
+        configs = _configs(context, resource)
+    except RequestError as rejection:
+        result.error_code = rejection.error
+        result.error_message = rejection.message
         return result
     keys = frozenset(resource.configuration_keys or ())
-    result.configs = [shown.result(each) for each in described if not keys or each.declared.name in keys]
+    result.configs = [result_cache.result(each) for each in configs if not keys or each.declared.name in keys]
     return result
 
 
-class _Shown:
+class _ResultCache:
     """Configurations as this request wants them. Those alike are one object: topics have most in common."""
 
     def __init__(self, request: DescribeConfigsRequest) -> None:
         self._request = request
-        self._made: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
+        self._results: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
 
-    def result(self, described: Described) -> DescribeConfigsResourceResult:
+    def result(self, configs: Described) -> DescribeConfigsResourceResult:
         """One configuration in the answer."""
-        declared = described.declared.name, described.declared.doc
-        key = *declared, described.value, described.source, described.read_only, *described.synonyms
-        found = self._made.get(key)
-        if found is None:
-            found = self._made[key] = _result(described, self._request)
-        return found
+        declared = configs.declared.name, configs.declared.doc
+        key = *declared, configs.value, configs.source, configs.read_only, *configs.synonyms
+        cached = self._results.get(key)
+        if cached is None:
+            cached = self._results[key] = _result(configs, self._request)
+        return cached
 
 
 def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:
@@ -143,20 +143,20 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[
     raise RequestError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
 
 
-def _result(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    declared = described.declared
+def _result(configs: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    declared = configs.declared
     result = DescribeConfigsResourceResult(
         name=declared.name,
-        value=described.value,
-        read_only=described.read_only,
-        config_source=described.source,
-        is_sensitive=described.is_sensitive,
+        value=configs.value,
+        read_only=configs.read_only,
+        config_source=configs.source,
+        is_sensitive=configs.is_sensitive,
         config_type=int(declared.kind),
         documentation=declared.doc if request.include_documentation else None,
     )
     if request.include_synonyms:
         result.synonyms = [
             DescribeConfigsSynonym(name=name, value=value, source=source)
-            for name, value, source in described.synonyms
+            for name, value, source in configs.synonyms
         ]
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.delegation_tokens import REFUSAL
+from broker.handlers.delegation_tokens import NOT_ALLOWED
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -18,4 +18,4 @@ def handle(
     context: ClientContext, header: RequestHeader, request: DescribeDelegationTokenRequest
 ) -> HandlerResponse:
     """The error, without tokens."""
-    return DescribeDelegationTokenResponse(error_code=REFUSAL)
+    return DescribeDelegationTokenResponse(error_code=NOT_ALLOWED)

@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
 from broker.groups.classic import State
-from broker.handlers.authorized import GROUP_OPERATIONS
+from broker.handlers.authorized_operations import GROUP_OPERATIONS
 from broker.handlers.sliced_response import respond_in_slices
 from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
@@ -18,32 +18,32 @@ from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequ
 
 API_KEY = ApiKey.DESCRIBE_GROUPS
 VERSIONS = (0, 6)
-NOT_FOUND_SINCE: Final = 6
+NOT_FOUND_MIN_VERSION: Final = 6
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> HandlerResponse:
     """Serve one DescribeGroups."""
 
-    def described(group_id: str) -> DescribedGroup:
+    def describe(group_id: str) -> DescribedGroup:
         group = _describe(context, header, group_id)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
         return group
 
     names = dict.fromkeys(request.groups)
-    return respond_in_slices(context, names, described, lambda groups: DescribeGroupsResponse(groups=groups))
+    return respond_in_slices(context, names, describe, lambda groups: DescribeGroupsResponse(groups=groups))
 
 
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
     try:
         _, coordinator = context.services.consumer_groups.of(group_id)
-    except RequestError as refused:
-        return DescribedGroup(group_id=group_id, error_code=refused.error)
-    described = coordinator.describe(group_id)
-    if described is not None:
-        return described
+    except RequestError as rejection:
+        return DescribedGroup(group_id=group_id, error_code=rejection.error)
+    description = coordinator.describe(group_id)
+    if description is not None:
+        return description
     missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-    if header.api_version >= NOT_FOUND_SINCE:
+    if header.api_version >= NOT_FOUND_MIN_VERSION:
         missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
         missing.error_message = f"Group {group_id} not found."
     return missing

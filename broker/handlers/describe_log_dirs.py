@@ -29,14 +29,14 @@ VERSIONS = (1, 5)
 
 PARTITIONS_PER_STEP: Final = 200
 """Partitions measured in one go on a thread: few enough that others hardly notice."""
-UNKNOWN: Final = -1
+UNKNOWN_BYTES: Final = -1
 
 
 async def handle(
     context: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """This broker has one directory. Partitions that are not here are left out."""
-    partitions = _wanted(context, request)
+    partitions = _local_partitions(context, request)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for first in range(0, len(partitions), PARTITIONS_PER_STEP):
         step = partitions[first : first + PARTITIONS_PER_STEP]
@@ -56,13 +56,15 @@ async def handle(
     )
 
 
-def _wanted(context: ClientContext, request: DescribeLogDirsRequest) -> list[TopicPartition]:
+def _local_partitions(context: ClientContext, request: DescribeLogDirsRequest) -> list[TopicPartition]:
     """The partitions asked for that are here, each once."""
     cluster = context.services.cluster
     if request.topics is None:
         return [each for topic in cluster.topics() for each in topic.partitions if each.is_here]
-    places = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
-    found = (cluster.partition(name, index) for name, index in sorted(places))
+    topic_partitions = dict.fromkeys(
+        (topic.topic, index) for topic in request.topics for index in topic.partitions
+    )
+    found = (cluster.partition(name, index) for name, index in sorted(topic_partitions))
     return [partition for partition in found if partition is not None and partition.is_here]
 
 
@@ -76,5 +78,5 @@ def _volume(directory: str) -> tuple[str, int, int]:
     try:
         volume = os.statvfs(path)
     except OSError:
-        return path, UNKNOWN, UNKNOWN
+        return path, UNKNOWN_BYTES, UNKNOWN_BYTES
     return path, volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

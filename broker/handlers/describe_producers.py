@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.repeated import Repeated
+from broker.handlers.duplicate_names import DuplicateNames
 from broker.request_errors import RequestError
 from broker.topic_names import check_name
 from protocol.api import ApiKey, RequestHeader
@@ -26,7 +26,7 @@ API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 
-MOST_AGAIN: Final = 1_000
+MAX_REPEATED_PRODUCERS: Final = 1_000
 """LIMIT. Of partitions that a request names again, and the producers told of them: four bytes each time."""
 
 
@@ -34,31 +34,33 @@ def handle(
     context: ClientContext, header: RequestHeader, request: DescribeProducersRequest
 ) -> HandlerResponse:
     """One result per partition named, as often as it is named, within reason."""
-    repeated = Repeated(MOST_AGAIN)
-    known: dict[tuple[str, int], PartitionResponse] = {}
+    duplicate_names = DuplicateNames(MAX_REPEATED_PRODUCERS)
+    results_by_partition: dict[tuple[str, int], PartitionResponse] = {}
     topics = []
     for topic in request.topics:
-        unknown = _unknown(topic.name)  # once: as many words for each of 100,000 partitions take memory
+        unknown_error = _unknown(topic.name)  # once: as many words for each of 100,000 partitions take memory
         results = []
         for index in topic.partition_indexes:
-            place = topic.name, index
-            result = known.get(place)
+            topic_partition = topic.name, index
+            result = results_by_partition.get(topic_partition)
             if result is None:
-                result = known[place] = _describe(context, *place, unknown)
-            if repeated.is_told(place, 1 + len(result.active_producers)):
+                result = results_by_partition[topic_partition] = _describe(
+                    context, *topic_partition, unknown_error
+                )
+            if duplicate_names.is_allowed(topic_partition, 1 + len(result.active_producers)):
                 results.append(result)
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return DescribeProducersResponse(topics=topics)
 
 
 def _describe(
-    context: ClientContext, name: str, index: int, unknown: tuple[ErrorCode, str]
+    context: ClientContext, name: str, index: int, unknown_error: tuple[ErrorCode, str]
 ) -> PartitionResponse:
     services = context.services
     result = PartitionResponse(partition_index=index)
     partition = services.cluster.partition(name, index)
     if partition is None:
-        result.error_code, result.error_message = unknown
+        result.error_code, result.error_message = unknown_error
     elif not partition.group.is_leader:
         result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         result.error_message = ErrorCode.NOT_LEADER_OR_FOLLOWER.message
@@ -80,6 +82,6 @@ def _describe(
 def _unknown(name: str) -> tuple[ErrorCode, str]:
     try:
         check_name(name)
-    except RequestError as refused:
-        return refused.error, refused.message
+    except RequestError as rejection:
+        return rejection.error, rejection.message
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.message

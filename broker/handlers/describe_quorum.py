@@ -25,15 +25,15 @@ from storage.group_options import node_of
 
 API_KEY = ApiKey.DESCRIBE_QUORUM
 VERSIONS = (0, 2)
-NODES_SINCE = 2
+NODES_MIN_VERSION = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeQuorumRequest) -> HandlerResponse:
     """The quorum, or for every partition that there is none."""
-    asked = [
+    requested = [
         (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
     ]
-    if asked == [(METADATA_TOPIC, 0)]:
+    if requested == [(METADATA_TOPIC, 0)]:
         return _quorum(context, header.api_version)
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeQuorumResponse(
@@ -58,10 +58,12 @@ def _quorum(context: ClientContext, api_version: int) -> DescribeQuorumResponse:
     if group is None or not group.is_leader:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         leader_id, term = services.nodes.leader_of(METADATA_GROUP)
-        unknown = PartitionData(
+        error_partition = PartitionData(
             error_code=error, error_message=error.message, leader_id=leader_id, leader_epoch=term
         )
-        return DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[unknown])])
+        return DescribeQuorumResponse(
+            topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[error_partition])]
+        )
     raft = group.raft
     partition = PartitionData(
         leader_id=group.leader_id,
@@ -71,7 +73,7 @@ def _quorum(context: ClientContext, api_version: int) -> DescribeQuorumResponse:
         observers=[_replica(services, group, each) for each in raft.configuration.learners],
     )
     response = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
-    if api_version >= NODES_SINCE:
+    if api_version >= NODES_MIN_VERSION:
         voters = [context.endpoint_of(node_of(each)) for each in raft.configuration.voters]
         response.nodes = [
             Node(
@@ -89,13 +91,13 @@ def _replica(services: Services, group: LogGroup, member: int) -> ReplicaState:
     raft = group.raft
     now_ms = services.clock_ms()
     progress = raft.progress(member)
-    end, heard_ms = raft.last_index, now_ms
+    end, contact_ms = raft.last_index, now_ms
     if progress is not None:
         end = progress.match_index
-        heard_ms = now_ms - (raft.now_ms - progress.contact_ms) if progress.contact_ms >= 0 else -1
+        contact_ms = now_ms - (raft.now_ms - progress.contact_ms) if progress.contact_ms >= 0 else -1
     return ReplicaState(
         replica_id=node_of(member),
         log_end_offset=end + 1,
-        last_fetch_timestamp=heard_ms,
-        last_caught_up_timestamp=heard_ms if end == raft.last_index else -1,
+        last_fetch_timestamp=contact_ms,
+        last_caught_up_timestamp=contact_ms if end == raft.last_index else -1,
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.authorized import TOPIC_OPERATIONS
-from broker.handlers.replicas import ReplicasOfAll
+from broker.handlers.authorized_operations import TOPIC_OPERATIONS
+from broker.handlers.replica_state import ReplicaStates
 from broker.metadata import Topic
 from broker.request_errors import RequestError
 from broker.topic_names import check_name
@@ -47,19 +47,19 @@ def handle(
         names = {topic.name for topic in context.services.cluster.topics()}
     begin = cursor.topic_name if cursor is not None else ""
     response = DescribeTopicPartitionsResponse()
-    left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    remaining = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
     for name in sorted(name for name in names if name >= begin):
-        if left == 0:
+        if remaining == 0:
             response.next_cursor = Cursor(topic_name=name)
             break
         first = cursor.partition_index if cursor is not None and name == begin else 0
         topic = context.services.cluster.topic(name)
         if topic is None:
-            response.topics.append(_unknown(name))
+            response.topics.append(_unknown_topic(name))
             continue
-        end = min(len(topic.partitions), first + left)
+        end = min(len(topic.partitions), first + remaining)
         response.topics.append(_page(context, topic, first, end))
-        left -= max(0, end - first)
+        remaining -= max(0, end - first)
         if end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
@@ -67,7 +67,7 @@ def handle(
 
 
 def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
-    replicas = ReplicasOfAll(context)
+    replicas = ReplicaStates(context)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -75,27 +75,27 @@ def _page(context: ClientContext, topic: Topic, first: int, end: int) -> Describ
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.index,
-                leader_id=found.leader_id,
+                leader_id=state.leader_id,
                 leader_epoch=partition.leader_epoch,
-                replica_nodes=found.nodes,
-                isr_nodes=found.in_sync,
+                replica_nodes=state.nodes,
+                isr_nodes=state.in_sync,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=found.offline,
+                offline_replicas=state.offline,
             )
             for partition in topic.partitions[first:end]
-            for found in [replicas.of(partition)]
+            for state in [replicas.of(partition)]
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         check_name(name)
-    except RequestError as refused:
-        error = refused.error
+    except RequestError as rejection:
+        error = rejection.error
     return DescribeTopicPartitionsResponseTopic(
         error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
     )

@@ -6,7 +6,7 @@ Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.repeated import Repeated
+from broker.handlers.duplicate_names import DuplicateNames
 from broker.request_errors import RequestError
 from broker.transactions.transactions import Transactions
 from protocol.api import ApiKey, RequestHeader
@@ -28,16 +28,17 @@ def handle(
     transactions = context.services.transactions
     return DescribeTransactionsResponse(
         transaction_states=[
-            _described(transactions, each) for each in Repeated().told(request.transactional_ids)
+            _describe(transactions, each)
+            for each in DuplicateNames().without_excess(request.transactional_ids)
         ]
     )
 
 
-def _described(transactions: Transactions, transactional_id: str) -> TransactionState:
+def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
         found = transactions.described(transactional_id)
-    except RequestError as refused:
-        return TransactionState(transactional_id=transactional_id, error_code=refused.error)
+    except RequestError as rejection:
+        return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
     topics: dict[str, list[int]] = {}
     for topic, index in found.partitions:
         topics.setdefault(topic, []).append(index)

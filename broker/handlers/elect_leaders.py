@@ -37,38 +37,44 @@ async def handle(
 ) -> ElectLeadersResponse:
     """One result per partition named, as often as it is named."""
     cluster = context.services.cluster
-    kind = request.election_type
-    known = kind in (PREFERRED, UNCLEAN) or request.topic_partitions == []
-    response = ElectLeadersResponse(error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST)
+    election_type = request.election_type
+    is_known_type = election_type in (PREFERRED, UNCLEAN) or request.topic_partitions == []
+    response = ElectLeadersResponse(error_code=ErrorCode.NONE if is_known_type else ErrorCode.INVALID_REQUEST)
     if request.topic_partitions is None:
-        every = {each.group.group_id for topic in cluster.topics() for each in topic.partitions}
-        changed = {n for n, (error, _) in (await _elected(context, kind, every)).items() if not error}
-        for topic in cluster.topics() if known else ():
-            moved = [
+        group_ids = {each.group.group_id for topic in cluster.topics() for each in topic.partitions}
+        changed = {
+            n for n, (error, _) in (await _elect_all(context, election_type, group_ids)).items() if not error
+        }
+        for topic in cluster.topics() if is_known_type else ():
+            changed_partitions = [
                 PartitionResult(partition_id=each.index)
                 for each in topic.partitions
                 if each.group.group_id in changed
             ]
             response.replica_election_results.append(
-                ReplicaElectionResult(topic=topic.name, partition_result=moved)
+                ReplicaElectionResult(topic=topic.name, partition_result=changed_partitions)
             )
         return response
-    asked = [(t.topic, index) for t in request.topic_partitions for index in t.partitions]
-    found = {each: cluster.partition(*each) for each in asked}
-    numbers = {each.group.group_id for each in found.values() if each is not None}
-    outcomes = await _elected(context, kind, numbers) if known else {}
-    for wanted in request.topic_partitions:
-        told = ReplicaElectionResult(topic=wanted.topic)
-        response.replica_election_results.append(told)
-        unknown = f"No such topic as {wanted.topic[:MAX_NAME_CHARACTERS]}"  # one text for all its partitions
-        is_there = cluster.topic(wanted.topic) is not None
-        for index in wanted.partitions:
-            partition = found[wanted.topic, index]
+    requested_partitions = [(t.topic, index) for t in request.topic_partitions for index in t.partitions]
+    partitions = {each: cluster.partition(*each) for each in requested_partitions}
+    group_ids = {each.group.group_id for each in partitions.values() if each is not None}
+    outcomes = await _elect_all(context, election_type, group_ids) if is_known_type else {}
+    for requested in request.topic_partitions:
+        topic_result = ReplicaElectionResult(topic=requested.topic)
+        response.replica_election_results.append(topic_result)
+        unknown_text = (
+            f"No such topic as {requested.topic[:MAX_NAME_CHARACTERS]}"  # one text for all its partitions
+        )
+        topic_exists = cluster.topic(requested.topic) is not None
+        for index in requested.partitions:
+            partition = partitions[requested.topic, index]
             error: ErrorCode = ErrorCode.INVALID_REQUEST
-            message: str | None = f"Unknown election type {kind}"
-            if known:
-                error, message = _result(partition, wanted.topic, index, is_there, unknown, outcomes)
-            told.partition_result.append(
+            message: str | None = f"Unknown election type {election_type}"
+            if is_known_type:
+                error, message = _result(
+                    partition, requested.topic, index, topic_exists, unknown_text, outcomes
+                )
+            topic_result.partition_result.append(
                 PartitionResult(partition_id=index, error_code=error, error_message=message)
             )
     return response
@@ -78,36 +84,36 @@ def _result(
     partition: TopicPartition | None,
     name: str,
     index: int,
-    topic_is_there: bool,
-    unknown: str,
+    topic_exists: bool,
+    unknown_text: str,
     outcomes: dict[int, Outcome],
 ) -> Outcome:
-    if not topic_is_there:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown
+    if not topic_exists:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown_text
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return outcomes[partition.group.group_id]
 
 
-async def _elected(context: ClientContext, kind: int, numbers: set[int]) -> dict[int, Outcome]:
+async def _elect_all(context: ClientContext, election_type: int, group_ids: set[int]) -> dict[int, Outcome]:
     """What became of each log group's election."""
-    ordered = sorted(numbers)
-    outcomes = await asyncio.gather(*(_elect(context, kind, number) for number in ordered))
+    ordered = sorted(group_ids)
+    outcomes = await asyncio.gather(*(_elect(context, election_type, group_id) for group_id in ordered))
     return dict(zip(ordered, outcomes, strict=True))
 
 
-async def _elect(context: ClientContext, kind: int, number: int) -> Outcome:
+async def _elect(context: ClientContext, election_type: int, group_id: int) -> Outcome:
     services = context.services
-    leader = services.nodes.live_leader_of(number)
-    preferred = services.cluster.nodes_of(number)[0]
-    if leader == preferred or (kind == UNCLEAN and leader >= 0):
+    leader = services.nodes.live_leader_of(group_id)
+    preferred = services.cluster.nodes_of(group_id)[0]
+    if leader == preferred or (election_type == UNCLEAN and leader >= 0):
         return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    if kind == UNCLEAN:
+    if election_type == UNCLEAN:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica that may lead is there."
     if services.node is None or not services.nodes.is_alive(preferred):
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"The preferred leader {preferred} is not there."
     try:
-        await services.node.transfer(number, preferred)
+        await services.node.transfer(group_id, preferred)
     except (PeerError, StorageError) as error:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)
     return ErrorCode.NONE, None

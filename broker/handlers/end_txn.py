@@ -17,9 +17,9 @@ from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 API_KEY: Final = ApiKey.END_TXN
 VERSIONS: Final = (0, 5)
 
-FENCED_SINCE: Final = 2
+FENCED_MIN_VERSION: Final = 2
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
-RAISING_SINCE: Final = 5
+RAISING_MIN_VERSION: Final = 5
 
 
 def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
@@ -34,11 +34,11 @@ async def _end(context: ClientContext, api_version: int, request: EndTxnRequest)
             request.producer_id,
             request.producer_epoch,
             request.committed,
-            2 if api_version >= RAISING_SINCE else 0,
+            2 if api_version >= RAISING_MIN_VERSION else 0,
         )
-    except RequestError as refused:
-        error = refused.error
-        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
+    except RequestError as rejection:
+        error = rejection.error
+        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
         return EndTxnResponse(error_code=error)
     return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.delegation_tokens import NO_TIME, REFUSAL
+from broker.handlers.delegation_tokens import NO_TIME, NOT_ALLOWED
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
@@ -18,4 +18,4 @@ def handle(
     context: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest
 ) -> HandlerResponse:
     """The error, without a time."""
-    return ExpireDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME)
+    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)

@@ -25,70 +25,72 @@ from protocol.messages.find_coordinator import (
 API_KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = (0, 6)
 
-BATCHED_SINCE: Final = 4
+BATCHED_MIN_VERSION: Final = 4
 GROUP: Final = 0
 TRANSACTION: Final = 1
-FOUND: Final = "NONE"
+NO_ERROR_TEXT: Final = "NONE"
 """Kafka's message beside no error, up to version 3."""
 
 
-Coordinators = Coordination[Any]
+Registry = Coordination[Any]
 """The front door to groups, or to transactions."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> HandlerResponse:
     """The same answer for each key."""
     services = context.services
-    known: dict[int, Coordinators] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
-    coordinators = known.get(request.key_type)
-    if coordinators is not None:
-        if not coordinators.is_ready:
-            return _after_making(context, coordinators, header.api_version, request)
-        return _found(context, coordinators, header.api_version, request)
+    registries: dict[int, Registry] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
+    registry = registries.get(request.key_type)
+    if registry is not None:
+        if not registry.is_ready:
+            return _create_topic_and_respond(context, registry, header.api_version, request)
+        return _respond(context, registry, header.api_version, request)
     message = f"Unknown coordinator type {request.key_type}."
-    return _refused(header.api_version, request, ErrorCode.INVALID_REQUEST, message)
+    return _error_response(header.api_version, request, ErrorCode.INVALID_REQUEST, message)
 
 
-async def _after_making(
-    context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
+async def _create_topic_and_respond(
+    context: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
 ) -> HandlerResponse:
     try:
-        await coordinators.ready()
-    except RequestError as refused:
-        return _refused(api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message)
-    return _found(context, coordinators, api_version, request)
+        await registry.ready()
+    except RequestError as rejection:
+        return _error_response(api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, rejection.message)
+    return _respond(context, registry, api_version, request)
 
 
-def _found(
-    context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
+def _respond(
+    context: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
 ) -> HandlerResponse:
-    if api_version < BATCHED_SINCE:
-        found = context.endpoint_of(coordinators.coordinator_node(request.key))
-        if found is None:
+    if api_version < BATCHED_MIN_VERSION:
+        endpoint = context.endpoint_of(registry.coordinator_node(request.key))
+        if endpoint is None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return FindCoordinatorResponse(error_code=error, error_message=error.message, node_id=-1, port=-1)
         return FindCoordinatorResponse(
-            error_message=FOUND, node_id=found.node_id, host=found.host, port=found.port
+            error_message=NO_ERROR_TEXT, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
         )
     return respond_in_slices(
         context,
         request.coordinator_keys,
-        lambda key: _coordinator(key, context.endpoint_of(coordinators.coordinator_node(key))),
-        lambda found: FindCoordinatorResponse(coordinators=found),
+        lambda key: _coordinator(key, context.endpoint_of(registry.coordinator_node(key))),
+        lambda endpoint: FindCoordinatorResponse(coordinators=endpoint),
     )
 
 
-def _coordinator(key: str, found: Endpoint | None) -> Coordinator:
-    if found is None:
+def _coordinator(key: str, endpoint: Endpoint | None) -> Coordinator:
+    if endpoint is None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=error.message)
-    return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_message="")
+    return Coordinator(
+        key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, error_message=""
+    )
 
 
-def _refused(
+def _error_response(
     api_version: int, request: FindCoordinatorRequest, error: ErrorCode, message: str
 ) -> FindCoordinatorResponse:
-    if api_version < BATCHED_SINCE:
+    if api_version < BATCHED_MIN_VERSION:
         return FindCoordinatorResponse(error_code=error, error_message=message, node_id=-1, port=-1)
     return FindCoordinatorResponse(
         coordinators=[

@@ -18,6 +18,6 @@ def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequ
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as refused:
-        return HeartbeatResponse(error_code=refused.error)
+    except RequestError as rejection:
+        return HeartbeatResponse(error_code=rejection.error)
     return HeartbeatResponse(error_code=coordinator.heartbeat(request))

@@ -20,7 +20,7 @@ from storage.types import StorageError
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 VERSIONS: Final = (0, 5)
 
-FENCED_SINCE: Final = 4
+FENCED_MIN_VERSION: Final = 4
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
 NONE: Final = -1
 
@@ -28,36 +28,36 @@ NONE: Final = -1
 def handle(context: ClientContext, header: RequestHeader, request: InitProducerIdRequest) -> HandlerResponse:
     """Serve one request; an id may have to wait for a block of them to be recorded."""
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
-        return _refused(ErrorCode.INVALID_REQUEST)
+        return _error_response(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return _grant(context)
+        return _new_producer_id(context)
     if staged_query(request.transactional_id) is not None:  # such ids have no coordinator
-        return _refused(ErrorCode.INVALID_REQUEST)
-    return _transactional(context, header.api_version, request, request.transactional_id)
+        return _error_response(ErrorCode.INVALID_REQUEST)
+    return _init_transactional(context, header.api_version, request, request.transactional_id)
 
 
-async def _grant(context: ClientContext) -> InitProducerIdResponse:
+async def _new_producer_id(context: ClientContext) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.take()
     except StorageError:  # as Kafka's ProducerIdManager: what else passes, older clients take for fatal
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-async def _transactional(
+async def _init_transactional(
     context: ClientContext, api_version: int, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
     try:
         producer_id, epoch = await context.services.transactions.init_producer_id(
             transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
         )
-    except RequestError as refused:
-        error = refused.error
-        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
+    except RequestError as rejection:
+        error = rejection.error
+        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
-        return _refused(error)
+        return _error_response(error)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
-def _refused(error: ErrorCode) -> InitProducerIdResponse:
+def _error_response(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)

@@ -20,11 +20,11 @@ VERSIONS = (0, 9)
 def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequest) -> HandlerResponse:
     """Serve one JoinGroup."""
     if not request.group_id:
-        return _refused(header, request, ErrorCode.INVALID_GROUP_ID)
+        return _error_response(header, request, ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as refused:
-        return _refused(header, request, refused.error)
+    except RequestError as rejection:
+        return _error_response(header, request, rejection.error)
     return coordinator.join(request, header.api_version, header.client_id or "", client_host(context))
 
 
@@ -33,7 +33,7 @@ def client_host(context: ClientContext) -> str:
     return "/" + context.peer.rpartition(":")[0]
 
 
-def _refused(header: RequestHeader, request: JoinGroupRequest, error: ErrorCode) -> JoinAnswer:
-    answer = JoinAnswer(header.api_version)
-    answer.complete(join_error(error, request.member_id))
-    return answer
+def _error_response(header: RequestHeader, request: JoinGroupRequest, error: ErrorCode) -> JoinAnswer:
+    response = JoinAnswer(header.api_version)
+    response.complete(join_error(error, request.member_id))
+    return response

@@ -18,6 +18,6 @@ def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupReq
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as refused:
-        return LeaveGroupResponse(error_code=refused.error)
+    except RequestError as rejection:
+        return LeaveGroupResponse(error_code=rejection.error)
     return coordinator.leave(request, header.api_version)

@@ -34,16 +34,16 @@ def handle(
     context: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest
 ) -> HandlerResponse:
     """The names, by type."""
-    wanted = set(request.resource_types) or set(_LISTED)
+    requested = set(request.resource_types) or set(_LISTED)
     if header.api_version == 0:
-        wanted = {ResourceType.CLIENT_METRICS}
-    if not wanted.issubset(_LISTED):
+        requested = {ResourceType.CLIENT_METRICS}
+    if not requested.issubset(_LISTED):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in _LISTED
-            if kind in wanted
+            if kind in requested
             for name in _names(context, kind)
         ]
     )
@@ -55,7 +55,9 @@ def _names(context: ClientContext, kind: ResourceType) -> list[str]:
         case ResourceType.TOPIC:
             return [topic.name for topic in cluster.topics()]
         case ResourceType.GROUP:
-            return sorted(name for of, name in cluster.image.configs if of == GROUP_CONFIGS)
+            return sorted(
+                name for resource_type, name in cluster.image.configs if resource_type == GROUP_CONFIGS
+            )
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(each) for each in context.services.nodes.registered()]
     return []

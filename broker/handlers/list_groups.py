@@ -15,8 +15,8 @@ def handle(context: ClientContext, header: RequestHeader, request: ListGroupsReq
     """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
     try:
         listed = context.services.consumer_groups.listed()
-    except RequestError as refused:
-        return ListGroupsResponse(error_code=refused.error)
+    except RequestError as rejection:
+        return ListGroupsResponse(error_code=rejection.error)
     states = {each.strip().lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     return ListGroupsResponse(

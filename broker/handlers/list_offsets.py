@@ -39,8 +39,8 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
-OFFSET_NOT_AVAILABLE_SINCE: Final = 5
-SINCE: Final = {
+OFFSET_NOT_AVAILABLE_MIN_VERSION: Final = 5
+MIN_VERSIONS: Final = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,
@@ -54,64 +54,68 @@ READ_COMMITTED: Final = 1
 
 def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> HandlerResponse:
     """Answer at once, unless a search by time has to open batches."""
-    answers: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
+    searches: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
     committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse()
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
-        told = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(told)
-        for wanted in topic.partitions:
-            answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
-            told.partitions.append(answer)
-            if (topic.name, wanted.partition_index) in seen:
-                answer.error_code = ErrorCode.INVALID_REQUEST
+        topic_response = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(topic_response)
+        for requested in topic.partitions:
+            partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+            topic_response.partitions.append(partition_response)
+            if (topic.name, requested.partition_index) in seen:
+                partition_response.error_code = ErrorCode.INVALID_REQUEST
                 continue
-            seen.add((topic.name, wanted.partition_index))
-            partition = context.services.cluster.partition(topic.name, wanted.partition_index)
-            if _answered(partition, wanted, answer, header.api_version, committed):
+            seen.add((topic.name, requested.partition_index))
+            partition = context.services.cluster.partition(topic.name, requested.partition_index)
+            if _answer_without_search(
+                partition, requested, partition_response, header.api_version, committed
+            ):
                 continue
-            answers.append((partition, wanted, answer))
-    if answers:
-        return _search_all(context, header.api_version, committed, answers, response)
+            searches.append((partition, requested, partition_response))
+    if searches:
+        return _search_all(context, header.api_version, committed, searches, response)
     return response
 
 
-def _answered(
+def _answer_without_search(
     partition: TopicPartition | None,
-    wanted: ListOffsetsPartition,
-    answer: ListOffsetsPartitionResponse,
+    requested: ListOffsetsPartition,
+    response: ListOffsetsPartitionResponse,
     api_version: int,
     committed: bool,
 ) -> bool:
     """Fill in what needs no search; False where one is needed."""
-    if wanted.timestamp < 0 and api_version < SINCE.get(wanted.timestamp, 1 << 15):
-        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+    if requested.timestamp < 0 and api_version < MIN_VERSIONS.get(requested.timestamp, 1 << 15):
+        response.error_code = ErrorCode.UNSUPPORTED_VERSION
         return True
     if partition is None:
-        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return True
-    answer.error_code = epoch_error(partition, wanted.current_leader_epoch)
-    if answer.error_code or wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    response.error_code = epoch_error(partition, requested.current_leader_epoch)
+    if response.error_code or requested.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return True  # without tiered storage nothing was ever uploaded, and nothing will be
     if not partition.group.has_lease:  # another node may have committed more by now
-        known = api_version >= OFFSET_NOT_AVAILABLE_SINCE
-        answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
+        knows_error = api_version >= OFFSET_NOT_AVAILABLE_MIN_VERSION
+        response.error_code = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if knows_error else ErrorCode.LEADER_NOT_AVAILABLE
+        )
         return True
-    if wanted.timestamp == LATEST:
-        answer.offset = _end(partition, committed)
-        _tell_epoch(answer, api_version, partition.leader_epoch)
+    if requested.timestamp == LATEST:
+        response.offset = _end(partition, committed)
+        _set_leader_epoch(response, api_version, partition.leader_epoch)
         return True
-    if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset = partition.log.log_start_offset
-        _tell_epoch(answer, api_version, epoch_at(partition, answer.offset))
+    if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        response.offset = partition.log.log_start_offset
+        _set_leader_epoch(response, api_version, epoch_at(partition, response.offset))
         return True
     return False
 
 
-def _tell_epoch(answer: ListOffsetsPartitionResponse, api_version: int, leader_epoch: int) -> None:
+def _set_leader_epoch(response: ListOffsetsPartitionResponse, api_version: int, leader_epoch: int) -> None:
     if api_version >= 4:
-        answer.leader_epoch = leader_epoch
+        response.leader_epoch = leader_epoch
 
 
 async def _search_all(
@@ -122,17 +126,17 @@ async def _search_all(
     response: ListOffsetsResponse,
 ) -> ListOffsetsResponse:
     max_bytes = context.services.settings.lockstep_lookup_max_bytes
-    for partition, wanted, answer in searches:
+    for partition, requested, partition_response in searches:
         assert partition is not None
         try:
-            found = await _search(partition, wanted.timestamp, max_bytes, committed)
+            found = await _search(partition, requested.timestamp, max_bytes, committed)
         except (OSError, StorageError) as error:
             log_read_failure(partition, f"no search by time: {error}")
-            answer.error_code = read_error(error)
+            partition_response.error_code = read_error(error)
             continue
         if found is not None:
-            answer.offset, answer.timestamp = found
-            _tell_epoch(answer, api_version, epoch_at(partition, answer.offset))
+            partition_response.offset, partition_response.timestamp = found
+            _set_leader_epoch(partition_response, api_version, epoch_at(partition, partition_response.offset))
     return response
 
 
@@ -142,7 +146,7 @@ def _end(partition: TopicPartition, committed: bool) -> int:
 
 
 async def _search(
-    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool, above: int = 0
+    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool, min_offset: int = 0
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or after a time, or of the newest one, from an offset on.
 
@@ -152,7 +156,7 @@ async def _search(
     data_log = partition.group.log
     log = partition.log
     log_start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
-    start = max(above, log_start)
+    start = max(min_offset, log_start)
     if timestamp == MAX_TIMESTAMP:
         found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
     else:
@@ -165,13 +169,13 @@ async def _search(
         if result.cold or not result.buffers:
             result = await partition.group.read_cold(log, offset, 1)
     except OffsetOutOfRange:  # deleted while we looked: search what is left
-        deleted = log.log_start_offset > log_start
-        return await _search(partition, timestamp, max_bytes, committed) if deleted else None
+        has_moved = log.log_start_offset > log_start
+        return await _search(partition, timestamp, max_bytes, committed) if has_moved else None
     if not result.buffers:
         return None  # the topic was
     batch = result.buffers[0]
     target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
-    first = await asyncio.to_thread(first_at, batch, target, offset, max_bytes)
+    first = await asyncio.to_thread(first_record_at, batch, target, offset, max_bytes)
     if first is not None:
         return first
     if timestamp == MAX_TIMESTAMP:
@@ -179,7 +183,9 @@ async def _search(
     return await _search(partition, timestamp, max_bytes, committed, read_header(batch).last_offset + 1)
 
 
-def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int] | None:
+def first_record_at(
+    batch: Buffer, timestamp: int, start_offset: int, max_bytes: int
+) -> tuple[int, int] | None:
     """(offset, timestamp) of the batch's first record at or after both a time and an offset. None where that
     lies inside the batch and what is young enough before it.
 
@@ -188,14 +194,18 @@ def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -
     Where all have the broker's time the first one is it, unless compaction took that.
     """
     header = read_header(batch)
-    first, last, newest = max(header.base_offset, start_offset), header.last_offset, header.max_timestamp
+    first, last, max_timestamp = (
+        max(header.base_offset, start_offset),
+        header.last_offset,
+        header.max_timestamp,
+    )
     if not header.is_log_append_time or header.record_count <= header.last_offset_delta:
         try:
             for record in islice(iter_records(batch, max_decompressed_bytes=max_bytes), MAX_RECORDS):
-                if timestamp <= record.timestamp <= newest and first <= record.offset <= last:
+                if timestamp <= record.timestamp <= max_timestamp and first <= record.offset <= last:
                     return record.offset, record.timestamp
             if first > header.base_offset and header.record_count <= MAX_RECORDS:
                 return None
         except (ValueError, DecompressedTooLarge):
             pass  # what the producer wrote cannot be read; the batch is the best answer there is
-    return first, newest
+    return first, max_timestamp

@@ -24,35 +24,35 @@ def handle(
 ) -> HandlerResponse:
     """Those asked for, or all; topics that are not there are not an error, as in Kafka."""
     cluster = context.services.cluster
-    ways = {number: way_of(cluster, number) for number in cluster.image.moving}
+    changes = {number: way_of(cluster, number) for number in cluster.image.moving}
     response = ListPartitionReassignmentsResponse(error_message=None)
-    if not ways:
+    if not changes:
         return response
     if request.topics is None:
-        asked = {topic.name: topic.partitions for topic in cluster.topics()}
+        requested_topics = {topic.name: topic.partitions for topic in cluster.topics()}
     else:
-        asked = {}
-        for wanted in request.topics:
-            found = {index: cluster.partition(wanted.name, index) for index in wanted.partition_indexes}
-            asked[wanted.name] = [each for each in found.values() if each is not None]
+        requested_topics = {}
+        for requested in request.topics:
+            found = {index: cluster.partition(requested.name, index) for index in requested.partition_indexes}
+            requested_topics[requested.name] = [each for each in found.values() if each is not None]
     response.topics = [
         OngoingTopicReassignment(name=name, partitions=under_way)
-        for name, partitions in asked.items()
-        if (under_way := _under_way(partitions, ways))
+        for name, partitions in requested_topics.items()
+        if (under_way := _reassigning_partitions(partitions, changes))
     ]
     return response
 
 
-def _under_way(
-    partitions: Iterable[TopicPartition], ways: dict[int, Way]
+def _reassigning_partitions(
+    partitions: Iterable[TopicPartition], changes: dict[int, Way]
 ) -> list[OngoingPartitionReassignment]:
     return [
         OngoingPartitionReassignment(
             partition_index=each.index,
-            replicas=way.replicas,
-            adding_replicas=way.adding,
-            removing_replicas=way.removing,
+            replicas=change.replicas,
+            adding_replicas=change.adding,
+            removing_replicas=change.removing,
         )
         for each in partitions
-        if (way := ways.get(each.group.group_id)) is not None
+        if (change := changes.get(each.group.group_id)) is not None
     ]

@@ -41,15 +41,15 @@ def handle(
         everything = list(context.services.transactions.listed())
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    except RequestError as refused:
-        return ListTransactionsResponse(error_code=refused.error)
-    found = _filtered(everything, request, context.services.clock_ms())
+    except RequestError as rejection:
+        return ListTransactionsResponse(error_code=rejection.error)
+    found = _filter_and_respond(everything, request, context.services.clock_ms())
     if pattern is not None:
-        return _fitting(request, found, pattern)
+        return _matching_transactions(request, found, pattern)
     return _response(request, found)
 
 
-def _filtered(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:
+def _filter_and_respond(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:
     states = {STATES[name] for name in request.state_filters if name in STATES}
     ids = frozenset(request.producer_id_filters)
     duration_ms = request.duration_filter
@@ -62,14 +62,14 @@ def _filtered(everything: Listed, request: ListTransactionsRequest, now_ms: int)
     return [(name, each) for name, each in everything if passes(each)]
 
 
-async def _fitting(
+async def _matching_transactions(
     request: ListTransactionsRequest, found: Listed, pattern: IdPattern
 ) -> ListTransactionsResponse:
     try:
-        fitting = await asyncio.to_thread(lambda: [each for each in found if pattern.matches(each[0])])
+        matching = await asyncio.to_thread(lambda: [each for each in found if pattern.matches(each[0])])
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    return _response(request, fitting)
+    return _response(request, matching)
 
 
 def _response(

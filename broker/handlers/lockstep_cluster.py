@@ -28,8 +28,8 @@ STATUS: Final = {"do": "status"}
 def is_local(request: LockstepClusterRequest) -> bool:
     """Whether any node can answer this."""
     try:
-        asked = _read(request)
-        return asked == STATUS or asked.get("do") == "give_up"
+        command = _read(request)
+        return command == STATUS or command.get("do") == "give_up"
     except RequestError:
         return True
 
@@ -39,27 +39,27 @@ async def handle(
 ) -> LockstepClusterResponse:
     """The answer as JSON, or the error in words."""
     try:
-        answer = await _done(context, _read(request))
-    except RequestError as refused:
-        return LockstepClusterResponse(error_code=refused.error, error_message=refused.message)
+        answer = await _execute(context, _read(request))
+    except RequestError as rejection:
+        return LockstepClusterResponse(error_code=rejection.error, error_message=rejection.message)
     return LockstepClusterResponse(body=json.dumps(answer).encode())
 
 
 def _read(request: LockstepClusterRequest) -> dict[str, Any]:
     if len(request.body) <= LARGEST_REQUEST_BYTES:
         try:
-            asked = json.loads(bytes(request.body))
+            command = json.loads(bytes(request.body))
         except (ValueError, RecursionError):
-            asked = None
-        if isinstance(asked, dict):
-            return asked
+            command = None
+        if isinstance(command, dict):
+            return command
     raise RequestError(ErrorCode.INVALID_REQUEST, "the request is no small JSON object")
 
 
-async def _done(context: ClientContext, asked: dict[str, Any]) -> Document:
-    if asked == STATUS:
+async def _execute(context: ClientContext, command: dict[str, Any]) -> Document:
+    if command == STATUS:
         return await status(context)
-    match asked:
+    match command:
         case {"do": "add", "node": int(node_id)}:
             return await ClusterAdmin(context.services).add(node_id)
         case {"do": "remove", "node": int(node_id)}:

@@ -27,8 +27,8 @@ from storage.types import NotLeader, StorageError
 
 API_KEY = STAGED_API_KEY
 VERSIONS = (0, 0)
-MOST_TOPICS: Final = 1_000
-MOST_TEXT: Final = 5_000
+MAX_TOPICS: Final = 1_000
+MAX_TEXT: Final = 5_000
 """Characters of a refusal."""
 
 
@@ -37,10 +37,10 @@ async def handle(
 ) -> LockstepStagedResponse:
     """An id, or the end of stages."""
     try:
-        return await _done(context, request)
-    except RequestError as refused:
-        text = refused.message[:MOST_TEXT]
-        return LockstepStagedResponse(error_code=refused.error, error_message=text)
+        return await _execute(context, request)
+    except RequestError as rejection:
+        text = rejection.message[:MAX_TEXT]
+        return LockstepStagedResponse(error_code=rejection.error, error_message=text)
     except NotLeader as error:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return LockstepStagedResponse(error_code=code, error_message=str(error))
@@ -49,7 +49,7 @@ async def handle(
         return LockstepStagedResponse(error_code=code, error_message=str(error))
 
 
-async def _done(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
+async def _execute(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
     services, query = context.services, request.query
     if not 0 < len(query) <= MAX_QUERY_CHARACTERS:
         raise RequestError(
@@ -61,10 +61,10 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
         (record,) = request.record
         try:
             group, appended = services.staged_ends.commit(query, request.stages, record)
-        except RequestError as refused:
-            place = services.cluster.partition(record.topic, record.partition_index)
-            if refused.error in SPECULATIVE_ERRORS and place is not None:
-                await place.group.committed()
+        except RequestError as rejection:
+            partition = services.cluster.partition(record.topic, record.partition_index)
+            if rejection.error in SPECULATIVE_ERRORS and partition is not None:
+                await partition.group.committed()
             raise
         await group.committed()
         return LockstepStagedResponse(base_offset=appended.base_offset)
@@ -74,11 +74,11 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
         await asyncio.gather(*[group.committed() for group in groups])
         return LockstepStagedResponse()
     producer_id = staged_producer_id(query, await services.producer_ids.take())
-    topics = [_grouped(context, name) for name in request.topics[:MOST_TOPICS]]
+    topics = [_group_ids_of(context, name) for name in request.topics[:MAX_TOPICS]]
     return LockstepStagedResponse(producer_id=producer_id, topics=topics)
 
 
-def _grouped(context: ClientContext, name: str) -> TopicLogGroups:
+def _group_ids_of(context: ClientContext, name: str) -> TopicLogGroups:
     topic = context.services.cluster.topic(name)
     found = {each.group.group_id for each in topic.partitions} if topic is not None else set()
     return TopicLogGroups(name=name, group_ids=sorted(found))

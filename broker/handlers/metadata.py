@@ -16,8 +16,8 @@ from typing import Final
 
 from broker.cluster.nodes import Nodes
 from broker.context import ClientContext, ConnectionRejected, EncodedResponse, HandlerResponse, await_response
-from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.handlers.replicas import ReplicasOfAll
+from broker.handlers.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from broker.handlers.replica_state import ReplicaStates
 from broker.metadata import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
 from broker.request_errors import RequestError
 from broker.topic_names import check_name
@@ -37,12 +37,12 @@ from protocol.primitives import ZERO_UUID
 API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
-TOPICS_BY_ID_SINCE: Final = 12
-LISTENER_NOT_FOUND_SINCE: Final = 6
-MAX_CACHED_ANSWERS: Final = 32
+TOPICS_BY_ID_MIN_VERSION: Final = 12
+LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
+MAX_CACHED_RESPONSES: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
 INFORMED_WAIT_SECONDS: Final = 1.0
-INFORMED_LOOKS: Final = 50
+INFORMED_POLLS: Final = 50
 SERVED_WAIT_SECONDS: Final = 0.25
 """The leader of a new partition hears of it from the controller at about the same time as this node."""
 
@@ -50,51 +50,55 @@ SERVED_WAIT_SECONDS: Final = 0.25
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
     """Answer at once, unless topics have to be made first, or this node has just started and knows little."""
     if not context.services.nodes.is_informed:
-        return _when_informed(context, header, request)
-    return _now(context, header, request)
+        return _respond_when_informed(context, header, request)
+    return _respond(context, header, request)
 
 
-async def _when_informed(
+async def _respond_when_informed(
     context: ClientContext, header: RequestHeader, request: MetadataRequest
 ) -> object | None:
     """A topic that is only not known yet must not be taken for one that is not there."""
-    for _ in range(INFORMED_LOOKS):
-        await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_LOOKS)
+    for _ in range(INFORMED_POLLS):
+        await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
         if context.services.nodes.is_informed:
             break
     else:
-        if _wanted(header, request) is None:
+        if _requested_topics(header, request) is None:
             raise ConnectionRejected("all topics are asked for, and this node does not know all of them yet")
-    return await await_response(_now(context, header, request))
+    return await await_response(_respond(context, header, request))
 
 
-def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
-    answer = _Answer(context, header.api_version, request)
-    wanted = _wanted(header, request)
-    if wanted is None:
-        return answer.all_topics()
-    if header.api_version < TOPICS_BY_ID_SINCE and any(
-        each.name is None or each.topic_id != ZERO_UUID for each in wanted
+def _respond(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
+    builder = _MetadataBuilder(context, header.api_version, request)
+    requested = _requested_topics(header, request)
+    if requested is None:
+        return builder.all_topics()
+    if header.api_version < TOPICS_BY_ID_MIN_VERSION and any(
+        each.name is None or each.topic_id != ZERO_UUID for each in requested
     ):
-        return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
-    ids = dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID)
-    if any(each.name is None and each.topic_id == ZERO_UUID for each in wanted):
-        return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
+        return builder.response(
+            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
+        )
+    ids = dict.fromkeys(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
+    if any(each.name is None and each.topic_id == ZERO_UUID for each in requested):
+        return builder.response(
+            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
+        )
     if ids:
-        return answer.when_served(lambda: [answer.by_id(topic_id) for topic_id in ids])
-    names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))
-    missing = answer.to_make(names)
+        return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
+    names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
+    missing = builder.missing_topics(names)
     if missing:
-        return answer.after_making(names, missing)
-    return answer.when_served(lambda: [answer.by_name(name) for name in names])
+        return builder.create_and_respond(names, missing)
+    return builder.when_served(lambda: [builder.by_name(name) for name in names])
 
 
-def _wanted(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
+def _requested_topics(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
     """None for all: so version 0 means an empty list."""
     return None if header.api_version == 0 and not request.topics else request.topics
 
 
-class _Answer:
+class _MetadataBuilder:
     """One Metadata answer in the making."""
 
     __slots__ = ("_cluster_operations", "_context", "_may_create", "_operations", "_replicas", "_version")
@@ -103,8 +107,8 @@ class _Answer:
         self._context = context
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
-        self._replicas = ReplicasOfAll(context)
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        self._replicas = ReplicaStates(context)
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
         self._may_create = (
             request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
         )
@@ -129,36 +133,38 @@ class _Answer:
 
         That takes milliseconds, so that waiting spares the client a retry with LEADER_NOT_AVAILABLE.
         """
-        found = topics()
-        return self.response(found) if self._replicas.is_settled else self._later(topics)
+        metadata = topics()
+        return self.response(metadata) if self._replicas.is_complete else self._respond_when_complete(topics)
 
-    async def _later(self, topics: Callable[[], list[MetadataResponseTopic]]) -> MetadataResponse:
+    async def _respond_when_complete(
+        self, topics: Callable[[], list[MetadataResponseTopic]]
+    ) -> MetadataResponse:
         """Build the response again, once: when each awaited leader has reported that it applied group 0 up to
         the required index, or on timeout."""
-        await _until_followed(self._context.services.nodes, self._replicas.awaited)
-        self._replicas = ReplicasOfAll(self._context)
+        await _wait_until_applied(self._context.services.nodes, self._replicas.unconfirmed_leaders)
+        self._replicas = ReplicaStates(self._context)
         return self.response(topics())
 
     def all_topics(self) -> EncodedResponse:
         """Made once per version and address until a topic appears or goes: many clients ask."""
         services = self._context.services
-        here = self._context.endpoint()
+        own_endpoint = self._context.endpoint()
         cluster = services.cluster
         cache = cluster.encoded
         seen = services.nodes.seen()
-        where = (self._context.listener, here.host, here.port)
-        key = (self._version, where, self._operations, self._cluster_operations, seen)
-        found = cache.get(key)
-        if found is None:
-            if len(cache) >= MAX_CACHED_ANSWERS:
+        address = (self._context.listener, own_endpoint.host, own_endpoint.port)
+        key = (self._version, address, self._operations, self._cluster_operations, seen)
+        encoded = cache.get(key)
+        if encoded is None:
+            if len(cache) >= MAX_CACHED_RESPONSES:
                 cache.clear()
-            response = self.response([self.known(topic) for topic in cluster.topics()])
-            found = EncodedResponse(encode(response, self._version))
-            if self._replicas.is_settled:
-                cache[key] = found
-        return found
+            response = self.response([self.topic_metadata(topic) for topic in cluster.topics()])
+            encoded = EncodedResponse(encode(response, self._version))
+            if self._replicas.is_complete:
+                cache[key] = encoded
+        return encoded
 
-    def known(self, topic: Topic) -> MetadataResponseTopic:
+    def topic_metadata(self, topic: Topic) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -170,7 +176,7 @@ class _Answer:
     def partition(self, partition: TopicPartition) -> MetadataResponsePartition:
         replicas = self._replicas.of(partition)
         error = replicas.error
-        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_SINCE:
+        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_MIN_VERSION:
             error = ErrorCode.LEADER_NOT_AVAILABLE
         return MetadataResponsePartition(
             error_code=error,
@@ -185,28 +191,28 @@ class _Answer:
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
         topic = self._context.services.cluster.topic_by_id(topic_id)
         if topic is not None:
-            return self.known(topic)
+            return self.topic_metadata(topic)
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
     def by_name(self, name: str) -> MetadataResponseTopic:
         topic = self._context.services.cluster.topic(name)
         if topic is not None:
-            return self.known(topic)
+            return self.topic_metadata(topic)
         try:
             check_name(name)
-        except RequestError as refused:
-            return self.refused(name, refused.error)
+        except RequestError as rejection:
+            return self.topic_error(name, rejection.error)
         is_informed = self._context.services.nodes.is_informed
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
-        return self.refused(name, error)
+        return self.topic_error(name, error)
 
-    def refused(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+    def topic_error(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
         """As Kafka, what may be done with a topic is told also of one that is not there (KIP-430)."""
-        topic = _failed(name, error)
+        topic = _error_topic(name, error)
         topic.topic_authorized_operations = self._operations
         return topic
 
-    def to_make(self, names: list[str]) -> list[str]:
+    def missing_topics(self, names: list[str]) -> list[str]:
         """Which of these are to be made first."""
         if not self._may_create:
             return []
@@ -214,38 +220,38 @@ class _Answer:
         missing = [name for name in names if cluster.topic(name) is None]
         return missing[: self._context.services.settings.lockstep_max_topics_per_metadata]
 
-    async def after_making(self, names: list[str], missing: list[str]) -> object | None:
-        failures = dict(zip(missing, await asyncio.gather(*map(self._make, missing)), strict=True))
+    async def create_and_respond(self, names: list[str], missing: list[str]) -> object | None:
+        failures = dict(zip(missing, await asyncio.gather(*map(self._create, missing)), strict=True))
 
-        def known(name: str) -> MetadataResponseTopic:
+        def metadata_of(name: str) -> MetadataResponseTopic:
             error = failures.get(name, ErrorCode.NONE)
-            return self.by_name(name) if error is ErrorCode.NONE else self.refused(name, error)
+            return self.by_name(name) if error is ErrorCode.NONE else self.topic_error(name, error)
 
-        return await await_response(self.when_served(lambda: [known(name) for name in names]))
+        return await await_response(self.when_served(lambda: [metadata_of(name) for name in names]))
 
-    async def _make(self, name: str) -> ErrorCode:
+    async def _create(self, name: str) -> ErrorCode:
         controller = self._context.services.controller
         try:
             await asyncio.wait_for(controller.ensure(name), MAX_CREATION_WAIT_SECONDS)
-        except RequestError as refused:
-            if refused.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
+        except RequestError as rejection:
+            if rejection.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
                 return ErrorCode.LEADER_NOT_AVAILABLE
-            return refused.error
+            return rejection.error
         except TimeoutError:
             return ErrorCode.LEADER_NOT_AVAILABLE
         return ErrorCode.NONE
 
 
-async def _until_followed(nodes: Nodes, awaited: Mapping[int, int]) -> None:
+async def _wait_until_applied(nodes: Nodes, unconfirmed_leaders: Mapping[int, int]) -> None:
     """Wait until each of these nodes has followed group 0 to its index, at most `SERVED_WAIT_SECONDS`."""
     followed = asyncio.Event()
 
     def look() -> None:
-        if all([nodes.has_followed(node_id, index) for node_id, index in awaited.items()]):
+        if all([nodes.has_followed(node_id, index) for node_id, index in unconfirmed_leaders.items()]):
             followed.set()
 
     nodes.on_told[look] = None
-    look()  # a status may have arrived between building `awaited` and registering the listener
+    look()  # a status may have arrived between building `unconfirmed_leaders` and registering the listener
     try:
         async with asyncio.timeout(SERVED_WAIT_SECONDS):
             await followed.wait()
@@ -255,5 +261,5 @@ async def _until_followed(nodes: Nodes, awaited: Mapping[int, int]) -> None:
         del nodes.on_told[look]
 
 
-def _failed(name: str, error: ErrorCode) -> MetadataResponseTopic:
+def _error_topic(name: str, error: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)

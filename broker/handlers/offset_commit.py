@@ -30,8 +30,8 @@ from protocol.messages.offset_commit import (
 API_KEY = ApiKey.OFFSET_COMMIT
 VERSIONS = (2, 10)
 
-UNKNOWN_GROUP_SINCE: Final = 9
-TOPIC_IDS_SINCE: Final = 10
+UNKNOWN_GROUP_MIN_VERSION: Final = 9
+TOPIC_IDS_MIN_VERSION: Final = 10
 INT64_MAX: Final = 2**63 - 1
 
 
@@ -44,15 +44,15 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
     group_id = request.group_id
     try:
         store, coordinator = context.services.consumer_groups.of(group_id)
-        error = commit.refusal(coordinator)
+        error = commit.check(coordinator)
         if error is ErrorCode.NONE:
             records = commit.records(store.time_ms())
-    except RequestError as refused:
-        error = refused.error
+    except RequestError as rejection:
+        error = rejection.error
     if error is not ErrorCode.NONE:
-        commit.refuse(error)
+        commit.fail(error)
         return response
-    return _Answer(response, commit.stored, store, group_id, records) if records else response
+    return _OffsetCommitResponse(response, commit.stored, store, group_id, records) if records else response
 
 
 class _Commit:
@@ -68,29 +68,31 @@ class _Commit:
         """The partitions that exist, with what is answered."""
         self.stored: list[OffsetCommitResponsePartition] = []
 
-    def topic(self, wanted: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+    def topic(self, requested: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         """The answer for one topic, if all goes well."""
         cluster = self._context.services.cluster
-        if self._api_version >= TOPIC_IDS_SINCE:
-            topic = cluster.topic_by_id(wanted.topic_id)
+        if self._api_version >= TOPIC_IDS_MIN_VERSION:
+            topic = cluster.topic_by_id(requested.topic_id)
             error = ErrorCode.UNKNOWN_TOPIC_ID
         else:
-            topic = cluster.topic(wanted.name)
+            topic = cluster.topic(requested.name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = 0 if topic is None else len(topic.partitions)
-        answers = []
-        for partition in wanted.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
+        partition_responses = []
+        for partition in requested.partitions:
+            response = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            partition_responses.append(response)
             if topic is None:
-                answer.error_code = error
+                response.error_code = error
             elif 0 <= partition.partition_index < count:
-                self.valid.append((topic, partition, answer))
+                self.valid.append((topic, partition, response))
             else:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=answers)
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return OffsetCommitResponseTopic(
+            name=requested.name, topic_id=requested.topic_id, partitions=partition_responses
+        )
 
-    def refusal(self, coordinator: GroupCoordinator) -> ErrorCode:
+    def check(self, coordinator: GroupCoordinator) -> ErrorCode:
         """May this member commit this now?"""
         request = self._request
         error = coordinator.check_commit(
@@ -99,34 +101,34 @@ class _Commit:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
         )
-        said = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
-        if error is ErrorCode.NONE and are_too_large(request.group_id, len(self.valid), said):
+        metadata_texts = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if error is ErrorCode.NONE and are_too_large(request.group_id, len(self.valid), metadata_texts):
             return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if (
             error is ErrorCode.ILLEGAL_GENERATION
-            and self._api_version >= UNKNOWN_GROUP_SINCE
+            and self._api_version >= UNKNOWN_GROUP_MIN_VERSION
             and not coordinator.exists(request.group_id)
         ):
             return ErrorCode.GROUP_ID_NOT_FOUND
         return error
 
-    def refuse(self, error: ErrorCode) -> None:
+    def fail(self, error: ErrorCode) -> None:
         """Nothing is stored, for this reason."""
-        for _, _, answer in self.valid:
-            answer.error_code = error
+        for _, _, response in self.valid:
+            response.error_code = error
 
     def records(self, time_ms: int) -> list[Record]:
         """What to write; metadata that is too long is refused on its own."""
         expire_time_ms = NEVER
         if self._request.retention_time_ms != -1:
             expire_time_ms = min(time_ms + self._request.retention_time_ms, INT64_MAX)
-        longest = self._context.services.settings.offset_metadata_max_bytes
+        max_bytes = self._context.services.settings.offset_metadata_max_bytes
         group_id = self._request.group_id
         records = []
-        for topic, partition, answer in self.valid:
+        for topic, partition, response in self.valid:
             metadata = partition.committed_metadata or ""
-            if is_too_long(metadata, longest):
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if is_too_long(metadata, max_bytes):
+                response.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             committed = CommittedOffset(
                 partition.committed_offset,
@@ -137,11 +139,11 @@ class _Commit:
                 topic.topic_id,
             )
             records.append(offset_record(group_id, topic.name, partition.partition_index, committed))
-            self.stored.append(answer)
+            self.stored.append(response)
         return records
 
 
-class _Answer(PendingResponse):
+class _OffsetCommitResponse(PendingResponse):
     """An OffsetCommit response that waits for the commit."""
 
     __slots__ = ("_stored", "_waiting_response")
@@ -157,9 +159,9 @@ class _Answer(PendingResponse):
         super().__init__()
         self._waiting_response = response
         self._stored = stored
-        store.append(group_id, records, self._committed)
+        store.append(group_id, records, self._on_committed)
 
-    def _committed(self, error: ErrorCode) -> None:
+    def _on_committed(self, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             for each in self._stored:
                 each.error_code = error

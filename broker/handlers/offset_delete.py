@@ -34,27 +34,34 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
         if not group_id:
             raise RequestError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         store, coordinator = context.services.consumer_groups.of(group_id)
-    except RequestError as refused:
-        return OffsetDeleteResponse(error_code=refused.error)
-    error = _refusal(coordinator, group_id)
+    except RequestError as rejection:
+        return OffsetDeleteResponse(error_code=rejection.error)
+    error = _group_error(coordinator, group_id)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error)
     subscribed = coordinator.subscribed_topics(group_id)
-    places: dict[tuple[str, int], None] = {}
+    topic_partitions: dict[tuple[str, int], None] = {}
     topics = []
     for topic in request.topics:
-        of_members = subscribed is None or topic.name in subscribed
-        topics.append(_topic(context, topic, of_members, places))
+        is_subscribed = subscribed is None or topic.name in subscribed
+        topics.append(_topic(context, topic, is_subscribed, topic_partitions))
     response = OffsetDeleteResponse(topics=topics)
     if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
-        known = set(store.state.places(group_id))
-        places = {place: None for place in places if place in known}
-    if not places:
+        committed = set(store.state.places(group_id))
+        topic_partitions = {
+            topic_partition: None for topic_partition in topic_partitions if topic_partition in committed
+        }
+    if not topic_partitions:
         return response
-    return _Answer(response, store, group_id, [offset_record(group_id, *place, None) for place in places])
+    return _OffsetDeleteResponse(
+        response,
+        store,
+        group_id,
+        [offset_record(group_id, *topic_partition, None) for topic_partition in topic_partitions],
+    )
 
 
-def _refusal(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
+def _group_error(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
     if not coordinator.exists(group_id):
         return ErrorCode.GROUP_ID_NOT_FOUND
     if not coordinator.is_empty(group_id) and coordinator.protocol_type(group_id) != CONSUMER:
@@ -64,26 +71,26 @@ def _refusal(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
 
 def _topic(
     context: ClientContext,
-    wanted: OffsetDeleteRequestTopic,
-    of_members: bool,
-    places: dict[tuple[str, int], None],
+    requested: OffsetDeleteRequestTopic,
+    is_subscribed: bool,
+    topic_partitions: dict[tuple[str, int], None],
 ) -> OffsetDeleteResponseTopic:
-    """The answer for one topic; adds to `places` what is to be forgotten."""
+    """The answer for one topic; adds to `topic_partitions` what is to be forgotten."""
     cluster = context.services.cluster
-    answers = []
-    for each in wanted.partitions:
-        answer = OffsetDeleteResponsePartition(partition_index=each.partition_index)
-        answers.append(answer)
-        if cluster.partition(wanted.name, each.partition_index) is None:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif of_members:
-            answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    partition_responses = []
+    for each in requested.partitions:
+        response = OffsetDeleteResponsePartition(partition_index=each.partition_index)
+        partition_responses.append(response)
+        if cluster.partition(requested.name, each.partition_index) is None:
+            response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif is_subscribed:
+            response.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         else:
-            places[wanted.name, each.partition_index] = None  # once, as often as it is named
-    return OffsetDeleteResponseTopic(name=wanted.name, partitions=answers)
+            topic_partitions[requested.name, each.partition_index] = None  # once, as often as it is named
+    return OffsetDeleteResponseTopic(name=requested.name, partitions=partition_responses)
 
 
-class _Answer(PendingResponse):
+class _OffsetDeleteResponse(PendingResponse):
     """An OffsetDelete response that waits for the commit."""
 
     __slots__ = ("_waiting_response",)
@@ -93,9 +100,9 @@ class _Answer(PendingResponse):
     ) -> None:
         super().__init__()
         self._waiting_response = response
-        store.append(group_id, records, self._committed)
+        store.append(group_id, records, self._on_committed)
 
-    def _committed(self, error: ErrorCode) -> None:
+    def _on_committed(self, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self.complete(self._waiting_response)
         else:

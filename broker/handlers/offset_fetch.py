@@ -17,7 +17,7 @@ from broker.context import ClientContext, HandlerResponse
 from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
-from broker.handlers.repeated import Repeated
+from broker.handlers.duplicate_names import DuplicateNames
 from broker.handlers.sliced_response import respond_in_slices
 from broker.metadata import Topic
 from broker.request_errors import RequestError
@@ -40,11 +40,11 @@ from storage.types import StorageError
 API_KEY = ApiKey.OFFSET_FETCH
 VERSIONS = (1, 10)
 
-GROUP_ERRORS_SINCE: Final = 2
-BATCHED_SINCE: Final = 8
-TOPIC_IDS_SINCE: Final = 10
-NOTHING: Final = CommittedOffset(-1)
-STABLE: Final[Set[tuple[str, int]]] = frozenset()
+GROUP_ERRORS_MIN_VERSION: Final = 2
+BATCHED_MIN_VERSION: Final = 8
+TOPIC_IDS_MIN_VERSION: Final = 10
+NO_OFFSET: Final = CommittedOffset(-1)
+NO_UNSTABLE_OFFSETS: Final[Set[tuple[str, int]]] = frozenset()
 """No offset is in a transaction, or nobody asks."""
 
 
@@ -52,19 +52,19 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRe
     """Answer at once, unless commits are under way: whoever commits and then asks, perhaps without waiting
     for the first answer, is told what it committed."""
     version = header.api_version
-    groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
+    groups = request.groups if version >= BATCHED_MIN_VERSION else [_single_group(request)]
     must_be_stable = request.require_stable
 
-    def looked(found: list[GroupStore | None]) -> HandlerResponse:
+    def respond(found: list[GroupStore | None]) -> HandlerResponse:
         stores = {store.group.group_id: store for store in found if store is not None}
         if not stores:
             return _response(context, version, groups, must_be_stable)
-        return _when_committed(context, version, groups, must_be_stable, list(stores.values()))
+        return _respond_when_committed(context, version, groups, must_be_stable, list(stores.values()))
 
-    return respond_in_slices(context, groups, partial(_under_way, context), looked)
+    return respond_in_slices(context, groups, partial(_store_with_pending_commits, context), respond)
 
 
-def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     """An old request in the new form."""
     topics = None
     if request.topics is not None:
@@ -75,7 +75,7 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _under_way(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
+def _store_with_pending_commits(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
     """The store of a group whose commits are under way."""
     try:
         store = context.services.consumer_groups.store(group.group_id)
@@ -84,7 +84,7 @@ def _under_way(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupS
     return store if store.is_under_way(group.group_id) else None
 
 
-async def _when_committed(
+async def _respond_when_committed(
     context: ClientContext,
     version: int,
     groups: list[OffsetFetchRequestGroup],
@@ -95,8 +95,8 @@ async def _when_committed(
         for store in stores:
             await store.committed()
     except StorageError:
-        failed = [_refused(group, ErrorCode.NOT_COORDINATOR) for group in groups]
-        return _as_asked(version, groups, failed)
+        error_groups = [_error_group(group, ErrorCode.NOT_COORDINATOR) for group in groups]
+        return _in_version(version, groups, error_groups)
     return await when_certain(partial(_response, context, version, groups, must_be_stable))
 
 
@@ -104,33 +104,33 @@ def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
 ) -> HandlerResponse:
     # All of a group's offsets are asked for in a few bytes: so each group's only once.
-    whole: set[str] = set()
-    repeated = Repeated()
+    fully_requested: set[str] = set()
+    duplicate_names = DuplicateNames()
 
-    def told(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        if group.topics is None and group.group_id in whole:
-            return _refused(group, ErrorCode.INVALID_REQUEST)
+    def group_response(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        if group.topics is None and group.group_id in fully_requested:
+            return _error_group(group, ErrorCode.INVALID_REQUEST)
         if group.topics is None:
-            whole.add(group.group_id)
-        return _group(context, version, group, must_be_stable, repeated)
+            fully_requested.add(group.group_id)
+        return _group(context, version, group, must_be_stable, duplicate_names)
 
-    return respond_in_slices(context, groups, told, partial(_as_asked, version, groups))
+    return respond_in_slices(context, groups, group_response, partial(_in_version, version, groups))
 
 
-def _as_asked(
-    version: int, groups: list[OffsetFetchRequestGroup], answers: list[OffsetFetchResponseGroup]
+def _in_version(
+    version: int, groups: list[OffsetFetchRequestGroup], group_responses: list[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
     """New answers in the form of the request's version."""
-    if version >= BATCHED_SINCE:
-        return OffsetFetchResponse(groups=answers)
-    answer = answers[0]
+    if version >= BATCHED_MIN_VERSION:
+        return OffsetFetchResponse(groups=group_responses)
+    only = group_responses[0]
     topics = [
         OffsetFetchResponseTopic(
-            name=topic.name, partitions=[_old_partition(each) for each in topic.partitions]
+            name=topic.name, partitions=[_single_group_partition(each) for each in topic.partitions]
         )
-        for topic in answer.topics
+        for topic in only.topics
     ]
-    if answer.error_code and version < GROUP_ERRORS_SINCE:
+    if only.error_code and version < GROUP_ERRORS_MIN_VERSION:
         topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -139,75 +139,78 @@ def _as_asked(
                         partition_index=index,
                         committed_offset=-1,
                         metadata="",
-                        error_code=answer.error_code,
+                        error_code=only.error_code,
                     )
                     for index in topic.partition_indexes
                 ],
             )
             for topic in groups[0].topics or ()
         ]
-    return OffsetFetchResponse(topics=topics, error_code=answer.error_code)
+    return OffsetFetchResponse(topics=topics, error_code=only.error_code)
 
 
-def _old_partition(answer: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+def _single_group_partition(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
-        partition_index=answer.partition_index,
-        committed_offset=answer.committed_offset,
-        committed_leader_epoch=answer.committed_leader_epoch,
-        metadata=answer.metadata,
-        error_code=answer.error_code,
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
     )
 
 
-def _refused(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
+def _error_group(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
 
 
 def _group(
     context: ClientContext,
     version: int,
-    wanted: OffsetFetchRequestGroup,
+    requested: OffsetFetchRequestGroup,
     must_be_stable: bool,
-    repeated: Repeated,
+    duplicate_names: DuplicateNames,
 ) -> OffsetFetchResponseGroup:
     services = context.services
     try:
-        state = services.consumer_groups.store(wanted.group_id).state
-    except RequestError as refused:
-        return _refused(wanted, refused.error)
-    offsets = state.offsets(wanted.group_id)
-    unstable = state.pending(wanted.group_id) if must_be_stable else STABLE
+        state = services.consumer_groups.store(requested.group_id).state
+    except RequestError as rejection:
+        return _error_group(requested, rejection.error)
+    offsets = state.offsets(requested.group_id)
+    unstable = state.pending(requested.group_id) if must_be_stable else NO_UNSTABLE_OFFSETS
     cluster = services.cluster
     topics: list[OffsetFetchResponseTopics] = []
-    if wanted.topics is None:
+    if requested.topics is None:
         by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
         for (name, index), committed in offsets.items():
             by_topic.setdefault(name, []).append((index, committed))
         for name, found in by_topic.items():
             topic = cluster.topic(name)
-            shown = [each for each in found if not _is_of_another(each[1], topic)]
-            if topic is None and version >= TOPIC_IDS_SINCE:
+            partitions = [each for each in found if not _is_of_former_topic(each[1], topic)]
+            if topic is None and version >= TOPIC_IDS_MIN_VERSION:
                 continue  # a topic that is gone has no id to be called by
-            if shown:
-                topics.append(_topic(name, topic, shown, unstable))
-        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
-    for each in wanted.topics:
-        if version >= TOPIC_IDS_SINCE:
+            if partitions:
+                topics.append(_topic(name, topic, partitions, unstable))
+        return OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
+    for each in requested.topics:
+        if version >= TOPIC_IDS_MIN_VERSION:
             topic = cluster.topic_by_id(each.topic_id)
             if topic is None:
-                topics.append(_unknown(each))
+                topics.append(_unknown_topic(each))
                 continue
             name = topic.name
         else:
             name, topic = each.name, cluster.topic(each.name)
-        places = [(wanted.group_id, name, index) for index in each.partition_indexes]
-        pairs = [(index, offsets.get((name, index), NOTHING)) for *_, index in repeated.told(places)]
-        pairs = [(index, NOTHING if _is_of_another(found, topic) else found) for index, found in pairs]
+        topic_partitions = [(requested.group_id, name, index) for index in each.partition_indexes]
+        pairs = [
+            (index, offsets.get((name, index), NO_OFFSET))
+            for *_, index in duplicate_names.without_excess(topic_partitions)
+        ]
+        pairs = [(index, NO_OFFSET if _is_of_former_topic(found, topic) else found) for index, found in pairs]
         topics.append(_topic(name, topic, pairs, unstable))
-    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
+    return OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
 
 
-def _is_of_another(committed: CommittedOffset, topic: Topic | None) -> bool:
+def _is_of_former_topic(committed: CommittedOffset, topic: Topic | None) -> bool:
     """Was it committed to an earlier topic of this name?"""
     return topic is not None and committed.topic_id not in (ZERO_UUID, topic.topic_id)
 
@@ -222,7 +225,7 @@ def _topic(
         name=name,
         topic_id=ZERO_UUID if topic is None else topic.topic_id,
         partitions=[
-            _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            _error_partition(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             if (name, index) in unstable
             else OffsetFetchResponsePartitions(
                 partition_index=index,
@@ -235,14 +238,16 @@ def _topic(
     )
 
 
-def _unknown(wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _unknown_topic(requested: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        topic_id=wanted.topic_id,
-        partitions=[_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes],
+        topic_id=requested.topic_id,
+        partitions=[
+            _error_partition(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in requested.partition_indexes
+        ],
     )
 
 
-def _nothing(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+def _error_partition(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
         partition_index=index, committed_offset=-1, metadata="", error_code=error
     )

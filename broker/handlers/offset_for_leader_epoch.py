@@ -26,20 +26,20 @@ def handle(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_end(context, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[_end(context, topic.topic, requested) for requested in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _end(context: ClientContext, name: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
-    answer = EpochEndOffset(partition=wanted.partition)
-    partition = context.services.cluster.partition(name, wanted.partition)
+def _end(context: ClientContext, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+    response = EpochEndOffset(partition=requested.partition)
+    partition = context.services.cluster.partition(name, requested.partition)
     if partition is None:
-        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return answer
-    answer.error_code = epoch_error(partition, wanted.current_leader_epoch)
-    if not answer.error_code:
-        answer.leader_epoch, answer.end_offset = end_of_epoch(partition, wanted.leader_epoch)
-    return answer
+        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return response
+    response.error_code = epoch_error(partition, requested.current_leader_epoch)
+    if not response.error_code:
+        response.leader_epoch, response.end_offset = end_of_epoch(partition, requested.leader_epoch)
+    return response

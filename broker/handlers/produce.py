@@ -459,7 +459,7 @@ class _TransactionalProduce(_PendingProduce):
         group, log = partition.group, partition.log  # the partition may have others by then
         topic_name = partition.topic.name
 
-        def settled(outcome: Outcome) -> None:
+        def on_verified(outcome: Outcome) -> None:
             if isinstance(outcome, RequestError):
                 self.set_error(response, outcome, topic_name)
                 if outcome.error in SPECULATIVE_ERRORS:
@@ -474,7 +474,7 @@ class _TransactionalProduce(_PendingProduce):
                 self.on_batch_settled()
 
         self.pending_batches += 1
-        batch.settled = settled
+        batch.settled = on_verified
         return response
 
 
@@ -490,9 +490,9 @@ class _CommittedResponse(PendingResponse):
         self._produced = produced
         self._pending = len(produced.awaiting_commit)
         for group, responses in produced.awaiting_commit.items():
-            group.when_committed(partial(self._committed, responses))
+            group.when_committed(partial(self._on_committed, responses))
 
-    def _committed(self, responses: list[PartitionProduceResponse], error: BaseException | None) -> None:
+    def _on_committed(self, responses: list[PartitionProduceResponse], error: BaseException | None) -> None:
         if error is not None:
             self._produced.fail_uncommitted(responses)
         self._pending -= 1
@@ -520,10 +520,10 @@ class _PendingCommits(PendingResponse):
         awaiting, self._produced.awaiting_commit = self._produced.awaiting_commit, {}
         self._pending += len(awaiting)
         for group, responses in awaiting.items():
-            group.when_committed(partial(self._committed, responses))
+            group.when_committed(partial(self._on_committed, responses))
         self._try_complete()
 
-    def _committed(self, responses: list[PartitionProduceResponse], error: BaseException | None) -> None:
+    def _on_committed(self, responses: list[PartitionProduceResponse], error: BaseException | None) -> None:
         if error is not None:
             self._produced.fail_uncommitted(responses)
         self._pending -= 1

@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
 
 
-def refusal(
+def voter_change_error(
     context: ClientContext, verb: str, cluster_id: str | None, voter_id: int, directory_id: bytes
 ) -> tuple[ErrorCode, str]:
     """The error and its text; `verb` is "add" or "remov"."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.raft_voters import refusal
+from broker.handlers.raft_voters import voter_change_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
@@ -13,5 +13,7 @@ VERSIONS = (0, 0)
 
 def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> HandlerResponse:
     """The reason why the voters stay as they are."""
-    error, text = refusal(context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id)
+    error, text = voter_change_error(
+        context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id
+    )
     return RemoveRaftVoterResponse(error_code=error, error_message=text)

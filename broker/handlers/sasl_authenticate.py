@@ -7,7 +7,7 @@ reason; a closed connection would only make it try again.
 from __future__ import annotations
 
 from broker.context import ClientContext, HandlerResponse
-from broker.handlers.sasl_handshake import complain
+from broker.handlers.sasl_handshake import log_sasl_attempt
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -20,7 +20,7 @@ def handle(
     context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest
 ) -> HandlerResponse:
     """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
-    complain(context)
+    log_sasl_attempt(context)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

@@ -13,15 +13,15 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshake
 
 API_KEY = ApiKey.SASL_HANDSHAKE
 VERSIONS = (0, 1)
-SAID = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+SASL_UNSUPPORTED = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
 
 
 def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> HandlerResponse:
     """ILLEGAL_SASL_STATE, and a line in the log."""
-    complain(context)
+    log_sasl_attempt(context)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
-def complain(context: ClientContext) -> None:
+def log_sasl_attempt(context: ClientContext) -> None:
     """Tell the operator which client wants SASL, once a minute."""
-    context.services.rate_limited_log.say(f"{context.peer}: {SAID}", same=SAID)
+    context.services.rate_limited_log.say(f"{context.peer}: {SASL_UNSUPPORTED}", same=SASL_UNSUPPORTED)

@@ -15,18 +15,18 @@ from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 API_KEY = ApiKey.SYNC_GROUP
 VERSIONS = (0, 5)
-PROTOCOL_SINCE: Final = 5
+PROTOCOL_MIN_VERSION: Final = 5
 """From here on the request must name the protocol (KIP-559)."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> HandlerResponse:
     """Serve one SyncGroup."""
-    if header.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+    if header.api_version >= PROTOCOL_MIN_VERSION and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as refused:
-        return SyncGroupResponse(error_code=refused.error)
+    except RequestError as rejection:
+        return SyncGroupResponse(error_code=rejection.error)
     return coordinator.sync(request)

@@ -35,10 +35,10 @@ from protocol.messages.txn_offset_commit import (
 API_KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = (0, 5)
 
-LOADING_SINCE: Final = 2
+LOADING_MIN_VERSION: Final = 2
 """Producers before Kafka 2.0 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
-ABORTABLE_SINCE: Final = 4
-ADDS_SINCE: Final = 5
+ABORTABLE_MIN_VERSION: Final = 4
+ADDS_MIN_VERSION: Final = 5
 
 
 def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> HandlerResponse:
@@ -47,13 +47,13 @@ def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetComm
     if not commit.valid:
         return commit.response
     if not request.group_id:
-        return commit.refused(ErrorCode.INVALID_GROUP_ID)
+        return commit.error_response(ErrorCode.INVALID_GROUP_ID)
     try:
-        return commit.stored(Transaction(request.producer_id, request.producer_epoch))
-    except RequestError as refused:
-        return commit.refused(refused.error)
-    except VerificationRequired as unverified:
-        return commit.stored_when_verified(unverified.guard)
+        return commit.store(Transaction(request.producer_id, request.producer_epoch))
+    except RequestError as rejection:
+        return commit.error_response(rejection.error)
+    except VerificationRequired as required:
+        return commit.store_when_verified(required.guard)
 
 
 class _Commit:
@@ -71,21 +71,21 @@ class _Commit:
             topics=[self._topic(each) for each in request.topics if each.partitions]
         )
 
-    def _topic(self, wanted: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
+    def _topic(self, requested: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
         """The answer for one topic, if all goes well."""
-        topic = self._context.services.cluster.topic(wanted.name)
+        topic = self._context.services.cluster.topic(requested.name)
         count = 0 if topic is None else len(topic.partitions)
-        answers = []
-        for partition in wanted.partitions:
-            answer = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
-            answers.append(answer)
+        partition_responses = []
+        for partition in requested.partitions:
+            response = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            partition_responses.append(response)
             if topic is not None and 0 <= partition.partition_index < count:
-                self.valid.append((topic, partition, answer))
+                self.valid.append((topic, partition, response))
             else:
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return TxnOffsetCommitResponseTopic(name=wanted.name, partitions=answers)
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
-    def stored(self, transaction: Transaction) -> TxnOffsetCommitResponse | PendingResponse:
+    def store(self, transaction: Transaction) -> TxnOffsetCommitResponse | PendingResponse:
         """Append what may be stored. Raises RequestError, Uncertain, VerificationRequired; nothing has
         changed then."""
         request = self._request
@@ -100,46 +100,48 @@ class _Commit:
         )
         if error is not ErrorCode.NONE:
             raise RequestError(error, "the member may not commit")
-        said = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
-        if are_too_large(group_id, len(self.valid), said):
+        metadata_texts = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if are_too_large(group_id, len(self.valid), metadata_texts):
             raise RequestError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
         stored, records = self._records(store.time_ms())
         if not records:
             return self.response
-        return _Answer(self, stored, store, group_id, records, transaction)
+        return _TxnOffsetCommitResponse(self, stored, store, group_id, records, transaction)
 
-    async def stored_when_verified(self, guard: int) -> object | None:
+    async def store_when_verified(self, guard: int) -> object | None:
         """Ask the transaction's coordinator first."""
         request, services = self._request, self._context.services
-        place = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
-        adds = self._api_version >= ADDS_SINCE
-        question = Question(request.transactional_id, request.producer_id, request.producer_epoch, adds)
+        partition_key = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
+        adds_partition = self._api_version >= ADDS_MIN_VERSION
+        question = Question(
+            request.transactional_id, request.producer_id, request.producer_epoch, adds_partition
+        )
         while True:
-            codes = await services.verification.ask(question, [place])
-            error = codes[place]
+            codes = await services.verification.ask(question, [partition_key])
+            error = codes[partition_key]
             if error is not ErrorCode.NONE:
-                return self.refused(error)
+                return self.error_response(error)
             transaction = Transaction(request.producer_id, request.producer_epoch, verified=True, guard=guard)
             try:
-                return await await_response(await when_certain(partial(self.stored, transaction)))
-            except VerificationGuardMismatch as overtaken:
-                if not adds:
-                    return self.refused(overtaken.error)
-                guard = overtaken.guard  # the marker may be that of the transaction before
-            except RequestError as refused:
-                return self.refused(refused.error)
+                return await await_response(await when_certain(partial(self.store, transaction)))
+            except VerificationGuardMismatch as mismatch:
+                if not adds_partition:
+                    return self.error_response(mismatch.error)
+                guard = mismatch.guard  # the marker may be that of the transaction before
+            except RequestError as rejection:
+                return self.error_response(rejection.error)
 
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
         """What to write, and whose answers it is; what is too long or is gone is refused on its own."""
-        longest = self._context.services.settings.offset_metadata_max_bytes
+        max_bytes = self._context.services.settings.offset_metadata_max_bytes
         stored, records = [], []
-        for topic, partition, answer in self.valid:
+        for topic, partition, response in self.valid:
             if topic.deleted:  # while the transaction's coordinator was asked
-                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             metadata = partition.committed_metadata or ""
-            if is_too_long(metadata, longest):
-                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if is_too_long(metadata, max_bytes):
+                response.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             committed = CommittedOffset(
                 partition.committed_offset,
@@ -151,22 +153,22 @@ class _Commit:
             records.append(
                 offset_record(self._request.group_id, topic.name, partition.partition_index, committed)
             )
-            stored.append(answer)
+            stored.append(response)
         return stored, records
 
-    def refused(self, error: ErrorCode) -> TxnOffsetCommitResponse:
+    def error_response(self, error: ErrorCode) -> TxnOffsetCommitResponse:
         """Nothing is stored, for this reason."""
-        self.refuse([answer for _, _, answer in self.valid], error)
+        self.fail([response for _, _, response in self.valid], error)
         return self.response
 
-    def refuse(self, answers: list[TxnOffsetCommitResponsePartition], error: ErrorCode) -> None:
+    def fail(self, partition_responses: list[TxnOffsetCommitResponsePartition], error: ErrorCode) -> None:
         """These are not stored."""
-        told = _told(error, self._api_version)
-        for each in answers:
+        told = _translated_error(error, self._api_version)
+        for each in partition_responses:
             each.error_code = told
 
 
-class _Answer(PendingResponse):
+class _TxnOffsetCommitResponse(PendingResponse):
     """A TxnOffsetCommit response that waits for the commit. Raises VerificationRequired: there will be
     none."""
 
@@ -184,23 +186,25 @@ class _Answer(PendingResponse):
         super().__init__()
         self._commit = commit
         self._stored = stored
-        store.append_within(transaction, group_id, records, self._committed)
+        store.append_within(transaction, group_id, records, self._on_committed)
 
-    def _committed(self, error: ErrorCode) -> None:
+    def _on_committed(self, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            self._commit.refuse(self._stored, error)
+            self._commit.fail(self._stored, error)
         self.complete(self._commit.response)
 
 
-def _told(error: ErrorCode, api_version: int) -> ErrorCode:
+def _translated_error(error: ErrorCode, api_version: int) -> ErrorCode:
     """What a producer of this version understands. Source: Kafka's AddPartitionsToTxnManager, KafkaApis."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_MIN_VERSION:
         return ErrorCode.INVALID_TXN_STATE
-    busy = error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_SINCE  # some give up at that
-    if busy or error is ErrorCode.NETWORK_EXCEPTION:
+    is_busy = (
+        error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_MIN_VERSION
+    )  # some give up at that
+    if is_busy or error is ErrorCode.NETWORK_EXCEPTION:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for the coordinator
-    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_SINCE:
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_MIN_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

@@ -20,16 +20,16 @@ from protocol.messages.update_features import (
 API_KEY = ApiKey.UPDATE_FEATURES
 VERSIONS = (0, 2)
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-UPGRADE_TYPE_SINCE = 1
+UPGRADE_TYPE_MIN_VERSION = 1
 
 
 def handle(context: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest) -> HandlerResponse:
     """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
     for each in request.feature_updates:
         upgrade_type = each.upgrade_type
-        if header.api_version < UPGRADE_TYPE_SINCE:
+        if header.api_version < UPGRADE_TYPE_MIN_VERSION:
             upgrade_type = SAFE_DOWNGRADE if each.allow_downgrade else UPGRADE
-        if reason := _refusal(context.services.nodes.node_id, each, upgrade_type):
+        if reason := _update_error(context.services.nodes.node_id, each, upgrade_type):
             return UpdateFeaturesResponse(
                 error_code=ErrorCode.INVALID_UPDATE_VERSION,
                 error_message="The update failed for all features since the following feature had an error: "
@@ -44,23 +44,23 @@ def handle(context: ClientContext, header: RequestHeader, request: UpdateFeature
     )
 
 
-def _refusal(node_id: int, update: FeatureUpdateKey, upgrade_type: int) -> str:
+def _update_error(node_id: int, update: FeatureUpdateKey, upgrade_type: int) -> str:
     """Why the level is not that of the request; empty where it is."""
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
-    wanted, levels = update.max_version_level, FEATURE_LEVELS.get(update.feature)
-    if wanted < 0:
+    requested, levels = update.max_version_level, FEATURE_LEVELS.get(update.feature)
+    if requested < 0:
         return "A feature version cannot be less than 0."
     if levels is None:
-        if wanted == 0:
+        if requested == 0:
             return f"Feature {update.feature} not found."
         return f"Local controller {node_id} does not support this feature."
     lowest, highest, level = levels
-    if not lowest <= wanted <= highest:
+    if not lowest <= requested <= highest:
         return f"Local controller {node_id} only supports versions {lowest}-{highest}"
-    if wanted < level and upgrade_type == UPGRADE:
+    if requested < level and upgrade_type == UPGRADE:
         return (
             "Can't downgrade the version of this feature without setting the upgrade type to "
             "either safe or unsafe downgrade."
         )
-    return "" if wanted == level else f"The level of this feature is fixed at {level}."
+    return "" if requested == level else f"The level of this feature is fixed at {level}."

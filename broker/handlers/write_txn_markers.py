@@ -34,16 +34,18 @@ async def handle(
     )
 
 
-async def _result(context: ClientContext, wanted: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _result(context: ClientContext, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = Marker(
-        wanted.producer_id,
-        wanted.producer_epoch,
-        wanted.coordinator_epoch,
-        wanted.transaction_result,
-        wanted.transaction_version,
+        requested.producer_id,
+        requested.producer_epoch,
+        requested.coordinator_epoch,
+        requested.transaction_result,
+        requested.transaction_version,
     )
-    places = [(topic.name, index) for topic in wanted.topics for index in topic.partition_indexes]
-    codes = await context.services.markers.write_here(places, marker)
+    topic_partitions = [
+        (topic.name, index) for topic in requested.topics for index in topic.partition_indexes
+    ]
+    codes = await context.services.markers.write_here(topic_partitions, marker)
     topics = [
         WritableTxnMarkerTopicResult(
             name=topic.name,
@@ -52,6 +54,6 @@ async def _result(context: ClientContext, wanted: WritableTxnMarker) -> Writable
                 for index in topic.partition_indexes
             ],
         )
-        for topic in wanted.topics
+        for topic in requested.topics
     ]
-    return WritableTxnMarkerResult(producer_id=wanted.producer_id, topics=topics)
+    return WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.batch_checks import AppendLimits, check, header_of
-from broker.handlers.list_offsets import first_at
+from broker.handlers.list_offsets import first_record_at
 from broker.request_errors import RequestError
 from protocol.api import read_request_header, response_header_version
 from protocol.client_errors import ClientError
@@ -97,7 +97,7 @@ def records(data: bytes) -> bool:
         for at, head in iter_headers(data):
             if head.is_control:
                 control.parse(data, at)
-            found = first_at(memoryview(data)[at:], 5, 0, MAX_EXPANDED_BYTES)
+            found = first_record_at(memoryview(data)[at:], 5, 0, MAX_EXPANDED_BYTES)
             if found is None and head.base_offset >= 0:
                 raise Violated("only a lookup from within a batch finds nothing in it")
             if found is not None and found[0] < 0:

@@ -12,7 +12,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from broker.handlers.list_offsets import first_at
+from broker.handlers.list_offsets import first_record_at
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -255,8 +255,8 @@ async def test_well_made_batches_of_too_many_records(start_broker: StartBroker) 
     assert refused.error_code == ErrorCode.INVALID_RECORD
     assert (await client.produce("plain", records)).error_code == 0
     newest = read_header(records).max_timestamp
-    assert first_at(records, newest, 0, 64 << 20) == (0, newest)
-    assert first_at(records, newest, 5, 64 << 20) == (5, newest), "none of those looked at: the batch"
+    assert first_record_at(records, newest, 0, 64 << 20) == (0, newest)
+    assert first_record_at(records, newest, 5, 64 << 20) == (5, newest), "none of those looked at: the batch"
     await client.close()
 
 
@@ -323,7 +323,7 @@ def test_record_lengths_inside_a_batch() -> None:
             data = wire.batch(records, 1, timestamp=5)
             with pytest.raises(MalformedBatch):
                 list(iter_records(data))
-            assert first_at(data, 1, 0, 1 << 20) == (0, 5)
+            assert first_record_at(data, 1, 0, 1 << 20) == (0, 5)
 
 
 async def test_a_batch_whose_records_cannot_be_read_is_found_by_time(client: Client) -> None:

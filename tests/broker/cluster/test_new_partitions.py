@@ -9,7 +9,7 @@ import pytest
 
 from broker.context import ClientContext
 from broker.handlers import metadata
-from broker.handlers.replicas import ReplicasOfAll
+from broker.handlers.replica_state import ReplicaStates
 from broker.metadata import METADATA_GROUP
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -91,20 +91,20 @@ async def test_an_answer_that_waits_for_a_leader_is_built_twice_and_leaves_at_on
     await cluster.until(lambda: nodes.live_leader_of(1) == 2, "a leader that others know of")
     built: list[int] = []
 
-    class Counted(ReplicasOfAll):
+    class Counted(ReplicaStates):
         def __init__(self, context: ClientContext) -> None:
             super().__init__(context)
             built.append(1)
 
     late, held = cluster.brokers[2].groups[METADATA_GROUP], list[Any]()
     with monkeypatch.context() as stalled:
-        stalled.setattr(metadata, "ReplicasOfAll", Counted)
+        stalled.setattr(metadata, "ReplicaStates", Counted)
         stalled.setattr(metadata, "SERVED_WAIT_SECONDS", 30.0)
         stalled.setattr(late, "receive", held.append)
         answer = asyncio.ensure_future(leader(asked, "t"))
         await cluster.until(lambda: bool(nodes.on_told), "a request that waits")
         stalled.undo()
-        stalled.setattr(metadata, "ReplicasOfAll", Counted)
+        stalled.setattr(metadata, "ReplicaStates", Counted)
         for message in held:
             late.receive(message)
         assert await asyncio.wait_for(answer, 10) == (0, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.handlers.describe_producers import MOST_AGAIN
+from broker.handlers.describe_producers import MAX_REPEATED_PRODUCERS
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, PartitionResponse, TopicRequest
@@ -54,4 +54,4 @@ async def test_a_partition_is_described_again_only_so_often(client: Client) -> N
     found = await describe(client, ("t", [0] * 2_000), ("t", [1, 0, 1]), ("no", [0, 0]))
     assert [(name, each.partition_index) for name, each in found[-2:]] == [("t", 1), ("no", 0)]
     assert {len(each.active_producers) for _, each in found[:-2]} == {1}
-    assert len(found) == MOST_AGAIN // 2 + 3
+    assert len(found) == MAX_REPEATED_PRODUCERS // 2 + 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.list_offsets import first_at
+from broker.handlers.list_offsets import first_record_at
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -187,13 +187,13 @@ async def test_what_lies_before_the_log_start_is_no_answer_for_what_follows(
 def test_a_header_that_promises_too_much_is_answered_with_its_batch() -> None:
     lying = bytearray(batch(b"a", b"b", timestamp_ms=10))
     lying[35:43] = (10**9).to_bytes(8, "big")  # max timestamp; the search does not check the CRC again
-    assert first_at(lying, 500, 0, 1 << 20) == (0, 10**9)
+    assert first_record_at(lying, 500, 0, 1 << 20) == (0, 10**9)
 
 
 def test_log_append_time_has_one_time_for_all() -> None:
     stamped = bytearray(batch(b"a", b"b", timestamp_ms=10))
     set_log_append_time(stamped, 777)
-    assert first_at(stamped, 500, 1, 1 << 20) == (1, 777)
+    assert first_record_at(stamped, 500, 1, 1 << 20) == (1, 777)
     builder = BatchBuilder()
     for at in range(4):
         builder.append(b"v", b"k%d" % at, timestamp_ms=10)
@@ -201,20 +201,20 @@ def test_log_append_time_has_one_time_for_all() -> None:
     set_log_append_time(stamped, 777)
     was = open_batch(stamped)
     left = filter_batch(was, was.parts[1::2]).batch
-    found = [first_at(left, 777, start, 1 << 20) for start in range(4)]
+    found = [first_record_at(left, 777, start, 1 << 20) for start in range(4)]
     assert found == [(1, 777), (1, 777), (3, 777), (3, 777)]
 
 
 def test_a_bomb_is_not_expanded() -> None:
     bomb = batch(b"\0" * 10_000_000, timestamp_ms=10, codec=Codec.ZSTD)
     assert len(bomb) < 10_000
-    assert first_at(bomb, 0, 0, 1 << 20) == (0, 10)
+    assert first_record_at(bomb, 0, 0, 1 << 20) == (0, 10)
 
 
 def test_records_that_cannot_be_read() -> None:
     broken = bytearray(batch(b"abc", timestamp_ms=10))
     broken[61] = 0x7F
-    assert first_at(broken, 5, 0, 1 << 20) == (0, 10)
+    assert first_record_at(broken, 5, 0, 1 << 20) == (0, 10)
 
 
 @pytest.mark.parametrize("delta_at", [63, 64])  # the record's timestamp delta, its offset delta
@@ -226,7 +226,7 @@ def test_records_outside_their_batch_are_not_believed(delta_at: int) -> None:
     lying[61] += 2 * (len(far) - 1)  # the record's length, zigzag
     lying[8:12] = (len(lying) - 12).to_bytes(4, "big")
     assert next(iter_records(lying)).value == b"a"
-    assert first_at(lying, 5, 0, 1 << 20) == (0, 10)
+    assert first_record_at(lying, 5, 0, 1 << 20) == (0, 10)
 
 
 @pytest.mark.parametrize("version", range(2, 5))

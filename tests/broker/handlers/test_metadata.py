@@ -23,7 +23,7 @@ from protocol.messages.metadata import (
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 
 
 async def ask(client: Client, *names: str, version: int = 13, create: bool = False) -> dict[str | None, int]:
@@ -48,7 +48,7 @@ async def test_every_version(broker: Broker, client: Client, version: int) -> No
         (each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes, each.error_code)
         for each in topic.partitions
     ] == [(0, 1, [1], [1], 0), (1, 1, [1], [1], 0)]
-    assert topic.topic_authorized_operations == NOT_ASKED
+    assert topic.topic_authorized_operations == NOT_REQUESTED
     if version >= 1:
         assert response.controller_id == 1
     if version >= 2:
@@ -102,9 +102,9 @@ async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker
         assert await names(version) == []
     await client.create("t")
     for version in (1, 9, 9, 13, 1):
-        assert await names(version) == [("t", NOT_ASKED)]
+        assert await names(version) == [("t", NOT_REQUESTED)]
     assert (await names(13, True))[0][1] > 0
-    assert await names(13) == [("t", NOT_ASKED)]
+    assert await names(13) == [("t", NOT_REQUESTED)]
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     await broker.services.topics.delete(topic)
@@ -266,7 +266,7 @@ async def test_describe_cluster(broker: Broker, client: Client, version: int) ->
     assert (response.error_code, response.controller_id) == (0, 1)
     assert response.cluster_id == broker.services.cluster.cluster_id
     assert [(node.broker_id, node.port) for node in response.brokers] == [(1, broker.port)]
-    assert response.cluster_authorized_operations == NOT_ASKED
+    assert response.cluster_authorized_operations == NOT_REQUESTED
     if version >= 1:
         for kind, error in (
             (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from storage.group_options import node_of
 
 
-class Replicas:
+class ReplicaState:
     """Of one log group. `leader_id` is -1, and `error` says so, where no living node is known to lead, or
     the one that does has no listener by which the client could reach it; such a replica counts as offline."""
 
@@ -27,66 +27,72 @@ class Replicas:
     def __init__(self, context: ClientContext, number: int) -> None:
         services = context.services
         nodes, cluster = services.nodes, services.cluster
-        way = way_of(cluster, number)
-        self.nodes = way.replicas
-        away = [each for each in self.nodes if not nodes.is_alive(each)]
-        self.offline = [each for each in self.nodes if each in away or context.endpoint_of(each) is None]
+        change = way_of(cluster, number)
+        self.nodes = change.replicas
+        unreachable = [each for each in self.nodes if not nodes.is_alive(each)]
+        self.offline = [
+            each for each in self.nodes if each in unreachable or context.endpoint_of(each) is None
+        ]
         self.leader_id = nodes.live_leader_of(number)
         self.term = nodes.leader_of(number)[1]
-        out = {*away, *nodes.behind(number)} - {self.leader_id}  # a new one may not have spoken yet
-        self.in_sync = [each for each in self.nodes if each not in out]
-        if way.adding or way.removing:
-            voting = _voting(services, number, way)
-            self.in_sync = [each for each in self.in_sync if each in voting]
+        out_of_sync = {*unreachable, *nodes.behind(number)} - {
+            self.leader_id
+        }  # a new one may not have spoken yet
+        self.in_sync = [each for each in self.nodes if each not in out_of_sync]
+        if change.adding or change.removing:
+            voters = _voters(services, number, change)
+            self.in_sync = [each for each in self.in_sync if each in voters]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
         if self.leader_id >= 0 and context.endpoint_of(self.leader_id) is None:
             is_known = nodes.entry_of(self.leader_id) is not None
             self.error = ErrorCode.LISTENER_NOT_FOUND if is_known else ErrorCode.LEADER_NOT_AVAILABLE
             self.leader_id = -1
 
-    def without_leader(self) -> Replicas:
+    def without_leader(self) -> ReplicaState:
         """The same with LEADER_NOT_AVAILABLE, for a partition that the leader may not know yet."""
-        other = copy(self)
-        other.leader_id, other.error = -1, ErrorCode.LEADER_NOT_AVAILABLE
-        return other
+        copied = copy(self)
+        copied.leader_id, copied.error = -1, ErrorCode.LEADER_NOT_AVAILABLE
+        return copied
 
 
-def _voting(services: Services, number: int, way: Way) -> set[int]:
+def _voters(services: Services, number: int, change: Way) -> set[int]:
     """Who votes in a group that moves; where the group is not known here, those that it comes from."""
     group = services.cluster.groups.get(number)
     voters = group.raft.configuration.voters if group is not None else ()
-    return {node_of(each) for each in voters} or set(way.replicas) - set(way.adding)
+    return {node_of(each) for each in voters} or set(change.replicas) - set(change.adding)
 
 
-class ReplicasOfAll:
+class ReplicaStates:
     """The replicas of each log group as it is asked for, for one answer."""
 
-    __slots__ = ("_context", "_found", "_unserved", "awaited")
+    __slots__ = ("_context", "_states", "_without_leader", "unconfirmed_leaders")
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
-        self._found: dict[int, Replicas] = {}
-        self._unserved: dict[int, Replicas] = {}
-        self.awaited: dict[int, int] = {}
+        self._states: dict[int, ReplicaState] = {}
+        self._without_leader: dict[int, ReplicaState] = {}
+        self.unconfirmed_leaders: dict[int, int] = {}
         """Leaders that are not known to serve a partition that was looked up -> the index in group 0's log up
         to which they have to follow."""
 
     @property
-    def is_settled(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the leader of each partition that was looked up is known to serve it."""
-        return not self.awaited
+        return not self.unconfirmed_leaders
 
-    def of(self, partition: TopicPartition) -> Replicas:
+    def of(self, partition: TopicPartition) -> ReplicaState:
         """Where a partition is."""
         number = partition.group.group_id
-        found = self._found.get(number)
-        if found is None:
-            found = self._found[number] = Replicas(self._context, number)
+        state = self._states.get(number)
+        if state is None:
+            state = self._states[number] = ReplicaState(self._context, number)
         nodes = self._context.services.nodes
-        if found.leader_id < 0 or nodes.has_followed(found.leader_id, partition.shown_at):
-            return found
-        self.awaited[found.leader_id] = max(self.awaited.get(found.leader_id, 0), partition.shown_at)
-        unserved = self._unserved.get(number)
-        if unserved is None:
-            unserved = self._unserved[number] = found.without_leader()
-        return unserved
+        if state.leader_id < 0 or nodes.has_followed(state.leader_id, partition.shown_at):
+            return state
+        self.unconfirmed_leaders[state.leader_id] = max(
+            self.unconfirmed_leaders.get(state.leader_id, 0), partition.shown_at
+        )
+        without_leader = self._without_leader.get(number)
+        if without_leader is None:
+            without_leader = self._without_leader[number] = state.without_leader()
+        return without_leader

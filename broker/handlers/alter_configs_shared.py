@@ -35,62 +35,64 @@ async def alter(
     """Make each of `changes`, one per resource of the request, here or where it can be made."""
     services = context.services
     outcomes: Outcomes = [None] * len(changes)
-    here, there = _shared_out(context, changes, outcomes)
+    local, forwarded = _split_by_node(context, changes, outcomes)
     if services.controller.is_here:
-        here, there = here + there, []
-    made = await services.config_changes.make([changes[place] for place in here], request.validate_only)
-    if there:
-        made += await _elsewhere(context, header, request, there)
-    for place, outcome in zip(here + there, made, strict=True):
-        outcomes[place] = outcome
+        local, forwarded = local + forwarded, []
+    outcomes_made = await services.config_changes.make(
+        [changes[index] for index in local], request.validate_only
+    )
+    if forwarded:
+        outcomes_made += await _forward_to_controller(context, header, request, forwarded)
+    for index, outcome in zip(local + forwarded, outcomes_made, strict=True):
+        outcomes[index] = outcome
     return outcomes
 
 
-def _shared_out(
+def _split_by_node(
     context: ClientContext, changes: Sequence[Change], outcomes: Outcomes
 ) -> tuple[list[int], list[int]]:
     """What is to be made on this node, and what the controller makes; what is neither is refused."""
-    here: list[int] = []
-    there: list[int] = []
+    local: list[int] = []
+    forwarded: list[int] = []
     node_id = context.services.settings.node_id
-    for place, change in enumerate(changes):
+    for index, change in enumerate(changes):
         if context.is_forwarded:
-            there.append(place)
+            forwarded.append(index)
         elif change.resource_type == ResourceType.BROKER_LOGGER:
-            here.append(place)
+            local.append(index)
         elif change.resource_type == ResourceType.BROKER and change.resource_name != WHOLE_CLUSTER:
             try:
                 check_node(
                     change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},"
                 )
-                there.append(place)
-            except RequestError as refused:
-                outcomes[place] = refused
+                forwarded.append(index)
+            except RequestError as rejection:
+                outcomes[index] = rejection
         else:
-            there.append(place)
-    return here, there
+            forwarded.append(index)
+    return local, forwarded
 
 
-async def _elsewhere(
-    context: ClientContext, header: RequestHeader, request: Request, places: Sequence[int]
+async def _forward_to_controller(
+    context: ClientContext, header: RequestHeader, request: Request, indexes: Sequence[int]
 ) -> Outcomes:
     """What the controller says of these resources."""
-    version, answer = header.api_version, _ANSWERS[type(request)]
-    wanted = copy(request)
-    wanted.resources = [request.resources[place] for place in places]  # type: ignore[assignment]
-    body = b"".join(bytes(each) for each in encode(wanted, version))
-    told = await context.services.controller.forward(context, header, body, lambda: None)
-    if not isinstance(told, EncodedResponse):
+    version, response_type = header.api_version, _RESPONSE_TYPES[type(request)]
+    partial_request = copy(request)
+    partial_request.resources = [request.resources[index] for index in indexes]  # type: ignore[assignment]
+    body = b"".join(bytes(each) for each in encode(partial_request, version))
+    response = await context.services.controller.forward(context, header, body, lambda: None)
+    if not isinstance(response, EncodedResponse):
         error = ErrorCode.NOT_CONTROLLER
-        return [RequestError(error, error.message)] * len(places)
-    decoded = decode(answer, version, memoryview(b"".join(map(bytes, told.body))), 0)
+        return [RequestError(error, error.message)] * len(indexes)
+    decoded = decode(response_type, version, memoryview(b"".join(map(bytes, response.body))), 0)
     return [
         RequestError(ErrorCode(each.error_code), each.error_message or "") if each.error_code else None
         for each in decoded.responses
     ]
 
 
-_ANSWERS: dict[type[Request], type[Response]] = {
+_RESPONSE_TYPES: dict[type[Request], type[Response]] = {
     AlterConfigsRequest: AlterConfigsResponse,
     IncrementalAlterConfigsRequest: IncrementalAlterConfigsResponse,
 }
