@@ -10,24 +10,24 @@
 | what handlers are given | `context`; `endpoint`: where clients reach a node |
 | sharing the loop between requests | `time_slices` |
 | appending a batch | `append`, with `batch_checks`, `keys`, `batch_times`, `recompression` |
-| what producers have appended | `producer_state`, `first_sequences`, `sent_again` |
+| what producers have appended | `producer_state`, `first_sequences`, `duplicate_append_time` |
 | identities for producers | `producer_ids` |
 | ends of transactions | `transaction_ends` in one log group; over all of them `transactions/` |
 | fetching | `fetch_session`, `fetch_purgatory` (long polls), `replica_selection` (a follower in the rack) |
 | what is checked and told of what is read | `partition_checks`, `committed_reads` |
 | the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
-| log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |
-| topics | `topic_names`, `topic_rules` (say no), `topics` (does), `refused_creations` |
+| log groups | `local_groups` (those of this node), `remote_group` (stands for others), `membership/` |
+| topics | `topic_names`, `topic_rules` (say no), `topics` (does), `rejected_creations` |
 | replicas by hand | `replica_assignment` |
 | settings | `settings/`; `config_changes` while the broker runs |
-| what goes on beside requests | `retention`, `compaction` (with `rolling`), `scrubbing` (for rot) |
+| background tasks | `retention`, `compaction` (with `segment_roll`), `scrub` (finds corruption) |
 | what stops retention and compaction | `future_records` |
 | what is said and freed while a disk is full | `full_disks` |
 | what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |
 | seen from outside | `metrics/` |
-| used by many | `request_errors`, `shown` (clients' words in the log), `unchanged` (how long) |
+| used by many | `request_errors`, `log_text` (clients' texts in the log), `stable_since` (for how long) |
 """
 
 VERSION = "0.1.0"

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker.batch_checks import AppendLimits, check, check_transactional, header_of
-from broker.batch_times import settle_times
+from broker.batch_times import validate_timestamps
+from broker.duplicate_append_time import append_time_of_duplicate
 from broker.locks.checks import LockChecks
 from broker.producer_state import (
     NEW,
@@ -28,12 +29,11 @@ from broker.producer_state import (
     ProducerState,
     StaleProducerEpoch,
 )
-from broker.recompression import recompressed
+from broker.recompression import recompress
 from broker.request_errors import RequestError
-from broker.sent_again import append_time_of
 from broker.settings.config import COMPRESSED_AS_SENT
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
-from broker.transaction_ends import End, Marker, ends_of, note_ends
+from broker.transaction_ends import Marker, TransactionEnd, ends_of, record_ends
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     LOG_APPEND_TIME_FLAG,
@@ -228,7 +228,7 @@ class Appender:
                 if not limits.log_append_time:
                     return AppendResult(known, NO_TIMESTAMP)
                 return AppendResult(
-                    known, append_time_of(self.group, self.producers, partition, header, known)
+                    known, append_time_of_duplicate(self.group, self.producers, partition, header, known)
                 )
         notes = b""
         locks = self.locks
@@ -236,7 +236,7 @@ class Appender:
             notes = self._check_locks(partition, records, header, mode)
         if limits.compression_type != COMPRESSED_AS_SENT:
             original = records
-            records = recompressed(original, header, limits.compression_type, limits.max_message_bytes)
+            records = recompress(original, header, limits.compression_type, limits.max_message_bytes)
             header = header if records is original else read_header(records)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
@@ -248,7 +248,7 @@ class Appender:
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 clear_log_append_time(batch, header)
             before_ms, after_ms = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
-            settle_times(batch, header, before_ms, after_ms, time_ms)
+            validate_timestamps(batch, header, before_ms, after_ms, time_ms)
         return ValidatedBatch(partition, batch, header, notes, append_time_ms)
 
     def _require_leader(self) -> None:
@@ -331,7 +331,7 @@ class Appender:
             if (
                 keeps_locks
                 and error.is_ahead
-                and self.producers.has_ended(partition.number, header.producer_id)
+                and self.producers.has_ended_transaction(partition.number, header.producer_id)
             ):
                 return NEW
             raise
@@ -406,7 +406,7 @@ class Appender:
             return
         offsets = self.group.append_together([*[each.entry for each in markers], *extra], reserved=reserved)
         time_ms = self.group.append_time_ms
-        note_ends(self.producers, markers, offsets, time_ms)
+        record_ends(self.producers, markers, offsets, time_ms)
         for (partition, _, own_header), offset in zip(extra, offsets[len(markers) :], strict=True):
             self.producers.record(partition.number, own_header, offset, time_ms)
 
@@ -437,10 +437,10 @@ class Appender:
             offsets = self.group.append_together(batches, notes=notes, reserved=not first)
         except APPEND_ERRORS as error:
             raise _log_error(error) from None
-        note_ends(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
+        record_ends(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
         return None if batch is None else self._record_appended([batch], offsets[:1], notes)[0]
 
-    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[End]:
+    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[TransactionEnd]:
         return ends_of(self.producers, self.group.partitions, partitions, marker, self._clock_ms())
 
 

@@ -24,12 +24,12 @@ from broker.fetch_purgatory import FetchPurgatory
 from broker.fetch_session import FetchSessions
 from broker.groups.expiration import Expiration
 from broker.groups.groups import Groups
-from broker.hosting import Hosting
+from broker.local_groups import LocalGroups
 from broker.metadata import Cluster
 from broker.producer_ids import ProducerIds
 from broker.retention import Retention
 from broker.router import Router
-from broker.scrubbing import Scrubbing
+from broker.scrub import Scrubber
 from broker.settings.config import Settings
 from broker.staging.ending import StagedEnds
 from broker.staging.expiration import StagedExpiration
@@ -46,7 +46,7 @@ class Parts:
     """What a broker is made of; `peering` and `node` are None for a node alone."""
 
     cluster: Cluster
-    hosting: Hosting
+    local_groups: LocalGroups
     topics: Topics
     consumer_groups: Groups
     expiration: Expiration
@@ -55,7 +55,7 @@ class Parts:
     staged_expiration: StagedExpiration
     retention: Retention
     compaction: Compaction
-    scrubbing: Scrubbing
+    scrubber: Scrubber
     services: Services
     connections: Connections
     peering: Peering | None
@@ -80,42 +80,45 @@ def assemble(
     cluster = Cluster(settings, image, fetch_purgatory, nodes.leader_of, time.monotonic)
     nodes.groups = cluster.groups
     peering = Peering(nodes, loop) if settings.peers() else None
-    way = None if peering is None else lambda number: partial(peering.send, number)
-    hosting = Hosting(settings, directory, image, clock_ms, on_fatal, way)
-    cluster.on_settings.append(hosting.follow)
+    sender = None if peering is None else lambda number: partial(peering.send, number)
+    local_groups = LocalGroups(settings, directory, image, clock_ms, on_fatal, sender)
+    cluster.on_settings.append(local_groups.apply_settings)
     topics = Topics(cluster, GroupCommands(cluster, peering))
     controller = Controller(cluster, topics, peering)
     consumer_groups = Groups(cluster, controller, clock_ms, loop)
     expiration = Expiration(consumer_groups, cluster)
     topics.commands.forget_here = expiration.forget
     producer_ids = ProducerIds(topics.record, lambda: topics.leads, image, peering)
-    markers = Markers(cluster, hosting.appenders, peering, loop)
-    transactions = Transactions(cluster, controller, hosting.appenders, markers, producer_ids, clock_ms, loop)
+    markers = Markers(cluster, local_groups.appenders, peering, loop)
+    transactions = Transactions(
+        cluster, controller, local_groups.appenders, markers, producer_ids, clock_ms, loop
+    )
     services = Services(
-        loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics), hosting.appenders,
-        producer_ids, consumer_groups, transactions, _fetch_sessions(settings), fetch_purgatory, clock_ms,
+        loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics),
+        local_groups.appenders, producer_ids, consumer_groups, transactions, _fetch_sessions(settings),
+        fetch_purgatory, clock_ms,
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)
     services.verification_queue = ProduceGate(
-        cluster, hosting.appenders, services.verification, loop, services.time_slicer
+        cluster, local_groups.appenders, services.verification, loop, services.time_slicer
     )
-    services.staged_ends = StagedEnds(cluster, hosting.appenders)
+    services.staged_ends = StagedEnds(cluster, local_groups.appenders)
     services.advertised = advertised
     controller.serve(services, router := Router(services))
     connections = Connections(services, router, settings, loop)
     if peering is not None:
         services.node = ClusterNode(
-            settings, directory, hosting, cluster, nodes, peering, topics, consumer_groups, transactions,
+            settings, directory, local_groups, cluster, nodes, peering, topics, consumer_groups, transactions,
             _entry(settings, advertised), connections.send_now,
         )  # fmt: skip
         peering.serve(services.node)
     retention = Retention(cluster, clock_ms)
     return Parts(
-        cluster, hosting, topics, consumer_groups, expiration, transactions,
+        cluster, local_groups, topics, consumer_groups, expiration, transactions,
         TransactionExpiration(transactions, cluster),
         StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
-        Scrubbing(cluster), services, connections, peering, services.node,
+        Scrubber(cluster), services, connections, peering, services.node,
     )  # fmt: skip
 
 

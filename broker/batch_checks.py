@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from broker.keys import require_keys
+from broker.keys import check_keys
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
@@ -28,10 +28,10 @@ from protocol.records.batch import (
 from protocol.records.compression import Codec
 from storage.types import Buffer
 
-ZSTD_SINCE_PRODUCE: Final = 7
+ZSTD_MIN_PRODUCE_VERSION: Final = 7
 """Older Produce versions may not carry zstd (KIP-110)."""
-MAGIC_AT: Final = 16
-LEAST_RECORD_BYTES: Final = 7
+MAGIC_POSITION: Final = 16
+MIN_RECORD_BYTES: Final = 7
 """A record without key, value and headers."""
 
 
@@ -69,10 +69,10 @@ class AppendLimits(Protocol):
 
 def header_of(records: Buffer) -> BatchHeader:
     """The header of the one batch that `records` is. Raises RequestError."""
-    if len(records) > MAGIC_AT and records[MAGIC_AT] < 2:
+    if len(records) > MAGIC_POSITION and records[MAGIC_POSITION] < 2:
         raise RequestError(
             ErrorCode.INVALID_RECORD,
-            f"message format {records[MAGIC_AT]} is no longer accepted; record batches have 2",
+            f"message format {records[MAGIC_POSITION]} is no longer accepted; record batches have 2",
         )
     try:
         header = read_header(records)
@@ -92,7 +92,7 @@ def _code_of_malformed(records: Buffer) -> ErrorCode:
     if len(records) < BATCH_HEADER_BYTES:
         return ErrorCode.INVALID_RECORD
     length = int.from_bytes(records[8:12], "big", signed=True)
-    if length + LENGTH_PREFIX_BYTES < BATCH_HEADER_BYTES or records[MAGIC_AT] != 2:
+    if length + LENGTH_PREFIX_BYTES < BATCH_HEADER_BYTES or records[MAGIC_POSITION] != 2:
         return ErrorCode.CORRUPT_MESSAGE
     return ErrorCode.INVALID_RECORD
 
@@ -116,22 +116,22 @@ def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_ve
         )
     codec = attributes & CODEC_MASK
     if codec == Codec.NONE:
-        room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
-        if record_count > room:
+        available = (total_bytes - BATCH_HEADER_BYTES) // MIN_RECORD_BYTES
+        if record_count > available:
             raise RequestError(
-                ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}"
+                ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {available}"
             )
     if limits.is_compacted:
-        require_keys(records, limits.log_append_time)
+        check_keys(records, limits.log_append_time)
     if header.base_offset != 0:
         raise RequestError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if attributes & CONTROL_FLAG:
         raise RequestError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if codec > Codec.ZSTD:
         raise RequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
-    if codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
+    if codec == Codec.ZSTD and produce_version < ZSTD_MIN_PRODUCE_VERSION:
         raise RequestError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE_PRODUCE} or later"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_MIN_PRODUCE_VERSION} or later"
         )
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise RequestError(

@@ -15,7 +15,7 @@ from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, se
 from protocol.records.batch_filter import MAX_RECORDS, open_batch, timestamps
 
 
-def settle_times(
+def validate_timestamps(
     batch: bytearray, header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int
 ) -> None:
     """Let a batch whose times are its producer's say its newest one, in `batch` and `header`.
@@ -26,19 +26,21 @@ def settle_times(
         RequestError: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
     """
     oldest = newest = header.max_timestamp
-    is_limited = 1 < header.record_count <= MAX_RECORDS and before_max_ms < now_ms
-    if newest < header.base_timestamp or is_limited:
+    opens_records = 1 < header.record_count <= MAX_RECORDS and before_max_ms < now_ms
+    if newest < header.base_timestamp or opens_records:
         try:
-            stamps = timestamps(header, open_batch(batch).parts)
+            record_timestamps = timestamps(header, open_batch(batch).parts)
         except MalformedBatch as error:
             raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
-        newest = max(stamps)
-        oldest = min([each for each in stamps if each != NO_TIMESTAMP], default=NO_TIMESTAMP)
+        newest = max(record_timestamps)
+        oldest = min([each for each in record_timestamps if each != NO_TIMESTAMP], default=NO_TIMESTAMP)
         if newest != header.max_timestamp:
             set_max_timestamp(batch, header, newest)
-    for wrong in (newest, oldest):
-        if wrong != NO_TIMESTAMP and (wrong - now_ms > after_max_ms or now_ms - wrong > before_max_ms):
+    for timestamp in (newest, oldest):
+        if timestamp != NO_TIMESTAMP and (
+            timestamp - now_ms > after_max_ms or now_ms - timestamp > before_max_ms
+        ):
             raise RequestError(
                 ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {wrong} is out of range: the broker's clock says {now_ms}",
+                f"timestamp {timestamp} is out of range: the broker's clock says {now_ms}",
             )

@@ -97,7 +97,7 @@ def node_command(node: NodeEntry) -> Command:
     }
 
 
-def told_node(command: object) -> NodeEntry:
+def parse_node(command: object) -> NodeEntry:
     """What `node_command` said, of whoever it came from. Raises ValueError."""
     try:
         if not isinstance(command, dict) or command["do"] != "node":
@@ -110,7 +110,7 @@ def told_node(command: object) -> NodeEntry:
     return node
 
 
-def gone_command(node_id: int) -> Command:
+def remove_node_command(node_id: int) -> Command:
     """A node is not part of the cluster any more."""
     return {"do": "gone", "node": node_id}
 
@@ -120,12 +120,13 @@ def place_command(placement: Mapping[int, Sequence[int]]) -> Command:
     return {"do": "place", "groups": {str(group): list(nodes) for group, nodes in placement.items()}}
 
 
-def move_command(placement: Mapping[int, Sequence[int]]) -> Command:
-    """As `place_command`, and until `moved_command` clients are told that partitions are on their way."""
+def start_reassignment_command(placement: Mapping[int, Sequence[int]]) -> Command:
+    """As `place_command`, and until `finish_reassignment_command` clients are told that partitions are on
+    their way."""
     return {"do": "move", "groups": {str(group): list(nodes) for group, nodes in placement.items()}}
 
 
-def moved_command(groups: Sequence[int]) -> Command:
+def finish_reassignment_command(groups: Sequence[int]) -> Command:
     """These log groups are where they are placed."""
     return {"do": "moved", "groups": list(groups)}
 
@@ -196,7 +197,7 @@ class ClusterImage:
     )
 
     def __init__(self) -> None:
-        self.changed: Callable[[Changed, bytes], None] = _nobody
+        self.changed: Callable[[Changed, bytes], None] = _ignore_change
         """Told what has changed, and the id of a topic."""
         self.nodes: dict[int, NodeEntry] = {}
         self.placement: dict[int, tuple[int, ...]] = {}
@@ -226,11 +227,11 @@ class ClusterImage:
                 "groups": groups,
                 "configs": configs,
             }:
-                made = TopicEntry(
+                created = TopicEntry(
                     name, bytes.fromhex(topic_id), _numbers(groups), _texts(configs), TopicState.CREATING
                 )
-                self.topics[made.topic_id] = made
-                self.changed(Changed.TOPIC, made.topic_id)
+                self.topics[created.topic_id] = created
+                self.changed(Changed.TOPIC, created.topic_id)
             case {"do": "configs", "of": str(kind), "name": str(name), "configs": configs}:
                 self.configs.pop((kind, name), None)
                 if _texts(configs):
@@ -361,12 +362,12 @@ def _node(command: Command) -> NodeEntry:
             "peer": [str(host), int(port)],
             "rack": rack,
         }:
-            told = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
-            return NodeEntry(node_id, told, (host, port), None if rack is None else str(rack))
+            parsed_listeners = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
+            return NodeEntry(node_id, parsed_listeners, (host, port), None if rack is None else str(rack))
     raise CorruptLog(f"metadata command not understood: {command!r}")
 
 
-def _nobody(what: Changed, topic_id: bytes) -> None:
+def _ignore_change(change: Changed, topic_id: bytes) -> None:
     """Nobody is to be told yet."""
 
 

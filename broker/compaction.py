@@ -1,7 +1,8 @@
 """Compaction: topics whose newest record of every key is all that has to stay, on every node for itself.
 
-Owns: which partitions are worth a pass now (`planned`), at what pace it runs beside clients (`Pace`), and the
-loop. Leaders and followers clean alike: what they do changes nothing that they replicate.
+Owns: which partitions are worth a pass now (`plan_cleaning`), at what throttle it runs beside clients
+(`IoThrottle`), and the loop. Leaders and followers clean alike: what they do changes nothing that they
+replicate.
 
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
 offset) and never takes the newest batch away; one group is cleaned at a time.
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple
 from broker.future_records import FutureRecords
 from broker.heap import give_memory_back
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
-from broker.rolling import EVER, Rolling, waiting
+from broker.segment_roll import ANY_TIME, SegmentRoll, roll_interval_ms
 from storage.cleaner import Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
@@ -41,13 +42,13 @@ BUSY_SHARE: Final = 0.02
 the processor, and their producers wait for every slice."""
 SWITCH_SECONDS: Final = 0.0003
 """While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
-LOOK_SECONDS: Final = 0.1
+MEASURE_SECONDS: Final = 0.1
 """How often that is measured."""
-WARNINGS: Final = 10
+MAX_WARNINGS: Final = 10
 """So many batches of a log group that cannot be cleaned are named in the log; there may be a million."""
 
 
-class Pace:
+class IoThrottle:
     """How fast a pass runs: little of the processor while the broker is busy, and so many bytes a second.
 
     Called in the cleaner's thread with what was just read or written.
@@ -57,42 +58,47 @@ class Pace:
         self,
         bytes_per_second: float,
         *,
-        seconds: Callable[[], float] = time.monotonic,
-        own: Callable[[], float] = time.thread_time,
-        all_told: Callable[[], float] = time.process_time,
+        monotonic: Callable[[], float] = time.monotonic,
+        thread_time: Callable[[], float] = time.thread_time,
+        process_time: Callable[[], float] = time.process_time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._bytes_per_second = bytes_per_second
-        self._seconds, self._own, self._all_told, self._sleep = seconds, own, all_told, sleep
+        self._monotonic, self._thread_time, self._process_time, self._sleep = (
+            monotonic,
+            thread_time,
+            process_time,
+            sleep,
+        )
         self._slice_began: float | None = None
         self._bytes = 0
         self._pause: float = BUSY_PAUSE
-        self._looked = (0.0, 0.0, 0.0)
+        self._plan = (0.0, 0.0, 0.0)
 
     def __call__(self, count: int) -> None:
         self._bytes += count
-        now = self._own()
+        now = self._thread_time()
         if self._slice_began is None:  # the first call in its thread
             self._slice_began = now
-            self._looked = self._seconds(), now, self._all_told()
+            self._plan = self._monotonic(), now, self._process_time()
         used = now - self._slice_began
         if used < SLICE_SECONDS:
             return
-        self._look(now)
+        self._measure(now)
         self._sleep(max(used * self._pause, self._bytes / self._bytes_per_second - used))
         self._bytes = 0
-        self._slice_began = self._own()
+        self._slice_began = self._thread_time()
 
-    def _look(self, own: float) -> None:
-        now = self._seconds()
-        began, own_then, all_then = self._looked
-        if now - began >= LOOK_SECONDS:
-            others = self._all_told() - all_then - (own - own_then)
+    def _measure(self, thread_time: float) -> None:
+        now = self._monotonic()
+        began, own_then, all_then = self._plan
+        if now - began >= MEASURE_SECONDS:
+            others = self._process_time() - all_then - (thread_time - own_then)
             self._pause = BUSY_PAUSE if others > BUSY_SHARE * (now - began) else IDLE_PAUSE
-            self._looked = now, own, self._all_told()
+            self._plan = now, thread_time, self._process_time()
 
 
-class Dirt(NamedTuple):
+class LogToClean(NamedTuple):
     """What a pass over a partition would do."""
 
     partition: TopicPartition
@@ -102,17 +108,17 @@ class Dirt(NamedTuple):
     """Of its cleanable bytes that are new."""
     oldest_ms: int
     """The time of the first batch that is new."""
-    young: BatchPlace | None = None
+    too_young: BatchPlace | None = None
     """The first batch that min.compaction.lag.ms keeps from being cleaned."""
 
 
-def planned(
+def plan_cleaning(
     partition: TopicPartition,
     shares: Sequence[SegmentPartition],
     stable_offset: int,
     clean_to: int,
     now_ms: int,
-) -> Dirt:
+) -> LogToClean:
     """What there is to clean of a partition. May read indexes: for a thread.
 
     Args:
@@ -124,28 +130,28 @@ def planned(
     dirty = max(found.log_start_offset, clean_to)
     end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark)
     data_log = partition.group.log
-    young: BatchPlace | None = None
+    too_young: BatchPlace | None = None
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
-        young = data_log.first_younger(found.number, old_ms, dirty, end)
-        end = end if young is None else min(end, young.base_offset)
+        too_young = data_log.first_younger(found.number, old_ms, dirty, end)
+        end = end if too_young is None else min(end, too_young.base_offset)
     new = sum([s.total_bytes for s in shares if s.last_offset >= dirty and s.first_offset < end])
     old = sum([s.total_bytes for s in shares if s.last_offset < dirty])
     if end <= dirty or not new:
-        return Dirt(partition, dirty, dirty, 0.0, now_ms, young)
-    first = data_log.timestamp_lookup(found.number, EVER, dirty, end)
+        return LogToClean(partition, dirty, dirty, 0.0, now_ms, too_young)
+    first = data_log.timestamp_lookup(found.number, ANY_TIME, dirty, end)
     oldest_ms = now_ms if first is None or first.max_timestamp < 0 else first.max_timestamp
-    return Dirt(partition, dirty, end, new / (new + old), oldest_ms, young)
+    return LogToClean(partition, dirty, end, new / (new + old), oldest_ms, too_young)
 
 
-def is_due(dirt: Dirt, now_ms: int) -> bool:
+def is_due(log_to_clean: LogToClean, now_ms: int) -> bool:
     """Whether the partition is to be cleaned now."""
-    config = dirt.partition.topic.config
-    if dirt.end_offset <= dirt.dirty_offset:
+    config = log_to_clean.partition.topic.config
+    if log_to_clean.end_offset <= log_to_clean.dirty_offset:
         return False
     return (
-        dirt.ratio > config.min_cleanable_dirty_ratio
-        or now_ms - dirt.oldest_ms > config.max_compaction_lag_ms
+        log_to_clean.ratio > config.min_cleanable_dirty_ratio
+        or now_ms - log_to_clean.oldest_ms > config.max_compaction_lag_ms
     )
 
 
@@ -156,17 +162,17 @@ class Compaction:
         self,
         cluster: Cluster,
         clock_ms: Callable[[], int],
-        new_pace: Callable[[float], Callable[[int], None]] = Pace,
+        new_throttle: Callable[[float], Callable[[int], None]] = IoThrottle,
     ) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
-        self._new_pace = new_pace
+        self._new_throttle = new_throttle
         self._is_running = self._has_rewritten = False
-        self._rolling = Rolling()
-        self._future = FutureRecords(log, "compaction")
-        self._futile: dict[LogGroup, object] = {}
+        self._segment_roll = SegmentRoll()
+        self._future_records = FutureRecords(log, "compaction")
+        self._fruitless: dict[LogGroup, object] = {}
         """What a pass that changed nothing was to do: not again before that is something else."""
-        self._named: dict[LogGroup, _Named] = {}
+        self._logged_batches: dict[LogGroup, _LoggedBatches] = {}
         """Of each group the batches that cannot be cleaned and that the log has named."""
 
     async def run(self) -> None:
@@ -191,12 +197,12 @@ class Compaction:
         try:
             for number, group in sorted(self._cluster.groups.items()):
                 if number != METADATA_GROUP:
-                    saved += await self._guarded(group)
+                    saved += await self._clean_guarded(group)
         finally:
             self._is_running = False
         return saved
 
-    async def _guarded(self, group: LogGroup) -> int:
+    async def _clean_guarded(self, group: LogGroup) -> int:
         try:
             return await self._clean(group)
         except (StorageError, OSError) as error:
@@ -215,34 +221,40 @@ class Compaction:
             for partition in topic.partitions
             if partition.group is group
         ]
-        looked, every_ms = await self._look(group, compacted, now_ms)
-        if every_ms is not None and await self._rolling.seal(group, every_ms, now_ms):
-            looked, _ = await self._look(group, compacted, now_ms)
-        due = [dirt for dirt in looked if is_due(dirt, now_ms)]
-        to_do = [(dirt.partition.log.number, dirt.dirty_offset, dirt.end_offset) for dirt in due]
-        asked = (group.clean_ends.forgotten, to_do)
-        idle = not due or self._futile.get(group) == asked
-        if idle and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
+        planned, every_ms = await self._measure(group, compacted, now_ms)
+        if every_ms is not None and await self._segment_roll.seal(group, every_ms, now_ms):
+            planned, _ = await self._measure(group, compacted, now_ms)
+        due = [log_to_clean for log_to_clean in planned if is_due(log_to_clean, now_ms)]
+        ranges = [
+            (log_to_clean.partition.log.number, log_to_clean.dirty_offset, log_to_clean.end_offset)
+            for log_to_clean in due
+        ]
+        key = (group.clean_ends.forgotten, ranges)
+        has_nothing = not due or self._fruitless.get(group) == key
+        if has_nothing and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
             return 0
         settings = self._cluster.settings
-        pace = self._new_pace(settings.log_cleaner_io_max_bytes_per_second)
-        wanted = [_wanted(dirt) for dirt in sorted(due, key=lambda dirt: -dirt.ratio)]
-        usual = sys.getswitchinterval()
+        throttle = self._new_throttle(settings.log_cleaner_io_max_bytes_per_second)
+        tasks = [
+            _cleaning_task(log_to_clean)
+            for log_to_clean in sorted(due, key=lambda log_to_clean: -log_to_clean.ratio)
+        ]
+        usual_interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            done = await group.clean(wanted, now_ms, settings.log_cleaner_dedupe_buffer_size, pace)
+            done = await group.clean(tasks, now_ms, settings.log_cleaner_dedupe_buffer_size, throttle)
         finally:
-            sys.setswitchinterval(usual)
+            sys.setswitchinterval(usual_interval)
         if done is None:
             return 0
-        self._name(group, done.unreadable, {each.log.number: each for each in compacted})
-        self._keep(set(self._cluster.groups.values()))
+        self._log_unreadable(group, done.unreadable, {each.log.number: each for each in compacted})
+        self._forget_others(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
         self._has_rewritten |= done.segments > 0
-        if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
-            self._futile.pop(group, None)
+        if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in ranges]):
+            self._fruitless.pop(group, None)
         else:
-            self._futile[group] = asked
+            self._fruitless[group] = key
         log.log(
             logging.INFO if done.segments or freed else logging.DEBUG,
             "log group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
@@ -254,51 +266,55 @@ class Compaction:
         )
         return done.saved_bytes
 
-    async def _look(
+    async def _measure(
         self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int
-    ) -> tuple[list[Dirt], int | None]:
+    ) -> tuple[list[LogToClean], int | None]:
         stable = [each.log.last_stable_offset for each in compacted]
-        return await asyncio.to_thread(self._looked, group, compacted, stable, now_ms)
+        return await asyncio.to_thread(self._plan, group, compacted, stable, now_ms)
 
-    def _looked(
+    def _plan(
         self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
-    ) -> tuple[list[Dirt], int | None]:
+    ) -> tuple[list[LogToClean], int | None]:
         """What there is to clean, and how far apart sealing has to be for what cannot be reached, if any."""
         shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
         for segment in group.log.cleanable_segments():
             for share in segment.shares(shares):
                 shares[share.partition].append(share)
         found = []
-        waits: list[int] = []
+        intervals_ms: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
             number = each.log.number
             clean_to = group.clean_ends.of(number)
-            found.append(planned(each, shares[number], stable_offset, clean_to, now_ms))
-            self._future.note(each, found[-1].young, now_ms)
-            every_ms = waiting(each, shares[number], stable_offset, clean_to, now_ms)
-            waits += [] if every_ms is None else [every_ms]
-        return found, max(min(waits), self._cluster.settings.log_cleaner_backoff_ms) if waits else None
+            found.append(plan_cleaning(each, shares[number], stable_offset, clean_to, now_ms))
+            self._future_records.note(each, found[-1].too_young, now_ms)
+            every_ms = roll_interval_ms(each, shares[number], stable_offset, clean_to, now_ms)
+            intervals_ms += [] if every_ms is None else [every_ms]
+        return found, max(
+            min(intervals_ms), self._cluster.settings.log_cleaner_backoff_ms
+        ) if intervals_ms else None
 
-    def _keep(self, groups: set[LogGroup]) -> None:
+    def _forget_others(self, groups: set[LogGroup]) -> None:
         """Forget all others."""
         topics = [topic for topic in self._cluster.topics() if topic.config.is_compacted]
         compacted = [partition for topic in topics for partition in topic.partitions]
-        self._future.keep({(each.group.group_id, each.log.number) for each in compacted})
-        self._rolling.keep(groups)
-        self._futile = {each: asked for each, asked in self._futile.items() if each in groups}
-        self._named = {each: named for each, named in self._named.items() if each in groups}
+        self._future_records.keep({(each.group.group_id, each.log.number) for each in compacted})
+        self._segment_roll.keep(groups)
+        self._fruitless = {each: key for each, key in self._fruitless.items() if each in groups}
+        self._logged_batches = {
+            each: logged for each, logged in self._logged_batches.items() if each in groups
+        }
 
-    def _name(
+    def _log_unreadable(
         self,
         group: LogGroup,
         unreadable: Sequence[tuple[int, int]],
         partitions: Mapping[int, TopicPartition],
     ) -> None:
-        named = self._named.setdefault(group, _Named())
-        fresh = [place for place in unreadable if place not in named.places]
-        room = WARNINGS - len(named.places)
-        for number, offset in fresh[:room]:
-            named.places.add((number, offset))
+        logged = self._logged_batches.setdefault(group, _LoggedBatches())
+        unlogged = [place for place in unreadable if place not in logged.batches]
+        warnings_left = MAX_WARNINGS - len(logged.batches)
+        for number, offset in unlogged[:warnings_left]:
+            logged.batches.add((number, offset))
             log.warning(
                 "%s-%d: the batch at offset %d cannot be opened, or not be made again: it stays, "
                 "one of %d in group %d",
@@ -308,28 +324,28 @@ class Compaction:
                 len(unreadable),
                 group.group_id,
             )
-        more = len(fresh[room:])
-        if more and more != named.more:  # the same number, pass after pass, is no news
+        more = len(unlogged[warnings_left:])
+        if more and more != logged.omitted_count:  # the same number, pass after pass, is no news
             log.warning("log group %d: and %d more batches that cannot be cleaned", group.group_id, more)
-        named.more = more
+        logged.omitted_count = more
 
 
-class _Named:
+class _LoggedBatches:
     """Batches of one log group that the log has named: (partition number, base offset), at most WARNINGS."""
 
     def __init__(self) -> None:
-        self.places: set[tuple[int, int]] = set()
-        self.more = 0
+        self.batches: set[tuple[int, int]] = set()
+        self.omitted_count = 0
         """How many others the last pass met."""
 
 
-def _wanted(dirt: Dirt) -> Wanted:
-    partition = dirt.partition.log
+def _cleaning_task(log_to_clean: LogToClean) -> Wanted:
+    partition = log_to_clean.partition.log
     return Wanted(
         partition.number,
-        dirt.dirty_offset,
-        dirt.end_offset,
-        dirt.partition.topic.config.delete_retention_ms,
+        log_to_clean.dirty_offset,
+        log_to_clean.end_offset,
+        log_to_clean.partition.topic.config.delete_retention_ms,
         partition.aborted_so_far(),
         partition.high_watermark - 1,
     )

@@ -1,9 +1,10 @@
 """Changing configurations while the broker runs: topics, brokers, groups, log levels.
 
-Owns: how changes are checked and combined (`Change`, `edited`), their way through group 0, and acting on
-them. Invariants: one change at a time, so that two clients who change one resource do not undo each other; a
-change is in force once its request is answered, and was recorded before; a resource is changed as a whole or
-not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and one made
+Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), their way through group 0, and
+acting on them. Invariants: one change at a time, so that two clients who change one resource do not undo each
+other; a change is in force once its request is answered, and was recorded before; a resource is changed as a
+whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and one
+made
 again under its name is another: changes go by topic id.
 Does not: speak Kafka's messages (the handlers do) or describe (`described_config.py`).
 Source: Kafka's ConfigurationControlManager and ConfigAdminManager for which error answers what.
@@ -29,6 +30,7 @@ from broker.cluster_image import (
     configs_command,
     topic_configs_command,
 )
+from broker.log_text import printable
 from broker.metadata import Cluster, Topic
 from broker.request_errors import RequestError
 from broker.settings import dynamic_config
@@ -59,7 +61,6 @@ from broker.settings.topic_config import (
     topic_value,
     without_effect,
 )
-from broker.shown import shown
 from broker.topic_names import check_name
 from broker.topics import Topics
 from protocol.config_resources import ConfigOperation, ResourceType
@@ -78,7 +79,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Edit:
+class ConfigEdit:
     """One configuration of one resource."""
 
     name: str
@@ -87,12 +88,12 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Change:
+class ConfigChange:
     """What is to be done with one resource."""
 
     resource_type: int
     resource_name: str
-    edits: Sequence[Edit]
+    edits: Sequence[ConfigEdit]
     replaces: bool = False
     """Is what is not named reset (AlterConfigs), or left as it is?"""
 
@@ -114,28 +115,31 @@ class ConfigChanges:
         self._topics = topics
         self._changing = asyncio.Lock()
 
-    async def make(self, changes: Sequence[Change], validate_only: bool) -> list[RequestError | None]:
+    async def make(self, changes: Sequence[ConfigChange], validate_only: bool) -> list[RequestError | None]:
         """Make each change, or only check it; for each None or why it was refused."""
-        named = Counter((change.resource_type, change.resource_name) for change in changes)
+        edited_names = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes: list[RequestError | None] = []
         async with self._changing:
             for first in range(0, len(changes), RESOURCES_AT_ONCE):
                 step = changes[first : first + RESOURCES_AT_ONCE]
-                outcomes += await self._make(step, named, validate_only)
+                outcomes += await self._make(step, edited_names, validate_only)
         return outcomes
 
     async def _make(
-        self, changes: Sequence[Change], named: Mapping[tuple[int, str], int], validate_only: bool
+        self,
+        changes: Sequence[ConfigChange],
+        edited_names: Mapping[tuple[int, str], int],
+        validate_only: bool,
     ) -> list[RequestError | None]:
         outcomes: list[RequestError | None] = [None] * len(changes)
         plans: dict[int, _Plan] = {}
-        for place, change in enumerate(changes):
+        for index, change in enumerate(changes):
             try:
-                if named[change.resource_type, change.resource_name] > 1:
+                if edited_names[change.resource_type, change.resource_name] > 1:
                     raise _invalid("Each resource must appear at most once.")
-                plans[place] = self._plan(change)
-            except RequestError as refused:
-                outcomes[place] = refused
+                plans[index] = self._plan(change)
+            except RequestError as rejection:
+                outcomes[index] = rejection
         if validate_only:
             await asyncio.sleep(0)
             return outcomes
@@ -145,18 +149,18 @@ class ConfigChanges:
                 await self._topics.record_configs(commands)
             else:
                 await asyncio.sleep(0)
-        except RequestError as refused:
-            return [refused if place in plans else outcome for place, outcome in enumerate(outcomes)]
-        for place, plan in plans.items():
+        except RequestError as rejection:
+            return [rejection if index in plans else outcome for index, outcome in enumerate(outcomes)]
+        for index, plan in plans.items():
             try:
                 plan.act()
-            except RequestError as refused:
-                outcomes[place] = refused
+            except RequestError as rejection:
+                outcomes[index] = rejection
         return outcomes
 
     # --- one resource -------------------------------------------------------------------------------------
 
-    def _plan(self, change: Change) -> _Plan:
+    def _plan(self, change: ConfigChange) -> _Plan:
         """Raises RequestError."""
         if len(change.edits) > MAX_EDITS:
             raise _invalid(f"{len(change.edits)} configurations of one resource, at most {MAX_EDITS}")
@@ -173,7 +177,7 @@ class ConfigChanges:
                 return self._plan_loggers(change)
         raise _invalid(f"Unknown resource type {change.resource_type}")
 
-    def _plan_topic(self, change: Change) -> _Plan:
+    def _plan_topic(self, change: ConfigChange) -> _Plan:
         name = change.resource_name
         if not name:
             raise _invalid("Default topic resources are not allowed.")
@@ -184,13 +188,13 @@ class ConfigChanges:
         self._topics.check_alterable(topic)
         config = topic.config
 
-        def shown(wanted: str) -> str | None:
+        def value_in_force(wanted: str) -> str | None:
             attribute, declared = TOPIC_PROPERTIES[wanted]
             return declared.show(getattr(config, attribute))
 
         invalid = invalid_untouched(self._cluster.image.topics[topic.topic_id].overrides, change, topic_value)
         current = {each: text for each, text in config.overrides.items() if each not in invalid}
-        texts = edited(current, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), shown)
+        texts = apply_edits(current, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), value_in_force)
         for fixed in (*FIXED_AT_CREATION, *(["cleanup.policy"] if topic.is_internal else [])):
             if change.replaces and fixed in current:
                 texts.setdefault(fixed, current[fixed])
@@ -210,11 +214,11 @@ class ConfigChanges:
 
     def _act_on_topic(self, topic: Topic, former: Mapping[str, str]) -> None:
         self._topics.check_alterable(topic)
-        log.info("topic %s: configured: %s", topic.name, _shown(topic.config.overrides))
+        log.info("topic %s: configured: %s", topic.name, _log_text(topic.config.overrides))
         for line in without_effect(topic.config.overrides, former):
             log.warning("topic %s: %s", topic.name, line)
 
-    def _plan_broker(self, change: Change) -> _Plan:
+    def _plan_broker(self, change: ConfigChange) -> _Plan:
         settings = self._cluster.settings
         node_id = settings.node_id
         if change.resource_name != WHOLE_CLUSTER:
@@ -232,7 +236,7 @@ class ConfigChanges:
             set_now = [each.name for each in change.edits if each.operation != ConfigOperation.DELETE]
             refuse_fixed(set_now, for_all=for_all)
             invalid = invalid_untouched(current, change, normal)
-            texts = edited(
+            texts = apply_edits(
                 {each: text for each, text in current.items() if each not in invalid},
                 change,
                 declaration,
@@ -246,14 +250,14 @@ class ConfigChanges:
         command = configs_command(BROKER_CONFIGS, name, {**texts, **invalid})
         return _Plan(command, partial(_act_on_broker, name, texts, dict(current)))
 
-    def _plan_group(self, change: Change) -> _Plan:
+    def _plan_group(self, change: ConfigChange) -> _Plan:
         name = change.resource_name
         if not name:
             raise _invalid("Default group resources are not allowed.")
         configs = self._cluster.image.configs
         current = configs.get((GROUP_CONFIGS, name), {})
         invalid = invalid_untouched(current, change, group_value)
-        texts = edited(
+        texts = apply_edits(
             {each: text for each, text in current.items() if each not in invalid},
             change,
             lambda each: GROUP_PROPERTIES[each].declared if each in GROUP_PROPERTIES else None,
@@ -274,16 +278,16 @@ class ConfigChanges:
         command = configs_command(GROUP_CONFIGS, name, texts) if texts != current else None
         return _Plan(command, lambda: None)
 
-    def _plan_loggers(self, change: Change) -> _Plan:
+    def _plan_loggers(self, change: ConfigChange) -> _Plan:
         node_id = self._cluster.settings.node_id
         check_node(change.resource_name, node_id, "Node", f"Unexpected node id. Expected {node_id},")
         _check_edits(change)
-        known = levels()
+        declared_property = levels()
         for edit in change.edits:
             if edit.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
                 operation = ConfigOperation(edit.operation).name
                 raise _invalid(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
-            if edit.name not in known:
+            if edit.name not in declared_property:
                 raise RequestError(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
             if edit.operation == ConfigOperation.SET and edit.value not in LEVELS:
                 raise RequestError(
@@ -297,11 +301,11 @@ class ConfigChanges:
 
 
 def _act_on_broker(name: str, texts: Mapping[str, str], former: Mapping[str, str]) -> None:
-    which = f"broker {name}" if name else "all brokers"
+    subject = f"broker {name}" if name else "all brokers"
     logged = {each: dynamic_config.value_for_log(each, text) for each, text in texts.items()}
-    log.info("%s: configured: %s", which, _shown(logged))
+    log.info("%s: configured: %s", subject, _log_text(logged))
     for line in dynamic_config.without_effect(texts, former):
-        log.warning("%s: %s", which, line)
+        log.warning("%s: %s", subject, line)
 
 
 def _broker_value(settings: Settings, name: str) -> str | None:
@@ -312,16 +316,16 @@ def _broker_value(settings: Settings, name: str) -> str | None:
     return declared.show(getattr(settings, attribute))
 
 
-def edited(
+def apply_edits(
     current: Mapping[str, str],
-    change: Change,
+    change: ConfigChange,
     declared: Callable[[str], Property | None],
-    shown: Callable[[str], str | None],
+    value_in_force: Callable[[str], str | None],
 ) -> dict[str, str]:
     """What a resource sets itself after `change`, unchecked.
 
-    `declared` gives a configuration's declaration, None for an unknown name; `shown` its value in force, what
-    a list that the resource does not set itself is appended to. Raises RequestError.
+    `declared` gives a configuration's declaration, None for an unknown name; `value_in_force` its value in
+    force, what a list that the resource does not set itself is appended to. Raises RequestError.
     """
     _check_edits(change)
     texts = {} if change.replaces else dict(current)
@@ -331,22 +335,22 @@ def edited(
         elif edit.operation == ConfigOperation.SET:
             texts[edit.name] = edit.value or ""
         else:
-            known = declared(edit.name)
-            if known is None or known.kind is not Kind.LIST:
+            declared_property = declared(edit.name)
+            if declared_property is None or declared_property.kind is not Kind.LIST:
                 problem = f"Can't {ConfigOperation(edit.operation).name} to key {edit.name}"
                 raise RequestError(ErrorCode.INVALID_CONFIG, f"{problem} because its type is not LIST.")
-            now = _items(texts[edit.name] if edit.name in texts else shown(edit.name))
-            named = _items(edit.value)
+            items = _items(texts[edit.name] if edit.name in texts else value_in_force(edit.name))
+            edited_names = _items(edit.value)
             if edit.operation == ConfigOperation.APPEND:
-                now += [item for item in named if item not in now]
+                items += [item for item in edited_names if item not in items]
             else:
-                now = [item for item in now if item not in named]
-            texts[edit.name] = ",".join(now)
+                items = [item for item in items if item not in edited_names]
+            texts[edit.name] = ",".join(items)
     return texts
 
 
 def invalid_untouched(
-    recorded: Mapping[str, str], change: Change, check_value: Callable[[str, str], object]
+    recorded: Mapping[str, str], change: ConfigChange, check_value: Callable[[str, str], object]
 ) -> dict[str, str]:
     """The recorded configurations that `change` does not touch and that would be refused today.
 
@@ -367,24 +371,24 @@ def invalid_untouched(
     return invalid
 
 
-def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:
+def check_node(name: str, node_id: int, noun: str, wrong_id_text: str) -> None:
     """A resource of this node bears its id. Raises RequestError.
 
-    `noun` is what Kafka calls the name here; `otherwise` begins what is said of another id.
+    `noun` is what Kafka calls the name here; `wrong_id_text` begins what is said of another id.
     """
     if not _NUMBER.fullmatch(name):
         raise _invalid(f"{noun} id must be an integer, but it is: {name[:64]}")
     if int(name) != node_id:
-        raise _invalid(f"{otherwise} but received {name[:64]}")
+        raise _invalid(f"{wrong_id_text} but received {name[:64]}")
 
 
-def check_registered(name: str, node_ids: Sequence[int], noun: str, otherwise: str) -> None:
+def check_registered(name: str, node_ids: Sequence[int], noun: str, wrong_id_text: str) -> None:
     """As `check_node`, of any node of the cluster. Raises RequestError."""
     if not _NUMBER.fullmatch(name) or int(name) not in node_ids:
-        check_node(name, NO_NODE, noun, otherwise)
+        check_node(name, NO_NODE, noun, wrong_id_text)
 
 
-def _plan_client_metrics(change: Change) -> _Plan:
+def _plan_client_metrics(change: ConfigChange) -> _Plan:
     """There are no subscriptions: deleting one changes nothing."""
     if not change.resource_name:
         raise _invalid("Subscription name can't be empty")
@@ -394,7 +398,7 @@ def _plan_client_metrics(change: Change) -> _Plan:
     return _Plan(None, lambda: None)
 
 
-def _check_edits(change: Change) -> None:
+def _check_edits(change: ConfigChange) -> None:
     names = Counter(edit.name for edit in change.edits)
     if len(names) < len(change.edits):
         raise _invalid("Error due to duplicate config keys")
@@ -408,7 +412,7 @@ def _check_edits(change: Change) -> None:
         raise _invalid(f"Null value not supported for : {','.join(nulls)}")
 
 
-def _set_levels(edits: Sequence[Edit]) -> None:
+def _set_levels(edits: Sequence[ConfigEdit]) -> None:
     for edit in edits:
         set_level(edit.name, edit.value if edit.operation == ConfigOperation.SET else None)
         log.info("log level of %s: %s", edit.name, levels()[edit.name])
@@ -422,8 +426,8 @@ def _second(pair: tuple[str, Property] | None) -> Property | None:
     return pair[1] if pair is not None else None
 
 
-def _shown(texts: Mapping[str, str]) -> str:
-    return ", ".join(f"{shown(name)}={shown(text)}" for name, text in texts.items()) or "defaults"
+def _log_text(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{printable(name)}={printable(text)}" for name, text in texts.items()) or "defaults"
 
 
 def _invalid(message: str) -> RequestError:

@@ -2,7 +2,7 @@
 
 Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
 held), `meta.properties` (format, node id,
-the node's part in its cluster) and `groups/N`, one directory per log group; `groups/N.gone` is what is
+the node's part in its cluster) and `groups/N`, one directory per log group; `groups/N.removed` is what is
 left of one that was given up.
 Does not: look inside a group's directory.
 """
@@ -58,21 +58,21 @@ class DataDirectory:
                 raise WrongDirectory(f"{path} is a file, not a directory")
             _check_no_nodes_below(path)
             RealFileSystem().make_dir(path)
-            self._lock = _locked(path / _LOCK)
+            self._lock = _lock_file(path / _LOCK)
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
             raise WrongDirectory(
-                f"the data directory {path} is not writable for this user ({in_words(error)})"
+                f"the data directory {path} is not writable for this user ({describe_os_error(error)})"
             ) from None
-        self._known: dict[str, str] = {}
+        self._properties: dict[str, str] = {}
         try:
             self._check(node_id, alone)
         except BaseException:
             self.close()
             raise
-        for gone in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
-            shutil.rmtree(gone, ignore_errors=True)
+        for removed in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
+            shutil.rmtree(removed, ignore_errors=True)
 
     def group(self, number: int) -> Path:
         """Where a log group lives."""
@@ -86,17 +86,17 @@ class DataDirectory:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def set_aside(self, number: int) -> Path | None:
+    def mark_removed(self, number: int) -> Path | None:
         """A log group is not this node's any more, durably: the directory that is left to be removed, at any
         time and in any order; None where there is none. Raises OSError."""
-        gone = self.path / "groups" / f"{number}{_GONE}"
-        shutil.rmtree(gone, ignore_errors=True)
+        removed = self.path / "groups" / f"{number}{_GONE}"
+        shutil.rmtree(removed, ignore_errors=True)
         try:
-            os.rename(self.group(number), gone)
+            os.rename(self.group(number), removed)
         except FileNotFoundError:
             return None
-        _flush_names(gone.parent)
-        return gone
+        _flush_names(removed.parent)
+        return removed
 
     def close(self) -> None:
         """Let another broker have it. The process's id goes first: another process may get it later."""
@@ -107,77 +107,77 @@ class DataDirectory:
     @property
     def part(self) -> str:
         """The node's part in its cluster of several; "" before it has one."""
-        return self._known.get(_PART, "")
+        return self._properties.get(_PART, "")
 
     @property
-    def registered(self) -> bool:
+    def is_registered(self) -> bool:
         """Whether its cluster has known the node."""
-        return _REGISTERED in self._known
+        return _REGISTERED in self._properties
 
-    def take_part(self, part: str) -> None:
+    def record_part(self, part: str) -> None:
         """Remember the node's part, durably. Raises OSError."""
-        self._remember(_PART, part)
+        self._record(_PART, part)
 
-    def note_registered(self) -> None:
+    def record_registered(self) -> None:
         """Remember that the cluster knows the node, durably. Raises OSError."""
-        if not self.registered:
-            self._remember(_REGISTERED, "true")
+        if not self.is_registered:
+            self._record(_REGISTERED, "true")
 
     @property
     def cluster_id(self) -> str | None:
         """The cluster of several that the node is part of; None before it has heard of one."""
-        return self._known.get(_CLUSTER)
+        return self._properties.get(_CLUSTER)
 
-    def note_cluster(self, cluster_id: str) -> None:
+    def record_cluster(self, cluster_id: str) -> None:
         """Remember the cluster, durably. Raises OSError."""
         if self.cluster_id != cluster_id:
-            self._remember(_CLUSTER, cluster_id)
+            self._record(_CLUSTER, cluster_id)
 
-    def note_removed(self) -> None:
+    def record_removal(self) -> None:
         """Remember that the node was removed from its cluster: it does not start from here again. Durable.
         Raises OSError."""
-        self._remember(_REMOVED, "true")
+        self._record(_REMOVED, "true")
 
     def forget_groups(self) -> None:
         """Remove the log groups of a start that never came to take part."""
         shutil.rmtree(self.path / "groups", ignore_errors=True)
 
-    def _remember(self, key: str, value: str) -> None:
-        known = {**self._known, key: value}
-        _write_flushed(self.path / _META, "".join(f"{name}={text}\n" for name, text in known.items()))
-        self._known = known
+    def _record(self, key: str, value: str) -> None:
+        properties = {**self._properties, key: value}
+        _write_flushed(self.path / _META, "".join(f"{name}={text}\n" for name, text in properties.items()))
+        self._properties = properties
 
     def _check(self, node_id: int, alone: bool) -> None:
         meta = self.path / _META
         if not meta.exists():
             if self.groups():
                 raise WrongDirectory(f"{self.path} has log groups but no {_META}")
-            self._known = {"format": str(FORMAT), "node.id": str(node_id)}
-            self._remember(_PART, ALONE if alone else "")
+            self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
+            self._record(_PART, ALONE if alone else "")
             return
         try:
-            known: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
+            properties: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
         except ValueError as error:
             raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
-        if "format" not in known:
+        if "format" not in properties:
             raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
-        if not known["format"].isdecimal() or int(known["format"]) > FORMAT:
+        if not properties["format"].isdecimal() or int(properties["format"]) > FORMAT:
             raise NewerFormat(
-                f"{self.path} has format {escape_unprintable(known['format'])}; "
+                f"{self.path} has format {escape_unprintable(properties['format'])}; "
                 f"this version of Lockstep knows up to {FORMAT}"
             )
-        if known.get("node.id") != str(node_id):
+        if properties.get("node.id") != str(node_id):
             raise WrongDirectory(
-                f"{self.path} belongs to node.id={escape_unprintable(str(known.get('node.id')))}, "
+                f"{self.path} belongs to node.id={escape_unprintable(str(properties.get('node.id')))}, "
                 f"this is node.id={node_id}"
             )
-        if _REMOVED in known:
+        if _REMOVED in properties:
             raise WrongDirectory(
                 f"{self.path} belongs to node {node_id}, which was removed from the cluster; with an "
                 "empty data directory it can come back"
             )
-        self._known = known
-        was_alone = known.get(_PART, ALONE) == ALONE
+        self._properties = properties
+        was_alone = properties.get(_PART, ALONE) == ALONE
         if alone and not was_alone:
             raise WrongDirectory(
                 f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start "
@@ -190,10 +190,10 @@ class DataDirectory:
                 "with another data directory (--data-dir), or without --peers"
             )
         if not alone and was_alone:
-            self._remember(_PART, "")
+            self._record(_PART, "")
 
 
-def in_words(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """What the system refused, without its number."""
     problem = (error.strerror or str(error)).lower()
     return f"{error.filename}: {problem}" if error.filename else problem
@@ -212,7 +212,7 @@ def _check_no_nodes_below(path: Path) -> None:
         )
 
 
-def _locked(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -23,7 +23,7 @@ from storage.types import StorageError
 
 log = logging.getLogger("lockstep")
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 RETENTION_SECONDS: Final = 10.0
 """Between two looks for what has expired, while a disk is full."""
 
@@ -45,26 +45,26 @@ class FullDisks:
         """Failed writes of each group at the last look."""
         self._full: dict[LogGroup, None] = {}
         """Groups whose failed writes were logged and whose recovery was not."""
-        self._next_enforced = 0.0
+        self._next_retention = 0.0
 
     async def run(self) -> None:
-        """Check every `LOOK_SECONDS`, until cancelled."""
+        """Check every `CHECK_SECONDS`, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             try:
-                await self.look()
+                await self.check()
             except Exception:  # a group may be closed meanwhile; without this task nothing would free space
                 log.exception("the check for full disks failed")
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Log each change, and free dead segments on the disks that are full."""
         groups = self._groups()
-        here = set(groups.values())
-        self._failures = {each: count for each, count in self._failures.items() if each in here}
-        self._full = {each: None for each in self._full if each in here}
-        installation_lacks_room = any(group.installing.lacks_room for group in groups.values())
+        local = set(groups.values())
+        self._failures = {each: count for each, count in self._failures.items() if each in local}
+        self._full = {each: None for each in self._full if each in local}
+        snapshot_needs_space = any(group.installing.lacks_room for group in groups.values())
         for number, group in list(groups.items()):
-            group.log.yield_room(installation_lacks_room)
+            group.log.yield_room(snapshot_needs_space)
             failures = group.log.disk_failures
             failed_since = failures != self._failures.get(group, 0)
             self._failures[group] = failures
@@ -72,15 +72,15 @@ class FullDisks:
                 if group not in self._full:
                     self._full[group] = None
                     log.error("log group %d: the disk is full; produce is refused, reads go on", number)
-                    self._next_enforced = 0.0
+                    self._next_retention = 0.0
                 await self._free(group)
             elif group in self._full:
                 del self._full[group]
                 log.info("log group %d: there is room again", number)
 
     async def _free(self, group: LogGroup) -> None:
-        if time.monotonic() >= self._next_enforced:  # retention may have been shortened to make room
-            self._next_enforced = time.monotonic() + RETENTION_SECONDS
+        if time.monotonic() >= self._next_retention:  # retention may have been shortened to make room
+            self._next_retention = time.monotonic() + RETENTION_SECONDS
             with contextlib.suppress(StorageError, OSError):
                 await self._enforce_retention()
         with contextlib.suppress(StorageError, OSError):

@@ -13,18 +13,18 @@ from protocol.records.batch_filter import keyless_indexes, open_batch, overflowi
 from storage.types import Buffer
 
 
-def require_keys(records: Buffer, log_append_time: bool) -> None:
+def check_keys(records: Buffer, log_append_time: bool) -> None:
     """Raises RequestError where a record of the one batch in `records` has no key, a time of more than 64
     bits (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
     try:
         batch = open_batch(records)
     except MalformedBatch as error:
         raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if not log_append_time and (beyond := overflowing_timestamps(batch)):
+    if not log_append_time and (overflowing := overflowing_timestamps(batch)):
         raise RequestError(
-            ErrorCode.INVALID_TIMESTAMP, f"record {beyond[0]} of the batch has a time beyond 64 bits"
+            ErrorCode.INVALID_TIMESTAMP, f"record {overflowing[0]} of the batch has a time beyond 64 bits"
         )
-    places = keyless_indexes(batch)
-    if places:
+    indexes = keyless_indexes(batch)
+    if indexes:
         problem = "Compacted topic cannot accept message without key"
-        raise RecordErrors(ErrorCode.INVALID_RECORD, problem, places)
+        raise RecordErrors(ErrorCode.INVALID_RECORD, problem, indexes)

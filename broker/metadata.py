@@ -1,6 +1,6 @@
 """The cluster as this node serves it: topics that clients can see, their partitions, the settings in force.
 
-Owns: `Cluster`, which joins what is recorded (`cluster_image.py`) with the log groups of this node so that
+Owns: `Cluster`, which joins change is recorded (`cluster_image.py`) with the log groups of this node so that
 handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record to its
 `delete` record, on every node, because only replay shows and hides it; a partition without a log here is led
 elsewhere. Does not: decide what may be created or deleted (`topics.py` does), or know clients.
@@ -50,10 +50,10 @@ TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 class TopicPartition:
     """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
-    __slots__ = ("delayed_fetches", "group", "index", "log", "shown_at", "topic")
+    __slots__ = ("delayed_fetches", "group", "index", "log", "topic", "visible_from_index")
 
-    def __init__(self, topic: Topic, index: int, group: LogGroup, shown_at: int = 0) -> None:
-        self.shown_at = shown_at
+    def __init__(self, topic: Topic, index: int, group: LogGroup, visible_from_index: int = 0) -> None:
+        self.visible_from_index = visible_from_index
         """The index in group 0's log from which on a node shows it, and its leader takes batches."""
         self.topic = topic
         self.index = index
@@ -102,7 +102,7 @@ class Cluster:
 
     Args:
         leader_of: who leads a group that this node has no part in, (node id or -1, term).
-        seconds: a monotonic clock.
+        monotonic: a monotonic clock.
     """
 
     def __init__(
@@ -111,34 +111,34 @@ class Cluster:
         image: ClusterImage,
         fetch_purgatory: FetchPurgatory,
         leader_of: Callable[[int], tuple[int, int]],
-        seconds: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         self.image = image
-        self._started = settings
+        self._start_settings = settings
         self.settings = self._settings_in_force()
         """Those of the start and the changes made since."""
         self.on_settings: list[Callable[[Settings], None]] = []
         """Told whenever `settings` is another."""
         self.on_nodes: list[Callable[[], None]] = []
         """Told whenever the recorded nodes or their places are others."""
-        self.on_hosted: list[Callable[[], None]] = []
+        self.on_group_added: list[Callable[[], None]] = []
         """Told whenever this node has a part in one more log group."""
-        self.first_sequences = FirstSequences(seconds)
+        self.first_sequences = FirstSequences(monotonic)
         """Of batches that this node refused, in all its partitions."""
         self._fetch_purgatory = fetch_purgatory
         self._leader_of = leader_of
         self.groups: dict[int, LogGroup] = {}
         """Those that this node has a part in."""
         self._remote: dict[int, RemoteGroup] = {}
-        self.encoded: dict[tuple[object, ...], EncodedResponse] = {}
+        self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
         """Answers about all topics; emptied whenever what they say has changed."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._logs: dict[bytes, dict[int, tuple[LogGroup, PartitionLog]]] = {}
         """What the groups here have opened: topic id, index."""
         self.partition_count = 0
-        image.changed = self._changed
-        self._changed(Changed.EVERYTHING, b"")
+        image.changed = self._on_image_changed
+        self._on_image_changed(Changed.EVERYTHING, b"")
 
     @property
     def cluster_id(self) -> str | None:
@@ -154,65 +154,65 @@ class Cluster:
     @property
     def data_groups(self) -> int:
         """How many log groups topics are spread over."""
-        placed = len(self.image.placement) - 1
-        return placed if placed > 0 else self._started.data_groups
+        placements = len(self.image.placement) - 1
+        return placements if placements > 0 else self._start_settings.data_groups
 
     @property
-    def is_alone(self) -> bool:
+    def is_single_node(self) -> bool:
         """Whether this cluster is this node, and no other can come."""
-        return not self._started.lockstep_peers
+        return not self._start_settings.lockstep_peers
 
     @property
     def node_count(self) -> int:
         """Nodes of the cluster, alive or not; founders count before they have registered."""
-        placed = self.image.placement.values()
-        known = {*self.image.nodes, *(node for nodes in placed for node in nodes)}
+        placements = self.image.placement.values()
+        topic_ids = {*self.image.nodes, *(node for nodes in placements for node in nodes)}
         # --peers names also who was removed since: it counts only before anything is recorded.
-        return len(known or self._started.peers()) or 1
+        return len(topic_ids or self._start_settings.peers()) or 1
 
-    def nodes_of(self, number: int) -> tuple[int, ...]:
+    def nodes_of(self, group_id: int) -> tuple[int, ...]:
         """The nodes that a log group is placed on, the preferred leader first."""
-        return self.image.placement.get(number) or (self._started.node_id,)
+        return self.image.placement.get(group_id) or (self._start_settings.node_id,)
 
     # --- log groups of this node ----------------------------------------------------------------------------
 
-    def host(self, group: LogGroup) -> None:
+    def add_group(self, group: LogGroup) -> None:
         """This node has a part in a group from now on."""
         self.groups[group.group_id] = group
-        group.control.opened = partial(self._opened, group)
-        group.control.closed = partial(self._closed, group)
+        group.control.opened = partial(self._on_partition_opened, group)
+        group.control.closed = partial(self._on_partition_closed, group)
         for partition in list(group.partitions.values()):
             if partition.number != CONTROL_PARTITION:
-                self._opened(group, partition)
-        for listener in self.on_hosted:
+                self._on_partition_opened(group, partition)
+        for listener in self.on_group_added:
             listener()
 
-    def unhost(self, number: int) -> LogGroup:
+    def remove_group(self, group_id: int) -> LogGroup:
         """It no longer has."""
-        group = self.groups.pop(number)
+        group = self.groups.pop(group_id)
         for partition in list(group.partitions.values()):
             if partition.number != CONTROL_PARTITION:
-                self._closed(group, partition)
+                self._on_partition_closed(group, partition)
         return group
 
-    def opened(self, topic_id: bytes, number: int) -> dict[int, PartitionLog]:
+    def open_partitions(self, topic_id: bytes, group_id: int) -> dict[int, PartitionLog]:
         """The partitions of a topic, whatever its state, that one group of this node has opened; by index."""
-        found = self._logs.get(topic_id, {})
-        return {index: log for index, (group, log) in found.items() if group.group_id == number}
+        logs_by_index = self._logs.get(topic_id, {})
+        return {index: log for index, (group, log) in logs_by_index.items() if group.group_id == group_id}
 
-    def opened_at(self, topic_id: bytes, number: int, index: int) -> PartitionLog | None:
+    def open_partition(self, topic_id: bytes, group_id: int, index: int) -> PartitionLog | None:
         """One partition of a topic, whatever its state, if that group of this node has opened it."""
-        found = self._logs.get(topic_id)
-        group, log = (None, None) if found is None else found.get(index, (None, None))
-        return log if group is not None and group.group_id == number else None
+        logs_by_index = self._logs.get(topic_id)
+        group, log = (None, None) if logs_by_index is None else logs_by_index.get(index, (None, None))
+        return log if group is not None and group.group_id == group_id else None
 
-    def _opened(self, group: LogGroup, log: PartitionLog) -> None:
+    def _on_partition_opened(self, group: LogGroup, log: PartitionLog) -> None:
         self._logs.setdefault(log.topic_id, {})[log.index] = group, log
         topic = self._by_id.get(log.topic_id)
         if topic is not None and log.index < len(topic.partitions):
-            self._bind(topic.partitions[log.index], group, log)
+            self._attach(topic.partitions[log.index], group, log)
 
-    def _closed(self, group: LogGroup, log: PartitionLog) -> None:
+    def _on_partition_closed(self, group: LogGroup, log: PartitionLog) -> None:
         logs = self._logs.get(log.topic_id, {})
         if logs.get(log.index, (group, log))[1] is not log:
             return  # opened again since
@@ -222,26 +222,29 @@ class Cluster:
         topic = self._by_id.get(log.topic_id)
         if topic is not None and log.index < len(topic.partitions):
             partition = topic.partitions[log.index]
-            partition.group, partition.log = self._stand_in(group.group_id), unbound(log.topic_id, log.index)
+            partition.group, partition.log = (
+                self._remote_leader(group.group_id),
+                unbound(log.topic_id, log.index),
+            )
             self._fetch_purgatory.wake(partition)
-            self.encoded.clear()
+            self.cached_responses.clear()
 
-    def _bind(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
+    def _attach(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
         if partition.log is log:
             self._fetch_purgatory.wake(partition)  # its group has switched to another state, of more commits
             return
         partition.group, partition.log = group, log
         log.on_advance.append(partial(self._fetch_purgatory.wake, partition))
-        self.encoded.clear()
+        self.cached_responses.clear()
 
-    def _stand_in(self, number: int) -> LogGroup:
+    def _remote_leader(self, group_id: int) -> LogGroup:
         """Whoever looks at `is_leader` first, as everybody must, does not tell it from a group."""
-        return cast("LogGroup", self._remote.setdefault(number, RemoteGroup(number, self._leader_of)))
+        return cast("LogGroup", self._remote.setdefault(group_id, RemoteGroup(group_id, self._leader_of)))
 
-    def leadership_moved(self, number: int) -> None:
+    def on_leader_change(self, group_id: int) -> None:
         """Who leads a group is another, this node or not: who waits for its partitions here is to know."""
-        self.encoded.clear()
-        group = self.groups.get(number)
+        self.cached_responses.clear()
+        group = self.groups.get(group_id)
         if group is None:
             return
         for topic in self._by_name.values():
@@ -272,32 +275,32 @@ class Cluster:
 
     # --- following the image --------------------------------------------------------------------------------
 
-    def _changed(self, what: Changed, topic_id: bytes) -> None:
-        match what:
+    def _on_image_changed(self, change: Changed, topic_id: bytes) -> None:
+        match change:
             case Changed.TOPIC:
-                self._follow(topic_id)
+                self._apply_topic(topic_id)
             case Changed.CONFIGS:
-                self._reconfigure_all()
+                self._apply_settings()
             case Changed.NODES:
-                self._nodes_changed()
+                self._on_nodes_changed()
             case Changed.EVERYTHING:
-                for known in {*self._by_id, *self.image.topics}:
-                    self._follow(known)
-                self._reconfigure_all()
-                self._nodes_changed()
+                for topic_ids in {*self._by_id, *self.image.topics}:
+                    self._apply_topic(topic_ids)
+                self._apply_settings()
+                self._on_nodes_changed()
 
-    def _nodes_changed(self) -> None:
-        self.encoded.clear()
+    def _on_nodes_changed(self) -> None:
+        self.cached_responses.clear()
         for listener in self.on_nodes:
             listener()
 
-    def _follow(self, topic_id: bytes) -> None:
+    def _apply_topic(self, topic_id: bytes) -> None:
         """Let clients see a topic as it is recorded now."""
         entry = self.image.topics.get(topic_id)
         topic = self._by_id.get(topic_id)
         if entry is None or entry.state is not TopicState.READY:
             if topic is not None:
-                self._hide(topic)
+                self._remove_topic(topic)
             return
         if topic is None:
             topic = Topic(entry.name, entry.topic_id, self._config_of(entry))
@@ -306,8 +309,8 @@ class Cluster:
             self.first_sequences.topic_created(topic.name, topic_id)
         elif entry.overrides != topic.config.overrides:
             topic.config = self._config_of(entry)
-        self._grow(topic, entry)
-        self.encoded.clear()
+        self._add_partitions(topic, entry)
+        self.cached_responses.clear()
 
     def _config_of(self, entry: TopicEntry) -> TopicConfig:
         config, problems = restored_config(entry.overrides, self.settings)
@@ -315,28 +318,30 @@ class Cluster:
             log.warning("topic %s: %s", entry.name, problem)
         return config
 
-    def _grow(self, topic: Topic, entry: TopicEntry) -> None:
+    def _add_partitions(self, topic: Topic, entry: TopicEntry) -> None:
         logs = self._logs.get(topic.topic_id, {})
-        shown_at = self.metadata_index + 1  # the entry that is being applied
+        visible_from_index = self.metadata_index + 1  # the entry that is being applied
         for index in range(len(topic.partitions), len(entry.groups)):
-            partition = TopicPartition(topic, index, self._stand_in(entry.groups[index]), shown_at)
+            partition = TopicPartition(
+                topic, index, self._remote_leader(entry.groups[index]), visible_from_index
+            )
             topic.partitions.append(partition)
             self.partition_count += 1
             if index in logs:
-                self._bind(partition, *logs[index])
+                self._attach(partition, *logs[index])
 
-    def _hide(self, topic: Topic) -> None:
+    def _remove_topic(self, topic: Topic) -> None:
         topic.deleted = True
         self._by_id.pop(topic.topic_id, None)
         self.first_sequences.topic_deleted(topic.name, topic.topic_id)
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
         self.partition_count -= len(topic.partitions)
-        self.encoded.clear()
+        self.cached_responses.clear()
         for partition in topic.partitions:
             self._fetch_purgatory.wake(partition)
 
-    def _reconfigure_all(self) -> None:
+    def _apply_settings(self) -> None:
         """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""
         settings = self._settings_in_force()
         if settings == self.settings and (settings.dynamic_cluster, settings.dynamic_node) == (
@@ -345,20 +350,21 @@ class Cluster:
         ):
             return  # a group's configuration, for one
         self.settings = settings
-        plain = topic_config({}, self.settings)
+        defaults = topic_config({}, self.settings)
         for topic in self._by_name.values():
             entry = self.image.topics[topic.topic_id]
-            topic.config = self._config_of(entry) if entry.overrides else plain
-        self.encoded.clear()
+            topic.config = self._config_of(entry) if entry.overrides else defaults
+        self.cached_responses.clear()
         for listener in self.on_settings:
             listener(self.settings)
 
     def _settings_in_force(self) -> Settings:
         configs = self.image.configs
         changes = [
-            configs.get((BROKER_CONFIGS, name), {}) for name in (WHOLE_CLUSTER, str(self._started.node_id))
+            configs.get((BROKER_CONFIGS, name), {})
+            for name in (WHOLE_CLUSTER, str(self._start_settings.node_id))
         ]
-        settings, problems = still_in_force(self._started, *changes)
+        settings, problems = still_in_force(self._start_settings, *changes)
         for problem in problems:
             log.warning("broker configuration: %s; it has no effect", problem)
         return settings

@@ -18,8 +18,8 @@ from protocol.staged_messages import is_staged
 from storage.peers.limits import PeerError
 from storage.types import StorageError
 
-BLOCK: Final = 1000
-BLOCK_SECONDS: Final = 5.0
+BLOCK_SIZE: Final = 1000
+BLOCK_TIMEOUT_SECONDS: Final = 5.0
 """How long a controller is looked for that has a block."""
 
 
@@ -46,17 +46,17 @@ class ProducerIds:
         self._peering = peering
         self._next = 0
         self._end = 0
-        self._refill = asyncio.Lock()
-        self._grant = asyncio.Lock()
+        self._refill_lock = asyncio.Lock()
+        self._grant_lock = asyncio.Lock()
         if peering is not None:
-            peering.handlers[Asked.PRODUCER_IDS] = self._asked
+            peering.handlers[Asked.PRODUCER_IDS] = self._on_block_request
 
     async def take(self) -> int:
         """An unused id. Raises StorageError when a new block cannot be recorded."""
-        async with self._refill:
+        async with self._refill_lock:
             if self._next == self._end:
                 self._next = await self._block()
-                self._end = self._next + BLOCK
+                self._end = self._next + BLOCK_SIZE
             self._next += 1
             return self._next - 1
 
@@ -64,20 +64,24 @@ class ProducerIds:
         if self._peering is None:
             return await self._grant_block()
         try:
-            answer = await self._peering.ask_leader(METADATA_GROUP, Asked.PRODUCER_IDS, b"", BLOCK_SECONDS)
+            response = await self._peering.ask_leader(
+                METADATA_GROUP, Asked.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
+            )
         except PeerError as error:
             raise StorageError(str(error)) from None
-        return int.from_bytes(answer, "big")
+        return int.from_bytes(response, "big")
 
     async def _grant_block(self) -> int:
-        async with self._grant:  # two that asked at once would be given the same block
+        async with self._grant_lock:  # two that asked at once would be given the same block
             first = self._image.next_producer_id
-            if is_staged(first + BLOCK - 1):  # batches of such ids begin transactions that nobody would end
+            if is_staged(
+                first + BLOCK_SIZE - 1
+            ):  # batches of such ids begin transactions that nobody would end
                 raise StorageError("there are no producer ids left")
-            await self._record([producer_ids_command(first + BLOCK)])
+            await self._record([producer_ids_command(first + BLOCK_SIZE)])
             return first
 
-    async def _asked(self, node_id: int, body: bytes) -> bytes:
+    async def _on_block_request(self, node_id: int, body: bytes) -> bytes:
         if not self._leads():
             raise NotHere("not the controller")
         return (await self._grant_block()).to_bytes(8, "big")

@@ -37,7 +37,7 @@ _BATCH: Final = Struct(">iiq")
 
 LAST_EPOCH: Final = (1 << 15) - 1
 """The marker of a producer id whose epochs are used up has this one, which cannot be raised."""
-RAISES_EPOCH_SINCE: Final = 2
+EPOCH_BUMP_MIN_VERSION: Final = 2
 """Transaction versions whose markers carry a higher epoch than the batches they end."""
 
 STAGED_EXPIRATION_MS: Final = 900_000
@@ -183,7 +183,7 @@ class ProducerState:
             if key is not None:
                 self.first_sequences.note(*key, producer_id, header.producer_epoch, sequence)
 
-    def has_ended(self, partition: int, producer_id: int) -> bool:
+    def has_ended_transaction(self, partition: int, producer_id: int) -> bool:
         """Whether the newest thing of this producer is a marker."""
         producer = self.find(partition, producer_id)
         if producer is None or producer.is_open:
@@ -210,7 +210,7 @@ class ProducerState:
         if producer is None:
             return True
         known, is_open = producer.producer_epoch, producer.is_open
-        raises = version >= RAISES_EPOCH_SINCE
+        raises = version >= EPOCH_BUMP_MIN_VERSION
         if producer_epoch < known or (
             raises and producer_epoch == known and is_open and producer_epoch != LAST_EPOCH
         ):

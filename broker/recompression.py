@@ -23,12 +23,12 @@ CODECS: Final = {
     "zstd": Codec.ZSTD,
 }
 """By value of the setting; `producer` is none of them."""
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 """LIMIT. Of the records of a batch. What holds more is kept as it was sent, for every batch names its own
 codec: a small one may expand to what would take seconds of the loop, and be sent again and again."""
 
 
-def recompressed(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:
+def recompress(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:
     """The one batch in `records` as the topic wants it; itself where it is so already, or too large.
 
     Args:
@@ -41,16 +41,16 @@ def recompressed(records: Buffer, header: BatchHeader, compression_type: str, ma
         return records
     body = memoryview(records)[BATCH_HEADER_BYTES:]
     try:
-        data = decompress(header.codec, body, MOST_BYTES)
-        made = rebuild_batch(header, data, header.record_count, header.max_timestamp, codec)
+        data = decompress(header.codec, body, MAX_BYTES)
+        rebuilt = rebuild_batch(header, data, header.record_count, header.max_timestamp, codec)
     except DecompressedTooLarge:
         return records
     except MalformedBatch as error:
         raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
-    if len(made) > max_bytes:
+    if len(rebuilt) > max_bytes:
         raise RequestError(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {len(made)} bytes with compression.type={compression_type}; "
+            f"a batch of {len(rebuilt)} bytes with compression.type={compression_type}; "
             f"max.message.bytes is {max_bytes}",
         )
-    return made
+    return rebuilt

@@ -77,7 +77,7 @@ class Retention:
     def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
-        self._future = FutureRecords(log, "retention by time")
+        self._future_records = FutureRecords(log, "retention by time")
 
     async def run(self, interval_seconds: float) -> None:
         """Enforce every so often, until cancelled."""
@@ -109,10 +109,10 @@ class Retention:
             for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms, shares):
                 if start > partition.log.log_start_offset:
                     starts.setdefault(partition.group, {})[partition.log.number] = start
-        self._future.keep({_key(each) for each in limited})
-        self._forget_metadata(starts)
-        for group, moved in starts.items():
-            still_open = {number: start for number, start in moved.items() if number in group.partitions}
+        self._future_records.keep({_key(each) for each in limited})
+        self._advance_metadata_start(starts)
+        for group, new_starts in starts.items():
+            still_open = {number: start for number, start in new_starts.items() if number in group.partitions}
             if still_open:
                 try:  # whatever becomes of it, the others' turn comes, and that of the freeing
                     async with asyncio.timeout(COMMIT_SECONDS):
@@ -127,39 +127,39 @@ class Retention:
             freed = group.free_dead_segments()
             if freed:
                 log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
-        return sum(len(moved) for moved in starts.values())
+        return sum(len(new_starts) for new_starts in starts.values())
 
-    def _forget_metadata(self, starts: dict[LogGroup, dict[int, int]]) -> None:
+    def _advance_metadata_start(self, starts: dict[LogGroup, dict[int, int]]) -> None:
         """Checkpoints carry the metadata: its records are needed no longer than the file they are in."""
         group = self._cluster.groups.get(METADATA_GROUP)
         if group is not None and group.is_leader and group.log.segments():
             for partition in group.partitions.values():
-                moved = partition.log_start_offset < partition.high_watermark
-                if partition.topic_id == METADATA_TOPIC_ID and moved:
+                new_starts = partition.log_start_offset < partition.high_watermark
+                if partition.topic_id == METADATA_TOPIC_ID and new_starts:
                     starts.setdefault(group, {})[partition.number] = partition.high_watermark
 
-    def _sealed_shares(self, wanted: Set[tuple[int, int]]) -> Shares:
+    def _sealed_shares(self, requested: Set[tuple[int, int]]) -> Shares:
         """The wanted partitions' parts of sealed segments."""
-        found: Shares = {}
+        shares_found: Shares = {}
         for group in list(self._cluster.groups.values()):
             for _, share in group.log.retention_candidates():
                 key = group.group_id, share.partition
-                if key in wanted:
-                    found.setdefault(key, []).append(share)
-        return found
+                if key in requested:
+                    shares_found.setdefault(key, []).append(share)
+        return shares_found
 
     def _new_starts(
         self, partitions: Sequence[TopicPartition], now_ms: int, shares: Shares
     ) -> list[tuple[TopicPartition, int]]:
         """A partition whose log cannot be read keeps what it has, and holds up no other."""
-        found: list[tuple[TopicPartition, int]] = []
+        shares_found: list[tuple[TopicPartition, int]] = []
         for partition in partitions:
             try:
-                found.append((partition, self._new_start(partition, now_ms, shares)))
+                shares_found.append((partition, self._new_start(partition, now_ms, shares)))
             except (StorageError, OSError) as error:
                 name = f"{partition.topic.name}-{partition.index}"
                 log.warning("%s: retention has to wait: %s", name, error)
-        return found
+        return shares_found
 
     def _new_start(self, partition: TopicPartition, now_ms: int, shares: Shares) -> int:
         config = partition.topic.config
@@ -167,7 +167,7 @@ class Retention:
         if config.retention_ms >= 0:
             kept = first_kept_by_time(partition, now_ms, config.retention_ms)
             start = max(start, expired_by_time(partition, kept))
-            self._future.note(partition, kept, now_ms)
+            self._future_records.note(partition, kept, now_ms)
         if config.retention_bytes >= 0:
             own = [share for share in shares.get(_key(partition), ()) if share.last_offset >= start]
             total = partition.group.log.partition_bytes(partition.log.number, start)

@@ -38,7 +38,7 @@ from broker.connections.listeners import (
 )
 from broker.connections.own_listeners import METRICS_PORT_HINT, own_listeners, peer_hints
 from broker.context import Services
-from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, describe_os_error
 from broker.full_disks import FullDisks
 from broker.heap import give_memory_back, keep_large_blocks_apart, share_arenas
 from broker.metadata import METADATA_GROUP
@@ -56,18 +56,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lockstep")
 
-SWEEP_SECONDS: Final = 10.0
+REAP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
-LATE_SECONDS: Final = 5.0
+MAX_LATE_SECONDS: Final = 5.0
 """After a sleep that was as much too long nothing has been read for that time, whatever clients sent."""
-FEW_CONNECTIONS: Final = 1000
+LOW_CONNECTION_LIMIT: Final = 1000
 """Where the limit on open files leaves fewer, the start says so."""
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 HAND_OVER_SECONDS: Final = 0.5
 """How long a stop waits for others to take over what this node leads."""
-HAND_OVER_LOOKS: Final = 50
-REMOVED_SECONDS: Final = 1.0
+HAND_OVER_POLLS: Final = 50
+REMOVED_WAIT_SECONDS: Final = 1.0
 """How long a node that was removed sends clients elsewhere before it ends."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
@@ -117,7 +117,7 @@ class Broker:
     async def start(self) -> None:
         """Recover and serve. Raises CannotStart, ConfigError, StorageError; then nothing is left behind."""
         try:
-            self._claim()
+            self._lock_and_bind()
             await self._serve()
         except (CannotListen, DirectoryInUse, WrongDirectory) as error:
             await self.stop()
@@ -140,7 +140,7 @@ class Broker:
         if self._metrics is not None:
             await self._metrics.close()
         own_sockets = *self._peer_sockets, *self._metrics_sockets
-        for each in (*own_sockets, *(bound for group in self._sockets.values() for bound in group)):
+        for each in (*own_sockets, *(sockets for group in self._sockets.values() for sockets in group)):
             each.close()
         if self._directory is not None:
             self._directory.close()
@@ -180,12 +180,12 @@ class Broker:
             if group.is_leader:
                 with contextlib.suppress(StorageError, ValueError, ConfigurationRejected):
                     group.hand_over()
-        for _ in range(HAND_OVER_LOOKS):
+        for _ in range(HAND_OVER_POLLS):
             if not any(group.is_leader for group in self.groups.values()):
                 return
-            await asyncio.sleep(HAND_OVER_SECONDS / HAND_OVER_LOOKS)
+            await asyncio.sleep(HAND_OVER_SECONDS / HAND_OVER_POLLS)
 
-    def _claim(self) -> None:
+    def _lock_and_bind(self) -> None:
         """Lock the data directory and bind the ports.
 
         A directory that is there comes first: a second broker on it is told that, not that a port is in use.
@@ -196,14 +196,14 @@ class Broker:
         if settings.directory.exists():
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
         check_conflicts(own_listeners(settings))
-        if (for_peers := settings.peer_listener()) is not None:
-            self._peer_sockets = bind(for_peers, *peer_hints(settings))
+        if (peer_listener := settings.peer_listener()) is not None:
+            self._peer_sockets = bind(peer_listener, *peer_hints(settings))
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
         for listener in settings.listening():
-            bound = self._sockets[listener] = bind(listener)
-            self._ports[listener] = bound[0].getsockname()[1]
-            if not all(is_loopback(each) for each in bound):
+            sockets = self._sockets[listener] = bind(listener)
+            self._ports[listener] = sockets[0].getsockname()[1]
+            if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
                 log.warning("whoever reaches %s may do anything: there is no access control yet", address)
         if self._directory is None:
@@ -213,7 +213,7 @@ class Broker:
         assert self._directory is not None
         settings = self.settings
         parts = self._parts = assemble(
-            settings, self._directory, self._advertised(), self.clock_ms, self._fatal
+            settings, self._directory, self._advertised_addresses(), self.clock_ms, self._fatal
         )
         if parts.peering is None or parts.node is None:
             await self._open_alone(parts)
@@ -224,16 +224,16 @@ class Broker:
         parts.transactions.check()
         self._limit_connections(parts.cluster.settings)
         parts.cluster.on_settings.append(self._limit_connections)
-        parts.cluster.on_hosted.append(lambda: self._limit_connections(parts.cluster.settings))
+        parts.cluster.on_group_added.append(lambda: self._limit_connections(parts.cluster.settings))
         await self._listen(parts.connections)
         await self._listen_for_metrics(parts)
         self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(parts.compaction.run())
-        self._background(parts.scrubbing.run())
+        self._background(parts.scrubber.run())
         self._background(parts.expiration.run())
         self._background(parts.transaction_expiration.run())
         self._background(parts.staged_expiration.run())
-        self._background(self._sweep(parts.connections))
+        self._background(self._reap_idle_connections(parts.connections))
         self._background(FullDisks(lambda: self.groups, self.enforce_retention).run())
         if parts.peering is not None and parts.node is not None:
             self._background(parts.peering.run())
@@ -252,7 +252,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         for listener, sockets in self._sockets.items():
             for each in sockets:
-                _tune(each, self.settings)
+                _set_buffer_sizes(each, self.settings)
                 backlog = self.settings.socket_listen_backlog_size
                 try:
                     each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
@@ -281,11 +281,11 @@ class Broker:
 
     async def _open_alone(self, parts: Parts) -> None:
         assert self._directory is not None
-        wanted = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
-        for number in sorted(wanted):
-            group = await parts.hosting.open(number)
+        group_ids = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
+        for number in sorted(group_ids):
+            group = await parts.local_groups.open(number)
             group.after_commit = parts.connections.send_now
-            parts.hosting.serve(group, parts.cluster, parts.consumer_groups, parts.transactions)
+            parts.local_groups.serve(group, parts.cluster, parts.consumer_groups, parts.transactions)
         for group in list(self.groups.values()):
             await group.committed()  # then consumer groups are loaded
         await parts.topics.start()
@@ -305,8 +305,8 @@ class Broker:
     @property
     def metrics_port(self) -> int:
         """Where metrics are served; 0 where they are not."""
-        bound = self._metrics_sockets
-        port: int = bound[0].getsockname()[1] if bound else 0
+        sockets = self._metrics_sockets
+        port: int = sockets[0].getsockname()[1] if sockets else 0
         return port
 
     @property
@@ -317,15 +317,15 @@ class Broker:
         return host_and_port(host, self.port)
 
     @property
-    def told_elsewhere(self) -> list[str]:
+    def advertised_elsewhere(self) -> list[str]:
         """HOST:PORT of what clients are told, where that is not what is listened on."""
-        told = self.settings.advertising()
-        found: list[str] = []
+        advertised = self.settings.advertising()
+        addresses: list[str] = []
         for listener, port in self._ports.items():
-            host, advertised_port = self._advertised()[listener.name]
-            if listener.name in told and (host, advertised_port) != (listener.host, port):
-                found.append(host_and_port(host, advertised_port))
-        return found
+            host, advertised_port = self._advertised_addresses()[listener.name]
+            if listener.name in advertised and (host, advertised_port) != (listener.host, port):
+                addresses.append(host_and_port(host, advertised_port))
+        return addresses
 
     @property
     def waits_for(self) -> str:
@@ -368,12 +368,12 @@ class Broker:
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _advertised(self) -> dict[str, tuple[str, int]]:
+    def _advertised_addresses(self) -> dict[str, tuple[str, int]]:
         """Host ("" for the address the client used) and port told to clients, by listener name."""
-        told = self.settings.advertising()
+        configured = self.settings.advertising()
         advertised: dict[str, tuple[str, int]] = {}
         for listener in self._ports:
-            address = told.get(listener.name)
+            address = configured.get(listener.name)
             if address is not None:
                 host, port = address.host or own_host_name(), address.port
             else:
@@ -388,9 +388,9 @@ class Broker:
         connections = self._parts.connections
         groups = max(len(self.groups), 1 + settings.data_groups_held)
         allowed = connection_limit(settings.max_connections, groups)
-        told = connections.max_connections
+        advertised = connections.max_connections
         connections.limit(settings, allowed)
-        if allowed != told and allowed < min(settings.max_connections, FEW_CONNECTIONS):
+        if allowed != advertised and allowed < min(settings.max_connections, LOW_CONNECTION_LIMIT):
             log.warning(
                 "the limit on open files leaves room for %d connections, not for max.connections=%d",
                 allowed,
@@ -399,18 +399,18 @@ class Broker:
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
-        task.add_done_callback(_report)
+        task.add_done_callback(_log_failure)
         self._tasks.append(task)
 
-    async def _sweep(self, connections: Connections) -> None:
+    async def _reap_idle_connections(self, connections: Connections) -> None:
         idle_seconds = self.settings.connections_max_idle_ms / 1000
-        every = min(SWEEP_SECONDS, idle_seconds / 2) if idle_seconds > 0 else SWEEP_SECONDS
-        closed, began = connections.closed, time.monotonic()
+        interval = min(REAP_SECONDS, idle_seconds / 2) if idle_seconds > 0 else REAP_SECONDS
+        closed, last = connections.closed, time.monotonic()
         while True:
-            await asyncio.sleep(max(every, 0.05))
-            due, began = began + every + LATE_SECONDS, time.monotonic()
-            if began < due:
-                connections.reap_idle(began)
+            await asyncio.sleep(max(interval, 0.05))
+            deadline, last = last + interval + MAX_LATE_SECONDS, time.monotonic()
+            if last < deadline:
+                connections.reap_idle(last)
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
                 await asyncio.to_thread(give_memory_back)
@@ -429,7 +429,7 @@ class Broker:
             self._parts.connections.abort()
 
 
-def _tune(listening: socket.socket, settings: Settings) -> None:
+def _set_buffer_sizes(listening: socket.socket, settings: Settings) -> None:
     """Buffer sizes are inherited by accepted sockets; they must be set before listen()."""
     for option, size in (
         (socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
@@ -439,7 +439,7 @@ def _tune(listening: socket.socket, settings: Settings) -> None:
             listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-def _report(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("background work ended", exc_info=task.exception())
 
@@ -447,11 +447,11 @@ def _report(task: asyncio.Task[None]) -> None:
 # --- the process ------------------------------------------------------------------------------------------
 
 
-Beside = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
+Companion = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
 """What runs beside a broker: entered when it serves, left before it stops."""
 
 
-def run(settings: Settings, beside: Beside | None = None) -> None:
+def run(settings: Settings, companion: Companion | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line on stdout when ready; log lines go to stderr.
 
     Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
@@ -460,27 +460,29 @@ def run(settings: Settings, beside: Beside | None = None) -> None:
     share_arenas()
     allow_many_files()
     with queued_output(), log_to_stderr():
-        _run(settings, beside)
+        _run(settings, companion)
 
 
-def _run(settings: Settings, beside: Beside | None) -> None:
+def _run(settings: Settings, companion: Companion | None) -> None:
     """Raises SystemExit."""
     for warning in settings.warnings:
         log.warning("%s", warning)
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_serve_until_stopped(settings, beside))
+            runner.run(_serve_until_stopped(settings, companion))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
         advice = " (docs/operating.md, A damaged log)" if isinstance(error, CorruptLog) else ""
-        log.critical("cannot start: %s%s", in_words(error) if isinstance(error, OSError) else error, advice)
+        log.critical(
+            "cannot start: %s%s", describe_os_error(error) if isinstance(error, OSError) else error, advice
+        )
         raise SystemExit(EXIT_BAD_START) from None
 
 
-async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> None:
-    stopped = asyncio.Event()
+async def _serve_until_stopped(settings: Settings, companion: Companion | None) -> None:
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop_requested.set)
     broker = Broker(settings, on_fatal=_end_process)
     await broker.start()
     # What lives now lives as long as the process: the collector need not look at it again.
@@ -488,9 +490,9 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
     gc.freeze()
     give_memory_back()  # a replay's peak
     try:
-        async with contextlib.nullcontext() if beside is None else beside(broker):
-            print(_ready(broker), flush=True)
-            await _until_over(broker, stopped)
+        async with contextlib.nullcontext() if companion is None else companion(broker):
+            print(_ready_line(broker), flush=True)
+            await _wait_for_end(broker, stop_requested)
             log.info("stopping")
     finally:
         node = broker.parts.node
@@ -501,22 +503,22 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
         raise CannotStart("this node was removed from the cluster while it was down")
 
 
-def _ready(broker: Broker) -> str:
+def _ready_line(broker: Broker) -> str:
     """The one line on stdout."""
-    told = broker.told_elsewhere
+    advertised = broker.advertised_elsewhere
     served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
-    text = f"{served}, data in {_shown(broker.settings.log_dirs)}"
-    text += f", clients are told {' and '.join(told)}" if told else ""
+    text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
+    text += f", clients are told {' and '.join(advertised)}" if advertised else ""
     return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
 
 
-async def _until_over(broker: Broker, stopped: asyncio.Event) -> None:
+async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
     """Until somebody stops this process, or the node was removed and clients had a moment to hear of it."""
     removed = asyncio.ensure_future(broker.until_removed())
-    stopping = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({removed, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({stopping}, timeout=REMOVED_SECONDS if removed.done() else None)
-    for each in (removed, stopping):
+    stop_wait = asyncio.ensure_future(stop_requested.wait())
+    await asyncio.wait({removed, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stop_wait}, timeout=REMOVED_WAIT_SECONDS if removed.done() else None)
+    for each in (removed, stop_wait):
         each.cancel()
 
 
@@ -533,5 +535,5 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _shown(directory: str) -> str:
+def _display_path(directory: str) -> str:
     return directory if directory.startswith(("/", ".")) else f"./{directory}"

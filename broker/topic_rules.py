@@ -60,7 +60,7 @@ def check_not_reserved(name: str) -> None:
         )
 
 
-def folded(name: str) -> str:
+def collision_key(name: str) -> str:
     """The same for two names that Kafka's metrics could not tell apart: '.' is '_' there."""
     return name.replace(".", "_")
 
@@ -76,7 +76,7 @@ def check_may_change(topic: Topic) -> None:
         )
 
 
-def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
+def new_partition_count(name: str, requested: int, settings: Settings) -> int:
     """How many partitions a new topic gets; -1 stands for the broker's default. Raises RequestError."""
     if name in FIXED_IDS:
         # A group's or a transactional id's partition follows from their number, which is therefore a setting.
@@ -86,19 +86,19 @@ def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
                 "transaction.state.log.num.partitions",
                 settings.transaction_state_log_num_partitions,
             )
-        if wanted not in (-1, count):
+        if requested not in (-1, count):
             raise RequestError(
-                ErrorCode.INVALID_PARTITIONS, f"{name} has {setting}={count} partitions, not {wanted}."
+                ErrorCode.INVALID_PARTITIONS, f"{name} has {setting}={count} partitions, not {requested}."
             )
         return count
-    if wanted == -1:
+    if requested == -1:
         return settings.num_partitions
-    if wanted < 1:
+    if requested < 1:
         raise RequestError(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    return wanted
+    return requested
 
 
 def check_replication_factor(replication_factor: int, node_count: int) -> None:

@@ -34,7 +34,7 @@ from broker.cluster_image import (
     ready_command,
 )
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
-from broker.refused_creations import RefusedCreations
+from broker.rejected_creations import RejectedCreations
 from broker.request_errors import RequestError
 from broker.settings.config import Settings
 from broker.settings.topic_config import TopicConfig, without_effect
@@ -44,8 +44,8 @@ from broker.topic_rules import (
     check_may_change,
     check_not_reserved,
     check_replication_factor,
+    collision_key,
     configured_plan,
-    folded,
     new_partition_count,
 )
 from protocol.errors import ErrorCode
@@ -84,20 +84,20 @@ class Topics:
         self._cluster = cluster
         self.commands = commands
         self._new_id = new_id
-        self._taken: dict[str, str] = {}
-        """Names in use, `folded` -> the name itself."""
+        self._names_in_use: dict[str, str] = {}
+        """Names in use, `collision_key` -> the name itself."""
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._growing: dict[bytes, asyncio.Task[None]] = {}
         self._deleting: set[bytes] = set()
         self._promised_partitions = 0
-        self._reign = 0
+        self._controller_epoch = 0
         """Counts the times that the leadership was lost."""
         self._records: PartitionLog | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._orphans = Orphans(cluster, commands, self._growing)
-        self._complaints = Complaints(lambda: asyncio.get_running_loop().time(), log)
+        self._rate_limited_log = Complaints(lambda: asyncio.get_running_loop().time(), log)
         """What is tried again each second is said once a minute."""
-        self.refused_creations = RefusedCreations(lambda: asyncio.get_running_loop().time())
+        self.rejected_creations = RejectedCreations(lambda: asyncio.get_running_loop().time())
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -110,10 +110,10 @@ class Topics:
         group = self._cluster.groups[METADATA_GROUP]
         image = self._cluster.image
         self.commands.term = group.term
-        if self._cluster.is_alone:
+        if self._cluster.is_single_node:
             self._check_metadata()
         names = [*self._creating, *(entry.name for entry in image.topics.values())]
-        self._taken = {folded(name): name for name in names}
+        self._names_in_use = {collision_key(name): name for name in names}
         self._records = next(
             (each for each in group.partitions.values() if each.topic_id == METADATA_TOPIC_ID), None
         )
@@ -121,7 +121,7 @@ class Topics:
             self._records = (await group.open_partitions([(METADATA_TOPIC_ID, 0)]))[0]
         if image.cluster_id is None:
             await self.record([cluster_command(format_uuid(self._new_id())), *founding])
-        if self._cluster.is_alone:
+        if self._cluster.is_single_node:
             for entry in list(image.topics.values()):
                 await self._finish(entry)
                 if entry.state is TopicState.READY:
@@ -129,18 +129,18 @@ class Topics:
             await self._close_orphans()
             self._finishing = asyncio.ensure_future(self._keep_finishing())
 
-    def lead(self, founding: Sequence[Command]) -> None:
+    def become_controller(self, founding: Sequence[Command]) -> None:
         """Group 0 of a cluster of several nodes is led here from now on: `start`, in the background."""
         self.resign()
-        self._finishing = asyncio.ensure_future(self._lead(founding))
+        self._finishing = asyncio.ensure_future(self._become_controller(founding))
 
-    async def _lead(self, founding: Sequence[Command]) -> None:
+    async def _become_controller(self, founding: Sequence[Command]) -> None:
         while True:
             try:
                 await self.start(founding)
                 break
             except StorageError as error:
-                self._complaints.say(f"leading group 0 has to wait: {error}", METADATA_GROUP)
+                self._rate_limited_log.say(f"leading group 0 has to wait: {error}", METADATA_GROUP)
             except Exception:
                 log.exception("leading group 0 could not begin")
             await asyncio.sleep(RETRY_SECONDS)
@@ -150,20 +150,20 @@ class Topics:
         """Whatever is half done and nobody is at, again and again."""
         while True:
             for entry in list(self._cluster.image.topics.values()):
-                half_done = entry.state is not TopicState.READY or entry.growing
-                if half_done and not self._is_under_way(entry):
+                is_incomplete = entry.state is not TopicState.READY or entry.growing
+                if is_incomplete and not self._is_under_way(entry):
                     try:
                         await self._finish(entry)
                     except StorageError as error:
                         text = f"topic {entry.name}: what is half done has to wait: {error}"
-                        self._complaints.say(text, entry.topic_id)
+                        self._rate_limited_log.say(text, entry.topic_id)
                     except Exception:
                         log.exception("topic %s: what is half done could not be finished", entry.name)
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
         """Group 0 is led elsewhere."""
-        self._reign += 1
+        self._controller_epoch += 1
         self._records = None
         if self._finishing is not None:
             self._finishing.cancel()
@@ -175,7 +175,7 @@ class Topics:
 
     async def _finish(self, entry: TopicEntry) -> None:
         if entry.state is TopicState.DELETING:
-            await self._close_all(entry, self._reign)
+            await self._close_all(entry, self._controller_epoch)
             return
         if entry.state is TopicState.CREATING:
             await self._open(entry, range(len(entry.groups)))
@@ -209,20 +209,20 @@ class Topics:
     async def _check_open(self, entry: TopicEntry) -> None:
         """Of a node alone: with log.flush=os a power loss may take what one group knows and leave what
         another does. Raises StorageError for any other loss."""
-        lost = []
+        lost_indexes = []
         for index, number in enumerate(entry.groups):
             group = self._cluster.groups.get(number)
-            if self._cluster.opened_at(entry.topic_id, number, index) is not None:
+            if self._cluster.open_partition(entry.topic_id, number, index) is not None:
                 continue
             fresh = group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned)
-            self._refuse_loss(entry, index, number, is_whole_group=fresh)
-            lost.append(index)
-        if lost:
-            words = pluralize(len(lost), "partition")
-            log.error("topic %s: a power loss took %s; empty again", entry.name, words)
-            await self._open(entry, lost)
+            self._reject_loss(entry, index, number, is_whole_group=fresh)
+            lost_indexes.append(index)
+        if lost_indexes:
+            count_text = pluralize(len(lost_indexes), "partition")
+            log.error("topic %s: a power loss took %s; empty again", entry.name, count_text)
+            await self._open(entry, lost_indexes)
 
-    def _refuse_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
+    def _reject_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
         if is_whole_group:
             raise StorageError(
                 f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
@@ -248,8 +248,8 @@ class Topics:
                 and (partition.topic_id, partition.index) not in known
             ]
             if orphans:
-                words = pluralize(len(orphans), "partition")
-                log.warning("log group %d: closing %s of no topic", group.group_id, words)
+                count_text = pluralize(len(orphans), "partition")
+                log.warning("log group %d: closing %s of no topic", group.group_id, count_text)
                 await group.close_partitions(orphans)
 
     @property
@@ -274,7 +274,7 @@ class Topics:
     ) -> TopicPlan:
         """Check a new topic; -1 stands for the broker's default. Raises RequestError."""
         check_name(name)
-        self._check_free(name)
+        self._check_name_free(name)
         count = new_partition_count(name, partition_count, self._settings)
         check_replication_factor(replication_factor, self._cluster.node_count)
         self._check_limit(count)
@@ -297,8 +297,8 @@ class Topics:
                 f"{total} partitions on this broker; lockstep.max.partitions is {limit}",
             )
 
-    def _check_free(self, name: str) -> None:
-        holder = self._taken.get(folded(name))
+    def _check_name_free(self, name: str) -> None:
+        holder = self._names_in_use.get(collision_key(name))
         if holder == name:
             raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_not_reserved(name)
@@ -311,13 +311,13 @@ class Topics:
     async def create(self, plan: TopicPlan) -> Topic:
         """Make a planned topic. Not undone when the caller goes away. Raises RequestError."""
         self.check_leads()
-        self._check_free(plan.name)
+        self._check_name_free(plan.name)
         self._check_room()
-        self._taken[folded(plan.name)] = plan.name
+        self._names_in_use[collision_key(plan.name)] = plan.name
         self._promised_partitions += plan.partition_count
         task = asyncio.ensure_future(self._create(plan))
         self._creating[plan.name] = task
-        task.add_done_callback(lambda done: self._created(plan, done))
+        task.add_done_callback(lambda done: self._on_created(plan, done))
         return await asyncio.shield(task)
 
     async def ensure(self, name: str) -> Topic:
@@ -328,7 +328,7 @@ class Topics:
         creating = self._creating.get(name)
         if creating is not None:
             return await asyncio.shield(creating)
-        self.refused_creations.check(name)
+        self.rejected_creations.check(name)
         return await self.create(self.plan(name, -1, -1, {}))
 
     @property
@@ -353,13 +353,13 @@ class Topics:
                     ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be made now."
                 )
 
-    def _created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
+    def _on_created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
         self._promised_partitions -= plan.partition_count
-        if (done.cancelled() or done.exception() is not None) and not self._is_half_made(plan.name):
-            self._taken.pop(folded(plan.name), None)
+        if (done.cancelled() or done.exception() is not None) and not self._is_incomplete(plan.name):
+            self._names_in_use.pop(collision_key(plan.name), None)
 
-    def _is_half_made(self, name: str) -> bool:
+    def _is_incomplete(self, name: str) -> bool:
         """Is there something of it that could not be undone? The next start makes or ends that topic."""
         return any(entry.name == name for entry in self._cluster.image.topics.values())
 
@@ -367,24 +367,24 @@ class Topics:
         groups = self._place(plan.config, plan.partition_count)
         topic_id = plan.topic_id or self._new_id()
         entry = TopicEntry(plan.name, topic_id, groups, dict(plan.overrides), TopicState.CREATING)
-        reign = self._reign
+        controller_epoch = self._controller_epoch
         try:
             await self.record([create_command(entry)])
             try:
                 await self._open(entry, range(plan.partition_count))
-                await self.record([ready_command(entry.topic_id)], reign)
+                await self.record([ready_command(entry.topic_id)], controller_epoch)
             except StorageError:
-                await self.record([delete_command(entry.topic_id)], reign)
-                await self._close_all(entry, reign)
+                await self.record([delete_command(entry.topic_id)], controller_epoch)
+                await self._close_all(entry, controller_epoch)
                 raise
         except StorageError as error:
-            raise _refusal(error) from error
+            raise _request_error(error) from error
         topic = self._cluster.topic_by_id(topic_id)
         if topic is None:
             raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile."
             )
-        self.refused_creations.forget(plan.name)
+        self.rejected_creations.forget(plan.name)
         count = plan.partition_count
         log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
         for line in without_effect(plan.overrides):
@@ -404,12 +404,12 @@ class Topics:
         by_group: dict[int, list[int]] = {}
         for index in indexes:
             by_group.setdefault(groups[index], []).append(index)
-        await self._in_each(
-            {each: self.commands.open(each, entry.topic_id, wanted) for each, wanted in by_group.items()}
+        await self._run_in_groups(
+            {each: self.commands.open(each, entry.topic_id, added) for each, added in by_group.items()}
         )
 
     @staticmethod
-    async def _in_each(work: Mapping[int, Coroutine[Any, Any, None]]) -> None:
+    async def _run_in_groups(work: Mapping[int, Coroutine[Any, Any, None]]) -> None:
         """Side by side, one for each group; all have ended when this raises what one of them did."""
         if len(work) == 1:
             await next(iter(work.values()))
@@ -425,21 +425,21 @@ class Topics:
 
         Source: Kafka's ReplicationControlManager.createPartitions.
         """
-        present = len(topic.partitions)
+        current = len(topic.partitions)
         if topic.deleted or topic.topic_id in self._deleting:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise RequestError(error, error.message)
         check_may_change(topic)
-        if partition_count == present:
-            raise RequestError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
-        if partition_count < present:
+        if partition_count == current:
+            raise RequestError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        if partition_count < current:
             raise RequestError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {topic.name} currently has {present} partition(s); "
+                f"The topic {topic.name} currently has {current} partition(s); "
                 f"{partition_count} would not be an increase.",
             )
-        self._check_limit(partition_count - present)
-        return partition_count - present
+        self._check_limit(partition_count - current)
+        return partition_count - current
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
         """Give a visible topic so many partitions. Not undone when the caller goes away. Raises
@@ -452,36 +452,38 @@ class Topics:
         self._promised_partitions += added
         task = asyncio.ensure_future(self._grow(topic, added))
         self._growing[topic.topic_id] = task
-        task.add_done_callback(lambda done: self._grown(topic, added))
+        task.add_done_callback(lambda done: self._on_grown(topic, added))
         await asyncio.shield(task)
 
-    def _grown(self, topic: Topic, added: int) -> None:
+    def _on_grown(self, topic: Topic, added: int) -> None:
         del self._growing[topic.topic_id]
         self._promised_partitions -= added
 
     async def _grow(self, topic: Topic, added: int) -> None:
         entry = self._cluster.image.topics[topic.topic_id]
-        first, reign = len(entry.groups), self._reign
+        first, controller_epoch = len(entry.groups), self._controller_epoch
         try:
             if entry.growing:  # of an intent that could neither be met nor undone
-                await self._undo_growth(entry, reign)
-            await self.record([grow_command(topic.topic_id, self._place(topic.config, added))], reign)
+                await self._undo_growth(entry, controller_epoch)
+            await self.record(
+                [grow_command(topic.topic_id, self._place(topic.config, added))], controller_epoch
+            )
             try:
                 await self._open(entry, range(first, first + added))
-                await self.record([grown_command(topic.topic_id)], reign)
+                await self.record([grown_command(topic.topic_id)], controller_epoch)
             except StorageError:
-                await self._undo_growth(entry, reign)
+                await self._undo_growth(entry, controller_epoch)
                 raise
         except StorageError as error:
-            raise _refusal(error) from error
+            raise _request_error(error) from error
         log.info("topic %s: grown from %d to %d partitions", topic.name, first, first + added)
 
-    async def _undo_growth(self, entry: TopicEntry, reign: int) -> None:
-        self._check_reign(reign)
+    async def _undo_growth(self, entry: TopicEntry, controller_epoch: int) -> None:
+        self._check_controller_epoch(controller_epoch)
         first = len(entry.groups)
         groups = set(entry.growing)
-        await self._in_each({each: self.commands.close(each, entry.topic_id, first) for each in groups})
-        await self.record([grow_command(entry.topic_id, [])], reign)
+        await self._run_in_groups({each: self.commands.close(each, entry.topic_id, first) for each in groups})
+        await self.record([grow_command(entry.topic_id, [])], controller_epoch)
 
     # --- delete -------------------------------------------------------------------------------------------
 
@@ -509,19 +511,19 @@ class Topics:
         if entry is None:
             error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise RequestError(error_code, f"Topic '{topic.name}' was deleted meanwhile.")
-        reign = self._reign
+        controller_epoch = self._controller_epoch
         try:
             await self.record([delete_command(topic.topic_id)])
         except StorageError as error:
-            raise _refusal(error) from error
+            raise _request_error(error) from error
         try:
-            await self._close_all(entry, reign)
+            await self._close_all(entry, controller_epoch)
         except StorageError as error:  # whoever leads group 0 finishes it
             log.warning("topic %s: deleted, but what is left of it has to wait: %s", topic.name, error)
             return
         log.info("topic %s: deleted", topic.name)
 
-    async def _close_all(self, entry: TopicEntry, reign: int) -> None:
+    async def _close_all(self, entry: TopicEntry, controller_epoch: int) -> None:
         """Nothing is left of a topic that clients do not see any more; then its name is free.
 
         Not before: a new topic would begin with the offsets of the old one, and a node that does not know yet
@@ -533,16 +535,19 @@ class Topics:
             some_stay = await self.commands.forget(number, entry.name)
             (left.add if some_stay else left.discard)(number)
 
-        await self._in_each({each: forget(each) for each in range(1, self._cluster.data_groups + 1)})
+        await self._run_in_groups({each: forget(each) for each in range(1, self._cluster.data_groups + 1)})
         groups = {*entry.groups, *entry.growing}
-        await self._in_each({each: self.commands.close(each, entry.topic_id) for each in groups})
+        await self._run_in_groups({each: self.commands.close(each, entry.topic_id) for each in groups})
         if left:  # a full disk had no room for their ends, and has some by now
-            await self._in_each({each: forget(each) for each in sorted(left)})
+            await self._run_in_groups({each: forget(each) for each in sorted(left)})
         if left:
             raise StorageError(f"offsets that groups committed are still in log groups {sorted(left)}")
-        await self.record([deleted_command(entry.topic_id)], reign)
-        if self._taken.get(folded(entry.name)) == entry.name and entry.name not in self._creating:
-            self._taken.pop(folded(entry.name), None)
+        await self.record([deleted_command(entry.topic_id)], controller_epoch)
+        if (
+            self._names_in_use.get(collision_key(entry.name)) == entry.name
+            and entry.name not in self._creating
+        ):
+            self._names_in_use.pop(collision_key(entry.name), None)
 
     # --- configure ----------------------------------------------------------------------------------------
 
@@ -564,27 +569,27 @@ class Topics:
                 ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first."
             ) from None
         except StorageError as error:
-            raise _refusal(error) from error
+            raise _request_error(error) from error
 
     # --- records ------------------------------------------------------------------------------------------
 
-    def _check_reign(self, reign: int) -> None:
-        if reign != self._reign:
+    def _check_controller_epoch(self, controller_epoch: int) -> None:
+        if controller_epoch != self._controller_epoch:
             raise NotLeader("group 0 was led elsewhere meanwhile")
 
     async def record(
-        self, commands: Sequence[Command], reign: int | None = None, *, reserved: bool = True
+        self, commands: Sequence[Command], controller_epoch: int | None = None, *, reserved: bool = True
     ) -> None:
         """Commit metadata records; the image has replayed them when this returns. `reserved`: on a full disk,
         too, with what is kept for them. Raises StorageError."""
-        if reign is not None:
-            self._check_reign(reign)
+        if controller_epoch is not None:
+            self._check_controller_epoch(controller_epoch)
         values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
         await group.append_values(self.records, values, reserved=reserved)
 
 
-def _refusal(error: StorageError) -> RequestError:
+def _request_error(error: StorageError) -> RequestError:
     if isinstance(error, StorageFull):
         return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk is full: {error}")
     if isinstance(error, NotLeader):

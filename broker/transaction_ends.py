@@ -31,7 +31,7 @@ class Marker(NamedTuple):
     """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
 
 
-class End(NamedTuple):
+class TransactionEnd(NamedTuple):
     """A marker in one partition: what is to be appended, and what its batch's header does not say."""
 
     entry: tuple[PartitionLog, bytearray, BatchHeader]
@@ -44,7 +44,7 @@ def ends_of(
     partitions: Sequence[PartitionLog],
     marker: Marker,
     time_ms: int,
-) -> list[End]:
+) -> list[TransactionEnd]:
     """The batches that end this producer's transaction where it has not ended, one for each partition.
 
     Args:
@@ -53,7 +53,7 @@ def ends_of(
     Raises:
         RequestError: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
     """
-    wanted = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
+    end = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
     batch = build(
         ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
         producer_id=marker.producer_id,
@@ -62,11 +62,13 @@ def ends_of(
         timestamp_ms=time_ms,
     )
     header, epoch = read_header(batch), marker.coordinator_epoch
-    numbers = dict.fromkeys(each.number for each in wanted)
-    return [End((opened[number], bytearray(batch), header), epoch) for number in numbers]
+    numbers = dict.fromkeys(each.number for each in end)
+    return [TransactionEnd((opened[number], bytearray(batch), header), epoch) for number in numbers]
 
 
-def note_ends(producers: ProducerState, ends: Sequence[End], offsets: Sequence[int], time_ms: int) -> None:
+def record_ends(
+    producers: ProducerState, ends: Sequence[TransactionEnd], offsets: Sequence[int], time_ms: int
+) -> None:
     """The ends were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
     for ((partition, _, header), coordinator_epoch), offset in zip(ends, offsets, strict=False):
         identity = header.producer_id, header.producer_epoch, coordinator_epoch

@@ -7,7 +7,7 @@ What comes meanwhile is not waited for: a busy log would run away.
 
 Invariants: a leader begins once every other member has all that is in its log, unless told to go on
 without them: who is behind what is cleaned then gets a checkpoint and no entries. A checkpoint is cut where
-nothing is appended beyond the log's last frame. Does not: know why (`broker/rolling.py`), nor clean.
+nothing is appended beyond the log's last frame. Does not: know why (`broker/segment_roll.py`), nor clean.
 """
 
 from __future__ import annotations

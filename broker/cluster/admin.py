@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cluster.group_report import Document
 from broker.cluster.reports import GroupReports
-from broker.cluster_image import gone_command, place_command
+from broker.cluster_image import place_command, remove_node_command
 from broker.membership.placement import added, removed
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
@@ -99,7 +99,7 @@ class ClusterAdmin:
                 waiting.append(number)
         if not waiting:
             try:
-                await self._topics.record([gone_command(node_id)])
+                await self._topics.record([remove_node_command(node_id)])
             except StorageError:  # it was this node that led group 0: the next controller is to be asked
                 waiting = [METADATA_GROUP]
         return {"done": not waiting, "waiting": waiting}

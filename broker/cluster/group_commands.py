@@ -107,14 +107,14 @@ class GroupCommands:
 
     async def _open(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         async with self._locks.setdefault(number, asyncio.Lock()):
-            there = self._cluster.opened(topic_id, number)
+            there = self._cluster.open_partitions(topic_id, number)
             missing = [(topic_id, index) for index in indexes if index not in there]
             if missing:
                 await self._cluster.groups[number].open_partitions(missing)
 
     async def _close(self, number: int, topic_id: bytes, first_index: int) -> None:
         async with self._locks.setdefault(number, asyncio.Lock()):
-            there = self._cluster.opened(topic_id, number)
+            there = self._cluster.open_partitions(topic_id, number)
             numbers = [log.number for index, log in there.items() if index >= first_index]
             if numbers:
                 group = self._cluster.groups[number]

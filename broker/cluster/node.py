@@ -26,10 +26,10 @@ from broker.cluster.nodes import Nodes
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.cluster.reassigning import note_arrivals
 from broker.cluster.reports import GroupReports
-from broker.cluster_image import Command, NodeEntry, node_command, place_command, told_node
+from broker.cluster_image import Command, NodeEntry, node_command, parse_node, place_command
 from broker.data_directory import DataDirectory
 from broker.groups.groups import Groups
-from broker.hosting import Hosting
+from broker.local_groups import LocalGroups
 from broker.membership.keeper import Keeper, TransferRefused
 from broker.membership.placement import initial
 from broker.membership.view import Wanted
@@ -69,7 +69,7 @@ class ClusterNode:
         self,
         settings: Settings,
         directory: DataDirectory,
-        hosting: Hosting,
+        hosting: LocalGroups,
         cluster: Cluster,
         nodes: Nodes,
         peering: Peering,
@@ -114,7 +114,7 @@ class ClusterNode:
     # --- life -----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what this node has a part in already. Raises what `Hosting.open` does."""
+        """Open what this node has a part in already. Raises what `LocalGroups.open` does."""
         peers = self._settings.peers()
         own = peers[self._settings.node_id]
         self._peering.address = own.host, own.port
@@ -191,7 +191,7 @@ class ClusterNode:
                         opened.append(await self._hosting.open(number, nodes))
             if all(group.group_id != METADATA_GROUP for group in opened):
                 opened.append(await self._hosting.open(METADATA_GROUP))
-            self._directory.take_part(part.value)  # nobody is served here before
+            self._directory.record_part(part.value)  # nobody is served here before
         except BaseException:  # a stop of the node, too
             await self._hosting.undo_open(opened)
             raise
@@ -229,10 +229,10 @@ class ClusterNode:
         log.info("log group %d: this node %s in term %d", number, "leads" if leads else "leads no more", term)
         if number == METADATA_GROUP:
             if leads:
-                self._topics.lead(self._founding())
+                self._topics.become_controller(self._founding())
             else:
                 self._topics.resign()
-        self._cluster.leadership_moved(number)
+        self._cluster.on_leader_change(number)
         self._peering.tell_soon()
 
     def _founding(self) -> Sequence[Command]:
@@ -316,7 +316,7 @@ class ClusterNode:
     async def _follow(self) -> None:
         image = self._cluster.image
         if image.cluster_id not in (None, self._directory.cluster_id):
-            await in_thread(partial(self._directory.note_cluster, image.cluster_id))
+            await in_thread(partial(self._directory.record_cluster, image.cluster_id))
         for node in image.nodes.values():
             self._peering.know(node.node_id, *node.peer)
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
@@ -356,7 +356,7 @@ class ClusterNode:
             # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
             if is_out and await self._is_out(group) and self._is_leaving(group):
                 self._keepers.pop(group.group_id).stop()
-                await self._hosting.give_up(
+                await self._hosting.remove(
                     group.group_id, self._cluster, self._consumer_groups, self._transactions
                 )
 
@@ -390,10 +390,10 @@ class ClusterNode:
         missed = metadata is not None and self._nodes.misses_this(metadata.applied_index)
         if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
             self.was_part = self.was_part or self._nodes.is_counted_in
-            if not self._directory.registered:
-                await in_thread(self._directory.note_registered)
+            if not self._directory.is_registered:
+                await in_thread(self._directory.record_registered)
             return
-        question = {**node_command(entry), "first": not self._directory.registered}
+        question = {**node_command(entry), "first": not self._directory.is_registered}
         try:
             await self._peering.ask_leader(
                 METADATA_GROUP, Asked.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
@@ -411,14 +411,14 @@ class ClusterNode:
         if self.removed.is_set():
             return
         self._nodes.is_removed = True
-        self._cluster.encoded.clear()
+        self._cluster.cached_responses.clear()
         log.error(
             "node %d %s and serves nobody any more; with an empty data directory it can come back",
             self._settings.node_id,
             REMOVED,
         )
         self.removed.set()
-        await in_thread(self._directory.note_removed)
+        await in_thread(self._directory.record_removal)
 
     # --- what the controller is asked -----------------------------------------------------------------------
 
@@ -428,7 +428,7 @@ class ClusterNode:
             raise NotHere("not the controller")
         try:
             question = json.loads(body)
-            entry, first = told_node(question), bool(question.get("first"))
+            entry, first = parse_node(question), bool(question.get("first"))
         except (ValueError, RecursionError) as error:
             raise PeerError(f"a registration that is not understood: {error}") from None
         if entry.node_id != node_id:

@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from broker.cluster.reports import GroupReports
-from broker.cluster_image import Command, move_command, moved_command, place_command
+from broker.cluster_image import (
+    Command,
+    finish_reassignment_command,
+    place_command,
+    start_reassignment_command,
+)
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metadata import Cluster
 from broker.replica_assignment import check_replicas
@@ -158,7 +163,7 @@ class Reassignment:
             return place_command({number: origin})
         if origin is not None and set(first) == set(origin):
             return place_command({number: first})
-        return move_command({number: first})
+        return start_reassignment_command({number: first})
 
     def _missing(self, number: int, asked: Sequence[Wish]) -> list[tuple[str, int]]:
         """Partitions of the group that should have been named and were not."""
@@ -196,4 +201,4 @@ async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports:
         if not set(way_of(cluster, number).adding) & set(nodes.behind(number)):
             arrived.append(number)
     if arrived:
-        await topics.record([moved_command(arrived)])
+        await topics.record([finish_reassignment_command(arrived)])

@@ -23,8 +23,8 @@ from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
 from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
+from broker.log_text import printable
 from broker.settings.config import Settings
-from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -425,7 +425,9 @@ class GroupCoordinator:
                 return
             self._deleting.pop(group_id, None)
             if error is ErrorCode.NONE:
-                log.info("group %s: deleted with %s", shown(group_id), pluralize(len(records) - 1, "offset"))
+                log.info(
+                    "group %s: deleted with %s", printable(group_id), pluralize(len(records) - 1, "offset")
+                )
             live = self._live.get(group_id)
             if live is not None:
                 self._settled(live)
@@ -505,6 +507,6 @@ def _leave(live: LiveGroup | None, leaving: MemberIdentity) -> MemberResponse:
             error = group.validate(member_id, instance_id)
             gone = member_id if error is ErrorCode.NONE else None
         if gone is not None:
-            log.debug("group %s: member %s leaves", live.name, shown(gone))
+            log.debug("group %s: member %s leaves", live.name, printable(gone))
             live.drop(gone)
     return MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)

@@ -22,9 +22,9 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.groups import Groups
 from broker.groups.records import NEVER, CommittedOffset, group_record, offset_record
 from broker.groups.store import GroupStore, kafka_error
+from broker.log_text import printable
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
-from broker.shown import shown
 from protocol.errors import ErrorCode
 from storage.types import StorageError
 
@@ -182,7 +182,7 @@ def _write_end(
 
     def written(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            log.warning("group %s: old offsets are kept for now: %s", shown(group_id), error.name)
+            log.warning("group %s: old offsets are kept for now: %s", printable(group_id), error.name)
         elif coordinator is not None and group_id not in store.state:
             coordinator.forget(group_id)
 

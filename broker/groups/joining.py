@@ -20,7 +20,7 @@ from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
 from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits
-from broker.shown import shown
+from broker.log_text import printable
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 
@@ -179,7 +179,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
             return  # fenced, gone, or answered by the rebalance that runs or ran
         if error is not ErrorCode.NONE:
             log.warning(
-                "group %s: static member %s was not written: %s", live.name, shown(old_id), error.name
+                "group %s: static member %s was not written: %s", live.name, printable(old_id), error.name
             )
             outbox.put(group.joined(member), join_error(error))
             live.end_session(member_id)

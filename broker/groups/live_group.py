@@ -20,8 +20,8 @@ from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_
 from broker.groups.deadline import Deadline
 from broker.groups.records import group_record
 from broker.groups.surroundings import Surroundings
+from broker.log_text import printable
 from broker.metadata import CONSUMER_OFFSETS
-from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
@@ -91,7 +91,7 @@ class LiveGroup:
     @property
     def name(self) -> str:
         """The group's id, for the log."""
-        return shown(self.group.group_id)
+        return printable(self.group.group_id)
 
     @property
     def is_idle(self) -> bool:
@@ -130,7 +130,7 @@ class LiveGroup:
         if member is not None:
             if member.is_waiting and not member.is_new:
                 return  # it cannot send heartbeats; its session begins again with the answer
-            log.info("group %s: member %s is gone, no heartbeat came", self.name, shown(member_id))
+            log.info("group %s: member %s is gone, no heartbeat came", self.name, printable(member_id))
         if self.drop(member_id):
             self.membership_changed()
         else:
@@ -248,7 +248,7 @@ class LiveGroup:
         group = self.group
         self._stop_join_timer()
         for member in list(group.not_rejoined()):
-            log.info("group %s: member %s did not join again in time", self.name, shown(member.member_id))
+            log.info("group %s: member %s did not join again in time", self.name, printable(member.member_id))
             self.drop(member.member_id)
         if group.members and not group.elect_joined_leader():
             # Only static members that are silent: until their sessions end, or one joins.
@@ -265,8 +265,8 @@ class LiveGroup:
             self.name,
             group.generation,
             pluralize(len(group.members), "member"),
-            shown(group.leader),
-            shown(group.protocol),
+            printable(group.leader),
+            printable(group.protocol),
         )
         group.pending_sync.update(group.members)
         for member in group.members.values():
@@ -338,7 +338,7 @@ class LiveGroup:
         assert generation == group.generation, "a new generation stops this timer"
         late = [each for each in group.members if each in group.pending_sync]
         for member_id in late:
-            log.info("group %s: member %s did not sync in time", self.name, shown(member_id))
+            log.info("group %s: member %s did not sync in time", self.name, printable(member_id))
             self.drop(member_id)
         if late:
             self.prepare()

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple, Protocol
 from broker.append import VerificationGuardMismatch
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
+from broker.log_text import printable
 from broker.request_errors import RequestError
-from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader
 from protocol.records.record import key_value_batch
@@ -202,7 +202,7 @@ class GroupStore:
             try:
                 write.done(ErrorCode.NOT_COORDINATOR)
             except Exception:  # the others are answered all the same
-                log.exception("group %s: an answer failed", shown(write.group_id))
+                log.exception("group %s: an answer failed", printable(write.group_id))
 
     def _committed(self, write: _Write, error: BaseException | None) -> None:
         if write not in self._writes:

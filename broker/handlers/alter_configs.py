@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.config_changes import MAX_MESSAGE, Change, Edit
+from broker.config_changes import MAX_MESSAGE, ConfigChange, ConfigEdit
 from broker.context import ClientContext
 from broker.handlers.alter_configs_shared import alter
 from protocol.api import ApiKey, RequestHeader
@@ -23,10 +23,10 @@ async def handle(
 ) -> AlterConfigsResponse:
     """Change what can be changed."""
     changes = [
-        Change(
+        ConfigChange(
             resource.resource_type,
             resource.resource_name,
-            [Edit(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
+            [ConfigEdit(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
             replaces=True,
         )
         for resource in request.resources

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from broker.cluster_image import WHOLE_CLUSTER
-from broker.config_changes import Change, check_node
+from broker.config_changes import ConfigChange, check_node
 from broker.context import ClientContext, EncodedResponse
 from broker.request_errors import RequestError
 from protocol.api import RequestHeader
@@ -30,7 +30,7 @@ Outcomes = list[RequestError | None]
 
 
 async def alter(
-    context: ClientContext, header: RequestHeader, request: Request, changes: Sequence[Change]
+    context: ClientContext, header: RequestHeader, request: Request, changes: Sequence[ConfigChange]
 ) -> Outcomes:
     """Make each of `changes`, one per resource of the request, here or where it can be made."""
     services = context.services
@@ -49,7 +49,7 @@ async def alter(
 
 
 def _split_by_node(
-    context: ClientContext, changes: Sequence[Change], outcomes: Outcomes
+    context: ClientContext, changes: Sequence[ConfigChange], outcomes: Outcomes
 ) -> tuple[list[int], list[int]]:
     """What is to be made on this node, and what the controller makes; what is neither is refused."""
     local: list[int] = []

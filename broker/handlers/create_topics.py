@@ -55,7 +55,7 @@ async def handle(
             if counts[topic.name] > 1:
                 raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if context.is_node:
-                context.services.topics.refused_creations.check(topic.name)
+                context.services.topics.rejected_creations.check(topic.name)
             plan = _plan(context, topic)
             if partitions + plan.partition_count > limit:
                 raise RequestError(
@@ -67,7 +67,7 @@ async def handle(
         except RequestError as rejection:
             results[topic.name] = _error_result(topic.name, rejection)
             if topic.configs and not request.validate_only:
-                context.services.topics.refused_creations.note(topic.name, rejection)
+                context.services.topics.rejected_creations.record(topic.name, rejection)
     configs_by_overrides: ConfigsByOverrides = {}
     if request.validate_only:
         for plan in plans:
@@ -145,7 +145,7 @@ async def _create(
         topic = await context.services.topics.create(plan)
     except RequestError as rejection:
         if plan.overrides:
-            context.services.topics.refused_creations.note(plan.name, rejection)
+            context.services.topics.rejected_creations.record(plan.name, rejection)
         return _error_result(plan.name, rejection)
     replicas = len(context.services.cluster.nodes_of(topic.partitions[0].group.group_id))
     return _success(

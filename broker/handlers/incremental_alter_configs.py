@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.config_changes import MAX_MESSAGE, Change, Edit
+from broker.config_changes import MAX_MESSAGE, ConfigChange, ConfigEdit
 from broker.context import ClientContext
 from broker.handlers.alter_configs_shared import alter
 from protocol.api import ApiKey, RequestHeader
@@ -22,10 +22,10 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Change what can be changed."""
     changes = [
-        Change(
+        ConfigChange(
             resource.resource_type,
             resource.resource_name,
-            [Edit(each.name, each.config_operation, each.value) for each in resource.configs],
+            [ConfigEdit(each.name, each.config_operation, each.value) for each in resource.configs],
         )
         for resource in request.resources
     ]

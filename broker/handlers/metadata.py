@@ -150,7 +150,7 @@ class _MetadataBuilder:
         services = self._context.services
         own_endpoint = self._context.endpoint()
         cluster = services.cluster
-        cache = cluster.encoded
+        cache = cluster.cached_responses
         seen = services.nodes.seen()
         address = (self._context.listener, own_endpoint.host, own_endpoint.port)
         key = (self._version, address, self._operations, self._cluster_operations, seen)

@@ -87,10 +87,10 @@ class ReplicaStates:
         if state is None:
             state = self._states[number] = ReplicaState(self._context, number)
         nodes = self._context.services.nodes
-        if state.leader_id < 0 or nodes.has_followed(state.leader_id, partition.shown_at):
+        if state.leader_id < 0 or nodes.has_followed(state.leader_id, partition.visible_from_index):
             return state
         self.unconfirmed_leaders[state.leader_id] = max(
-            self.unconfirmed_leaders.get(state.leader_id, 0), partition.shown_at
+            self.unconfirmed_leaders.get(state.leader_id, 0), partition.visible_from_index
         )
         without_leader = self._without_leader.get(number)
         if without_leader is None:

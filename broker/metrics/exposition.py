@@ -238,7 +238,7 @@ class BrokerCollector(Collector):
     def _locks(self) -> Iterator[Metric]:
         checks = [
             (str(number), appender.locks)
-            for number, appender in sorted(self._parts.hosting.appenders.items())
+            for number, appender in sorted(self._parts.local_groups.appenders.items())
             if appender.locks is not None
         ]
         for name, words, value in LOCK_COUNTERS:
@@ -251,7 +251,7 @@ class BrokerCollector(Collector):
         known = _gauge(
             "producers", "Idempotent producers that are remembered, once per partition they wrote to", GROUP
         )
-        for number, appender in sorted(self._parts.hosting.appenders.items()):
+        for number, appender in sorted(self._parts.local_groups.appenders.items()):
             known.add_metric([str(number)], appender.producers.count())
         yield known
         states = [each.state for each in self._parts.transactions.coordinators()]

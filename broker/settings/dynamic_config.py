@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from broker.log_text import printable
 from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
 from broker.settings.foreign_names import OWN_PREFIX
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
@@ -24,7 +25,6 @@ from broker.settings.properties import ConfigError, Kind, Property
 from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
 from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT
-from broker.shown import shown
 
 CHANGEABLE: Final = frozenset(
     {
@@ -187,7 +187,7 @@ def check_size(texts: Mapping[str, str]) -> None:
     for name in {*foreign, *(STORED.keys() & texts.keys())}:
         if len(name) + len(texts[name]) > MAX_FOREIGN_CHARACTERS:
             raise InvalidBrokerConfig(
-                f"{shown(name)}: longer than {MAX_FOREIGN_CHARACTERS} characters, without effect here"
+                f"{printable(name)}: longer than {MAX_FOREIGN_CHARACTERS} characters, without effect here"
             )
 
 
@@ -200,7 +200,7 @@ def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[
         if name not in PROPERTIES
         or (name in BROKERS_WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
     ]
-    return [f"kept, and without effect here: {', '.join(map(shown, idle))}"] if idle else []
+    return [f"kept, and without effect here: {', '.join(map(printable, idle))}"] if idle else []
 
 
 def value_for_log(name: str, text: str) -> str:
@@ -229,7 +229,7 @@ def _meant(name: str) -> str | None:
 
 def _not_changeable(names: Sequence[str]) -> str:
     """Kafka's words, and what may have been meant by the first of them that there is not."""
-    text = f"Cannot update these configs dynamically: [{', '.join(map(shown, names))}]"
+    text = f"Cannot update these configs dynamically: [{', '.join(map(printable, names))}]"
     foreign = _foreign(names)
     meant = _meant(foreign[0]) if foreign else None
     if meant is None:

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from broker.metadata import Cluster
+from broker.stable_since import StableSince
 from broker.staging.ending import LastWritten, StagedEnds
-from broker.unchanged import Unchanged
 
 log = logging.getLogger("lockstep.staging")
 
@@ -36,7 +36,7 @@ class StagedExpiration:
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._written: Unchanged[tuple[int, int], LastWritten] = Unchanged()
+        self._written: StableSince[tuple[int, int], LastWritten] = StableSince()
         """By log group and owner: what was written last there."""
 
     async def run(self) -> None:
@@ -53,7 +53,7 @@ class StagedExpiration:
         """How many stages were aborted, counted by partition."""
         timeout_ms = self._cluster.settings.lockstep_staged_timeout_ms
         before_ms = self._clock_ms() - timeout_ms
-        unchanged_seconds = self._written.look(self._monotonic())
+        unchanged_seconds = self._written.observe(self._monotonic())
 
         def is_left(number: int, owner: int, written: LastWritten) -> bool:
             is_still = unchanged_seconds((number, owner), written) * 1000 > timeout_ms

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from broker.append import Appender
+from broker.log_text import printable
 from broker.metadata import Cluster
 from broker.request_errors import RequestError
-from broker.shown import shown
 from broker.transaction_ends import Marker
 from broker.transactions.lines import Answer, Lines, Work, refuse
 from broker.transactions.records import (
@@ -298,7 +298,7 @@ class TransactionCoordinator:
     async def _finish_found(self, transactional_id: str, answer: Answer) -> None:
         prepared = self.state.get(transactional_id)
         if prepared is not None and prepared.state in PREPARED:
-            log.info("%s: ending a transaction that was decided before", shown(transactional_id))
+            log.info("%s: ending a transaction that was decided before", printable(transactional_id))
             await self._finish(transactional_id, prepared, prepared.partitions)
 
     async def _abort_overdue(self, transactional_id: str, serial: int, answer: Answer) -> None:
@@ -306,7 +306,7 @@ class TransactionCoordinator:
         if current is not None and self.state.serial(transactional_id) == serial:
             log.info(
                 "%s: the transaction of producer %d has taken longer than %d ms and is aborted",
-                shown(transactional_id),
+                printable(transactional_id),
                 current.producer_id,
                 current.timeout_ms,
             )
@@ -362,7 +362,7 @@ class TransactionCoordinator:
             marker = self._marker(transactional_id, prepared)
             self._appender.end_transactions(own, marker, extra, reserved=bool(prepared.partitions))
         except RequestError as refused:
-            log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
+            log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
             return False
         except BatchTooLarge:
             return False
@@ -382,7 +382,7 @@ class TransactionCoordinator:
             try:
                 await self._markers.write(others, marker)
             except RequestError as refused:
-                log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
+                log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
         over = completed(prepared, self.time_ms())
         batch = self._batch(transactional_id, over)
         await self._until_taken(lambda: self.group.append(*batch, reserved=True))
@@ -396,7 +396,7 @@ class TransactionCoordinator:
                 try:
                     await self._until_taken(partial(self._appender.end_transactions, [each], marker))
                 except RequestError as refused:  # it belongs to a newer producer already
-                    log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
+                    log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
         await self._committed()
 
     async def _until_taken(self, append: Callable[[], object]) -> None:

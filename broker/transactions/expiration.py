@@ -13,9 +13,9 @@ import logging
 from typing import Final
 
 from broker.metadata import Cluster
+from broker.stable_since import StableSince
 from broker.transactions.transactions import Transactions
 from broker.transactions.transitions import is_expired, is_overdue
-from broker.unchanged import Unchanged
 
 log = logging.getLogger("lockstep.transactions")
 
@@ -31,7 +31,7 @@ class TransactionExpiration:
     def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
         self._transactions = transactions
         self._cluster = cluster
-        self._serials: Unchanged[str, int] = Unchanged()
+        self._serials: StableSince[str, int] = StableSince()
         """Of the transactions under way."""
 
     async def run(self) -> None:
@@ -56,7 +56,7 @@ class TransactionExpiration:
     async def abort_overdue(self) -> int:
         """Begin to abort every transaction that takes too long; how many."""
         found = looked = 0
-        unchanged_seconds = self._serials.look(asyncio.get_running_loop().time())
+        unchanged_seconds = self._serials.observe(asyncio.get_running_loop().time())
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ongoing):
                 current, serial = coordinator.state.get(name), coordinator.state.serial(name)

@@ -264,7 +264,7 @@ class ProduceGate:
         if queue.is_stale:
             return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
         topic_id, number = queue.log.topic_id, queue.key[0]
-        if self._cluster.opened_at(topic_id, number, queue.log.index) is not queue.log:
+        if self._cluster.open_partition(topic_id, number, queue.log.index) is not queue.log:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return RequestError(error, error.message)
         return None

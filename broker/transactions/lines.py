@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from broker.log_text import printable
 from broker.request_errors import RequestError
-from broker.shown import shown
 from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.transactions")
@@ -54,7 +54,7 @@ class Lines:
             self._servers[key] = self._loop.create_task(self._serve(key, line))
         elif len(line) >= MOST_IN_LINE:
             raise RequestError(
-                ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(line)} requests of {shown(key)} wait"
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(line)} requests of {printable(key)} wait"
             )
         line.append((work, answer))
         return answer
@@ -69,7 +69,7 @@ class Lines:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 return await answer
         except TimeoutError:
-            text = f"{shown(key)}: what was asked takes longer than {PATIENCE_SECONDS:g} s"
+            text = f"{printable(key)}: what was asked takes longer than {PATIENCE_SECONDS:g} s"
             raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
     def close(self, refusal: Callable[[], Exception]) -> None:
@@ -91,7 +91,7 @@ class Lines:
                 except RequestError as refused:
                     refuse(answer, refused)
                 except Exception as error:  # the next in line is served all the same
-                    log.exception("%s: a request failed", shown(key))
+                    log.exception("%s: a request failed", printable(key))
                     refuse(answer, error)
             line.popleft()
         del self._lines[key], self._servers[key]

@@ -221,7 +221,9 @@ class Markers:
         return codes
 
     def _append(self, appender: Appender, number: int, ending: Ending) -> list[ErrorCode]:
-        found = [self._cluster.opened_at(topic_id, number, index) for topic_id, index in ending.partitions]
+        found = [
+            self._cluster.open_partition(topic_id, number, index) for topic_id, index in ending.partitions
+        ]
         logs = list({each.number: each for each in found if each is not None}.values())
         outcome: dict[int, ErrorCode] = {}
         for first in range(0, len(logs), MOST_IN_FRAME):

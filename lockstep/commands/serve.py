@@ -12,7 +12,7 @@ from lockstep.commands.options import Families
 from lockstep.failures import CommandFailed, WrongUsage
 
 if TYPE_CHECKING:
-    from broker.server import Beside
+    from broker.server import Companion
     from broker.settings.config import Settings
 
 
@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _beside(settings: Settings) -> Beside | None:
+def _beside(settings: Settings) -> Companion | None:
     """The player that is to run in this process. Raises CommandFailed."""
     if not settings.lockstep_player_config:
         return None

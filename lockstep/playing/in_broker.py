@@ -29,7 +29,7 @@ log = logging.getLogger("lockstep.player")
 
 
 class PlayerInBroker:
-    """A `broker.server.Beside`: entered, it plays; left, it has let go of everything.
+    """A `broker.server.Companion`: entered, it plays; left, it has let go of everything.
 
     Raises ConfigError: a routing function that is not there.
     """

@@ -18,16 +18,16 @@ from broker.cluster_image import (
     create_command,
     delete_command,
     deleted_command,
-    gone_command,
+    finish_reassignment_command,
     grow_command,
     grown_command,
-    move_command,
-    moved_command,
     node_command,
+    parse_node,
     place_command,
     producer_ids_command,
     ready_command,
-    told_node,
+    remove_node_command,
+    start_reassignment_command,
     topic_configs_command,
 )
 from protocol.records.record import BatchBuilder
@@ -116,23 +116,28 @@ def test_nodes_come_move_and_go_and_groups_are_placed_on_them() -> None:
     replay(image, node_command(NodeEntry(2, peer=("elsewhere", 1))), place_command({1: (2, 1)}))
     assert image.nodes[2].peer == ("elsewhere", 1)
     assert image.placement == {0: (1, 2), 1: (2, 1)}
-    replay(image, gone_command(2), gone_command(9))
+    replay(image, remove_node_command(2), remove_node_command(9))
     assert list(image.nodes) == [1]
 
 
 def test_groups_that_move_are_known_by_where_they_come_from() -> None:
     image, copy = ClusterImage(), ClusterImage()
-    replay(image, place_command({1: (1, 2), 2: (1, 2)}), move_command({1: (2, 3), 2: (2, 1)}))
+    replay(image, place_command({1: (1, 2), 2: (1, 2)}), start_reassignment_command({1: (2, 3), 2: (2, 1)}))
     assert (image.placement, image.moving) == ({1: (2, 3), 2: (2, 1)}, {1: (1, 2)})
-    replay(image, move_command({1: (4, 3)}), place_command({1: (3, 4)}), moved_command([2]))
+    replay(
+        image,
+        start_reassignment_command({1: (4, 3)}),
+        place_command({1: (3, 4)}),
+        finish_reassignment_command([2]),
+    )
     assert (image.placement[1], image.moving) == ((3, 4), {1: (1, 2)})
     copy.restore(image.snapshot(1))
     assert copy.moving == image.moving
-    replay(copy, moved_command([1]))
+    replay(copy, finish_reassignment_command([1]))
     assert (copy.placement[1], copy.moving) == ((3, 4), {})
     replay(image, place_command({1: (1, 2)}))  # the cluster, or who cancels, knows better
     assert image.moving == {}
-    replay(image, move_command({1: (3, 4)}), move_command({1: (2, 1)}))
+    replay(image, start_reassignment_command({1: (3, 4)}), start_reassignment_command({1: (2, 1)}))
     assert (image.placement[1], image.moving) == ((2, 1), {})
 
 
@@ -160,7 +165,13 @@ def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
     told: list[tuple[Changed, bytes]] = []
     image.changed = lambda what, topic_id: told.append((what, topic_id))
     replay(image, cluster_command("abc"), producer_ids_command(9), create_command(entry()), ready_command(ID))
-    replay(image, configs_command("broker", "", {}), node_command(NODE), gone_command(2), place_command({}))
+    replay(
+        image,
+        configs_command("broker", "", {}),
+        node_command(NODE),
+        remove_node_command(2),
+        place_command({}),
+    )
     replay(image, deleted_command(ID))
     image.restore(b"")
     topic, nodes = (Changed.TOPIC, ID), (Changed.NODES, b"")
@@ -215,7 +226,7 @@ def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
 
 def test_a_node_that_is_told_makes_sense() -> None:
     node = NodeEntry(3, {"PLAINTEXT": ("here", 9092)}, ("here", 19092), "r1")
-    assert told_node(node_command(node)) == node
+    assert parse_node(node_command(node)) == node
     nonsense: list[object] = [
         None,
         [],
@@ -228,4 +239,4 @@ def test_a_node_that_is_told_makes_sense() -> None:
     ]
     for command in nonsense:
         with pytest.raises(ValueError, match=r"node|port"):
-            told_node(command)
+            parse_node(command)

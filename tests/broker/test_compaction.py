@@ -12,9 +12,18 @@ from typing import Any
 
 import pytest
 
-from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, WARNINGS, Compaction, Dirt, Pace, is_due
+from broker.compaction import (
+    BUSY_PAUSE,
+    IDLE_PAUSE,
+    MAX_WARNINGS,
+    SLICE_SECONDS,
+    Compaction,
+    IoThrottle,
+    LogToClean,
+    is_due,
+)
 from broker.groups.records import CommittedOffset, offset_record
-from broker.rolling import SMALL_FILE_MS
+from broker.segment_roll import SMALL_FILE_MS
 from broker.server import Broker
 from broker.settings.topic_config import topic_config
 from protocol.errors import ErrorCode
@@ -312,7 +321,7 @@ async def test_files_are_not_sealed_more_often_than_a_topic_asks_for(
         monkeypatch.setattr(compaction_of(broker), "_clock_ms", lambda: moment + later_ms)  # noqa: B023
         await broker.compact()
         assert files(broker) == expected, later_ms
-    monkeypatch.setattr("broker.rolling.MANY_SMALL", 2)
+    monkeypatch.setattr("broker.segment_roll.MANY_SMALL", 2)
     kept_off_ms = 2 * SMALL_FILE_MS
     for later_ms, expected in ((135_000 + kept_off_ms - 1, 4), (135_000 + kept_off_ms, 5)):
         await client.produce("often", keyed([(b"%d" % later_ms, b"v")], moment - 100_000))
@@ -359,7 +368,7 @@ async def test_a_pass_that_changes_nothing_is_not_repeated(
 def test_due(broker: Broker, dirty: int, end: int, ratio: float, oldest_ms: int, due: bool) -> None:
     texts = {"cleanup.policy": "compact", "max.compaction.lag.ms": "500", "min.cleanable.dirty.ratio": "0.5"}
     topic: Any = SimpleNamespace(config=topic_config(texts, broker.services.cluster.settings))
-    dirt = Dirt(SimpleNamespace(topic=topic), dirty, end, ratio, oldest_ms)  # type: ignore[arg-type]
+    dirt = LogToClean(SimpleNamespace(topic=topic), dirty, end, ratio, oldest_ms)  # type: ignore[arg-type]
     assert is_due(dirt, 1000) is due
 
 
@@ -458,12 +467,12 @@ class Time:
         self.now += seconds
         self.slept.append(seconds)
 
-    def pace(self, bytes_per_second: float = 1e18) -> Pace:
-        return Pace(
+    def pace(self, bytes_per_second: float = 1e18) -> IoThrottle:
+        return IoThrottle(
             bytes_per_second,
-            seconds=lambda: self.now,
-            own=lambda: self.own,
-            all_told=lambda: self.own + self.others,
+            monotonic=lambda: self.now,
+            thread_time=lambda: self.own,
+            process_time=lambda: self.own + self.others,
             sleep=self.sleep,
         )
 
@@ -497,7 +506,7 @@ def test_no_more_bytes_a_second_than_allowed() -> None:
 
 
 def test_a_real_pace_takes_the_real_clocks() -> None:
-    pace = Pace(1e18)
+    pace = IoThrottle(1e18)
     began = time.monotonic()
     for _ in range(200_000):
         pace(1)
@@ -557,7 +566,7 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
 
     monkeypatch.setattr(group, "clean", clean)
     told: list[tuple[int, list[str]]] = []
-    for count in (4, 4, WARNINGS, WARNINGS + 5, WARNINGS + 5, 10_000):
+    for count in (4, 4, MAX_WARNINGS, MAX_WARNINGS + 5, MAX_WARNINGS + 5, 10_000):
         flood = list(range(count))
         await client.produce("c", keyed([(b"k", b"v")], 5))
         caplog.clear()
@@ -565,18 +574,21 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
         texts = [each.getMessage() for each in caplog.records if each.name == "lockstep.compaction"]
         named = sum("cannot be opened" in text for text in texts)
         told.append((named, [text for text in texts if "more" in text]))
-    assert [named for named, _ in told] == [4, 0, WARNINGS - 4, 0, 0, 0]
+    assert [named for named, _ in told] == [4, 0, MAX_WARNINGS - 4, 0, 0, 0]
     assert [more for _, more in told] == [
         [],
         [],
         [],
         ["log group 1: and 5 more batches that cannot be cleaned"],
         [],
-        [f"log group 1: and {10_000 - WARNINGS} more batches that cannot be cleaned"],
+        [f"log group 1: and {10_000 - MAX_WARNINGS} more batches that cannot be cleaned"],
     ]
-    assert list(compaction._named) == [group] and len(compaction._named[group].places) == WARNINGS
-    compaction._keep(set())
-    assert not compaction._named, "a group that is gone is forgotten"
+    assert (
+        list(compaction._logged_batches) == [group]
+        and len(compaction._logged_batches[group].batches) == MAX_WARNINGS
+    )
+    compaction._forget_others(set())
+    assert not compaction._logged_batches, "a group that is gone is forgotten"
 
 
 def _cannot(*_: object) -> None:

@@ -13,7 +13,7 @@ import struct
 
 import pytest
 
-from broker.producer_ids import BLOCK
+from broker.producer_ids import BLOCK_SIZE
 from broker.producer_state import CoordinatorFenced, ProducerState
 from broker.server import Broker
 from protocol.errors import ErrorCode
@@ -125,10 +125,10 @@ async def test_the_largest_offset_and_leader_epoch_are_not_there(client: Client)
 
 async def test_producer_ids_end_where_staged_ones_begin(broker: Broker, client: Client) -> None:
     ids = broker.services.producer_ids
-    ids._image.next_producer_id = 2**62 - BLOCK
+    ids._image.next_producer_id = 2**62 - BLOCK_SIZE
     ids._next = ids._end = 0
     wanted = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    answers = [await client.call(wanted, 4) for _ in range(BLOCK)]
+    answers = [await client.call(wanted, 4) for _ in range(BLOCK_SIZE)]
     assert answers[-1].producer_id == 2**62 - 1
     with pytest.raises(StorageError, match="no producer ids left"):
         await ids.take()

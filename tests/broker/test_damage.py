@@ -283,12 +283,12 @@ async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
         "log group 1: 1 ranges of offsets are known to be damaged since an earlier start, in "
     )
     assert broker._parts is not None
-    scrubbing = broker._parts.scrubbing
-    await scrubbing.look()
+    scrubbing = broker._parts.scrubber
+    await scrubbing.check()
     restore(directory, value(10))
     broker.groups[1].log.rot_met = True
-    scrubbing._met.clear()
-    await scrubbing.look()
+    scrubbing._suspect_groups.clear()
+    await scrubbing.check()
     (line,) = [each for each in caplog.messages if "no longer damaged" in each]
     assert line.startswith("t-0: offset 5 is no longer damaged (log group 1, log file ")
     assert line.endswith(": the log file verifies")

@@ -48,7 +48,7 @@ def test_a_directory_around_those_of_a_cluster_is_refused(tmp_path: Path) -> Non
 
 def test_alone_or_of_a_cluster_and_the_cure(tmp_path: Path) -> None:
     of_cluster = DataDirectory(tmp_path / "node", 1, alone=False)
-    of_cluster.take_part("founder")
+    of_cluster.record_part("founder")
     of_cluster.close()
     with pytest.raises(
         WrongDirectory, match=r"belongs to node 1 of a cluster.*--peers.*make serve DATA_DIR="
@@ -86,8 +86,8 @@ def test_of_one_node(tmp_path: Path) -> None:
 
 def test_refuses_a_node_that_was_removed(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path, 3, alone=False)
-    directory.take_part("founder")
-    directory.note_removed()
+    directory.record_part("founder")
+    directory.record_removal()
     directory.close()
     with pytest.raises(WrongDirectory, match="belongs to node 3, which was removed from the cluster"):
         DataDirectory(tmp_path, 3, alone=False)
@@ -127,9 +127,9 @@ def test_what_could_not_be_written_is_not_known(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
         full.setattr(os, "replace", fail)
-        directory.take_part("founder")
+        directory.record_part("founder")
     assert directory.part == ""
-    directory.take_part("stranger")
+    directory.record_part("stranger")
     assert directory.part == "stranger"
     directory.close()
 
@@ -165,11 +165,11 @@ async def test_every_directory_is_durable_in_its_parent(
 def test_a_group_that_is_given_up_is_gone_at_once_and_removed_later(tmp_path: Path) -> None:
     """A kill in the midst of removing it must not leave half of a log that the next start opens."""
     directory = DataDirectory(tmp_path, 1, alone=False)
-    assert directory.set_aside(3) is None
+    assert directory.mark_removed(3) is None
     for _ in range(2):  # it may come back, and go again before the rest was removed
         directory.group(3).mkdir(parents=True)
         (directory.group(3) / "state").write_bytes(b"x")
-        gone = directory.set_aside(3)
+        gone = directory.mark_removed(3)
         assert gone is not None and (gone / "state").exists() and directory.groups() == []
     directory.close()
     DataDirectory(tmp_path, 1, alone=False).close()

@@ -67,11 +67,11 @@ async def test_each_time_is_told(world: World) -> None:
     group = world.groups[1]
     for _ in range(3):
         group.fill()
-        await world.disks.look()
-        await world.disks.look()
+        await world.disks.check()
+        await world.disks.check()
         assert world.told() == [f"1: {FULL}"]
         group.log.disk_full = False
-        await world.disks.look()
+        await world.disks.check()
         assert world.told() == [f"1: {ROOM}"]
     assert group.retried == 6
     assert world.enforced == 3
@@ -82,8 +82,8 @@ async def test_what_was_full_between_two_looks_is_told(world: World) -> None:
     group = world.groups[2]
     group.fill()
     group.log.disk_full = False
-    await world.disks.look()
-    await world.disks.look()
+    await world.disks.check()
+    await world.disks.check()
     assert world.told() == [f"2: {FULL}", f"2: {ROOM}"]
 
 
@@ -92,20 +92,20 @@ async def test_a_disk_that_goes_on_failing_has_no_room_again(world: World) -> No
     for is_full in (True, False, True, False):
         group.fill()
         group.log.disk_full = is_full
-        await world.disks.look()
+        await world.disks.check()
     assert world.told() == [f"1: {FULL}"]
 
 
 async def test_a_group_that_moved_away_and_back_is_told_of_anew(world: World) -> None:
     former = world.groups[1]
     former.fill()
-    await world.disks.look()
+    await world.disks.check()
     world.groups.pop(1)
-    await world.disks.look()
+    await world.disks.check()
     world.groups[1] = Group()
-    await world.disks.look()
+    await world.disks.check()
     world.groups[1].fill()
-    await world.disks.look()
+    await world.disks.check()
     assert world.told() == [f"1: {FULL}"] * 2
 
 

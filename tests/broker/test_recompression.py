@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.recompression import CODECS, MOST_BYTES
+from broker.recompression import CODECS, MAX_BYTES
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, verify
 from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
@@ -34,7 +34,7 @@ async def test_a_topic_may_have_one_codec(world: World, wanted: str) -> None:
     assert len(found) == len(Codec)
 
 
-@pytest.mark.parametrize("size", [MOST_BYTES + 1, DEFAULT_MAX_DECOMPRESSED_BYTES + 1])
+@pytest.mark.parametrize("size", [MAX_BYTES + 1, DEFAULT_MAX_DECOMPRESSED_BYTES + 1])
 async def test_what_would_take_long_is_kept_as_it_was_sent(world: World, size: int) -> None:
     data = bytes(batch(bytes(size), codec=Codec.ZSTD))
     assert world.append(data, Limits(compression_type="gzip")) == 0

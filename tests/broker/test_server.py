@@ -462,5 +462,5 @@ async def test_nobody_was_silent_while_the_process_did_not_run(
     monkeypatch.setattr("broker.server.time", SimpleNamespace(monotonic=monotonic))
     broker = Broker(small_settings(tmp_path, connections_max_idle_ms="100"))
     with pytest.raises(asyncio.CancelledError):
-        await broker._sweep(SimpleNamespace(closed=0, sweep=looks.append))  # type: ignore[arg-type]
+        await broker._reap_idle_connections(SimpleNamespace(closed=0, sweep=looks.append))  # type: ignore[arg-type]
     assert looks == [0.05, 60.05]

@@ -32,7 +32,11 @@ def test_names_of_kafka_s_own_topics_are_not_made_here() -> None:
 
 
 def test_names_that_metrics_would_take_for_one() -> None:
-    assert topic_rules.folded("a.b_c") == topic_rules.folded("a_b.c") != topic_rules.folded("a-b_c")
+    assert (
+        topic_rules.collision_key("a.b_c")
+        == topic_rules.collision_key("a_b.c")
+        != topic_rules.collision_key("a-b_c")
+    )
 
 
 def test_an_own_topic_stays_and_one_with_only_its_name_may_go() -> None:

@@ -178,7 +178,7 @@ async def test_a_start_looks_at_each_partition_once(broker: Broker) -> None:
     cluster._logs[made.topic_id] = looked_up = LookedUp(cluster._logs[made.topic_id])
     await topics._check_open(entry)
     assert (looked_up.walks, looked_up.looks) == (0, 300)
-    assert len(cluster.opened(made.topic_id, made.partitions[0].group.group_id)) == 300
+    assert len(cluster.open_partitions(made.topic_id, made.partitions[0].group.group_id)) == 300
     assert looked_up.walks == 1
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.request_errors import RequestError
-from broker.transaction_ends import Marker, ends_of, note_ends
+from broker.transaction_ends import Marker, ends_of, record_ends
 from protocol.errors import ErrorCode
 from protocol.records.control import ControlKind, ControlMarker, parse
 from storage.partition import PartitionLog
@@ -42,9 +42,9 @@ async def test_what_is_noted_ends_the_transaction(both: Transactional) -> None:
     both.append(both.one, 0, verified=True)
     marker = COMMIT._replace(producer_epoch=1, version=2)
     ends = ends_of(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
-    note_ends(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
+    record_ends(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
     assert told(both, marker, both.one) == []
-    assert both.producers.has_ended(1, 9)
+    assert both.producers.has_ended_transaction(1, 9)
 
 
 @pytest.mark.parametrize(

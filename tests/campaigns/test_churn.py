@@ -21,8 +21,8 @@ async def test_a_hundred_that_came_and_went_leave_nothing(tmp_path: Path, kind: 
 
 async def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def leak(broker: Broker, client: Client, name: str) -> None:
-        broker.services.cluster.encoded[(name,)] = None  # type: ignore[assignment]
+        broker.services.cluster.cached_responses[(name,)] = None  # type: ignore[assignment]
 
     monkeypatch.setitem(churn.KINDS, "leak", leak)
     found = churn.problems(await churn.churn("leak", 100, tmp_path))
-    assert any("Cluster.encoded" in each for each in found), found
+    assert any("Cluster.cached_responses" in each for each in found), found

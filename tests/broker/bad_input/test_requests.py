@@ -220,7 +220,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
         for _ in range(20):
             each.send(MetadataRequest(topics=None), 12)
     await asyncio.sleep(0.5)
-    assert len(broker.services.cluster.encoded) == 1
+    assert len(broker.services.cluster.cached_responses) == 1
     limit = broker.settings.lockstep_connection_write_buffer_bytes
     for connection in broker.parts.connections._open:
         held = connection._output_bytes + connection._pending_reply_bytes

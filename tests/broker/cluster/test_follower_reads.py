@@ -330,7 +330,7 @@ async def test_a_long_poll_ends_when_the_copy_is_given_up(start_cluster: StartCl
     await asyncio.sleep(0.1)
     assert parts.node is not None
     parts.node.stop()
-    await parts.hosting.give_up(GROUP, parts.cluster, parts.consumer_groups, parts.transactions)
+    await parts.local_groups.remove(GROUP, parts.cluster, parts.consumer_groups, parts.transactions)
     assert (await asyncio.wait_for(waiting, 5)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.reassigning import MOST_NAMED, note_arrivals
-from broker.cluster_image import moved_command
+from broker.cluster_image import finish_reassignment_command
 from lockstep import cluster as admin
 from lockstep.client import Client as AdminClient
 from protocol.errors import ErrorCode
@@ -240,7 +240,7 @@ async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], 
     topics: Any = SimpleNamespace(record=record)
     asked: Any = SimpleNamespace(of_all=reports)
     await note_arrivals(cluster, nodes, topics, asked)
-    assert recorded == [moved_command(arrived)] * len(arrived)
+    assert recorded == [finish_reassignment_command(arrived)] * len(arrived)
 
 
 @pytest.mark.parametrize("since", ["nothing", "placed here again", "a member again"])
@@ -279,7 +279,7 @@ async def test_what_came_back_while_others_were_given_up_is_kept(
     async def is_out(group: LogGroup) -> bool:
         return group.group_id not in members
 
-    monkeypatch.setattr(node._hosting, "give_up", give_up)
+    monkeypatch.setattr(node._hosting, "remove", give_up)
     monkeypatch.setattr(node, "_is_out", is_out)
     await node._give_up_groups()
     assert given_up == ([first, other] if since == "nothing" else [first])

@@ -16,7 +16,7 @@ import uvloop
 from broker.cluster import majority
 from broker.connections.listeners import connection_limit
 from broker.data_directory import DataDirectory
-from broker.hosting import Hosting
+from broker.local_groups import LocalGroups
 from broker.metadata import METADATA_GROUP
 from broker.server import Broker, CannotStart
 from broker.settings.config import Settings, from_texts
@@ -99,7 +99,7 @@ async def test_a_founder_without_room_tries_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str
 ) -> None:
     failures = 2
-    open_group, take_part = Hosting.open, DataDirectory.take_part
+    open_group, take_part = LocalGroups.open, DataDirectory.record_part
 
     def fail() -> None:
         nonlocal failures
@@ -107,7 +107,7 @@ async def test_a_founder_without_room_tries_again(
             failures -= 1
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    async def opened(hosting: Hosting, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
+    async def opened(hosting: LocalGroups, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
         if number == 1 and failing == "open a log group":
             fail()
         return await open_group(hosting, number, founders)
@@ -117,8 +117,8 @@ async def test_a_founder_without_room_tries_again(
             fail()
         take_part(directory, part)
 
-    monkeypatch.setattr(Hosting, "open", opened)
-    monkeypatch.setattr(DataDirectory, "take_part", taken)
+    monkeypatch.setattr(LocalGroups, "open", opened)
+    monkeypatch.setattr(DataDirectory, "record_part", taken)
     cluster = BrokerCluster(tmp_path, 2, lockstep_data_groups="1")
     try:
         await cluster.start()

@@ -398,13 +398,13 @@ async def test_what_only_warns_in_a_file_is_stored_over_a_restart(
     assert (found["num.io.threads"].value, found["num.io.threads"].config_source) == ("4", 2)
     secret = found["com.example.secret"]
     assert (secret.value, secret.is_sensitive) == (None, True)
-    producers = [each.producers for each in broker.parts.hosting.appenders.values()]
+    producers = [each.producers for each in broker.parts.local_groups.appenders.values()]
     assert {each.expiration_ms for each in producers} == {86_400_001}
     await broker.stop()
     again = await start_broker()
     async_client = await Client.connect(again.port)
     assert await value(async_client, NODE, "num.io.threads") == ("4", 2)
-    producers = [each.producers for each in again.parts.hosting.appenders.values()]
+    producers = [each.producers for each in again.parts.local_groups.appenders.values()]
     assert {each.expiration_ms for each in producers} == {86_400_001}
     assert await alter(async_client, NODE, *((name, DELETE, None) for name, _, _ in edits)) == OK
     assert {each.expiration_ms for each in producers} == {86_400_000}

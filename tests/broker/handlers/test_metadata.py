@@ -224,7 +224,7 @@ async def test_a_leader_without_the_listener(
     (page,) = described.topics[0].partitions
     assert (page.error_code, page.leader_id) == (ErrorCode.NONE, partition.leader_id)
     del image.nodes[2]
-    broker.services.cluster.encoded.clear()  # as a change of the image does
+    broker.services.cluster.cached_responses.clear()  # as a change of the image does
     gone: MetadataResponse = await client.call(request, version)
     (partition,) = gone.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)

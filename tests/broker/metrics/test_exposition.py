@@ -116,7 +116,7 @@ async def test_refusals_by_an_estimate_are_counted_apart(broker: Broker, client:
     await client.create("t", lockstep_locks="true")
     assert await lock(client, -1, write_lock="a") == 0
     assert await lock(client, 0, write_lock="a") == 1
-    checks = broker.parts.hosting.appenders[1].locks
+    checks = broker.parts.local_groups.appenders[1].locks
     assert checks is not None
     (marks,) = checks.table.partitions.values()
     marks.floor = 1

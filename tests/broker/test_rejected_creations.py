@@ -7,11 +7,11 @@ import logging
 import pytest
 
 from broker.metadata import CONSUMER_OFFSETS
-from broker.refused_creations import (
+from broker.rejected_creations import (
     IGNORED_ERRORS,
-    MAX_REFUSED_CREATIONS,
+    MAX_REJECTED_CREATIONS,
     TTL_SECONDS,
-    RefusedCreations,
+    RejectedCreations,
 )
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
@@ -19,12 +19,12 @@ from protocol.errors import ErrorCode
 REFUSED = RequestError(ErrorCode.INVALID_CONFIG, "max.message.bytes is too large")
 
 
-def is_held(creations: RefusedCreations, name: str) -> bool:
+def is_held(creations: RejectedCreations, name: str) -> bool:
     try:
         creations.check(name)
-    except RequestError as refused:
-        assert refused.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert name in refused.message and "refused (" in refused.message
+    except RequestError as rejected:
+        assert rejected.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert name in rejected.message and "refused (" in rejected.message
         return True
     return False
 
@@ -34,12 +34,12 @@ def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
 ) -> None:
     logging.getLogger("lockstep").propagate = True
     time = [100.0]
-    creations = RefusedCreations(lambda: time[0])
+    creations = RejectedCreations(lambda: time[0])
     assert not is_held(creations, "t")
-    creations.note("t", REFUSED)
+    creations.record("t", REFUSED)
     time[0] += TTL_SECONDS - 1
     assert is_held(creations, "t")
-    creations.note("t", REFUSED)
+    creations.record("t", REFUSED)
     time[0] += TTL_SECONDS - 1
     assert is_held(creations, "t")
     assert [each.getMessage() for each in caplog.records] == [
@@ -48,13 +48,13 @@ def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
     ]
     time[0] += 1
     assert not is_held(creations, "t")
-    creations.note("t", REFUSED)
+    creations.record("t", REFUSED)
     assert len(caplog.records) == 2
 
 
 def test_a_creation_that_succeeds_ends_the_wait() -> None:
-    creations = RefusedCreations(lambda: 0.0)
-    creations.note("t", REFUSED)
+    creations = RejectedCreations(lambda: 0.0)
+    creations.record("t", REFUSED)
     creations.forget("t")
     creations.forget("other")
     assert not is_held(creations, "t")
@@ -62,24 +62,24 @@ def test_a_creation_that_succeeds_ends_the_wait() -> None:
 
 @pytest.mark.parametrize("error", sorted(IGNORED_ERRORS))
 def test_a_refusal_for_another_reason_holds_nothing(error: ErrorCode) -> None:
-    creations = RefusedCreations(lambda: 0.0)
-    creations.note("t", RequestError(error, "reason"))
+    creations = RejectedCreations(lambda: 0.0)
+    creations.record("t", RequestError(error, "reason"))
     assert not is_held(creations, "t")
 
 
 @pytest.mark.parametrize("name", ["a b", "x" * 250, "", CONSUMER_OFFSETS])
 def test_neither_a_bad_name_nor_one_of_the_clusters_own_topics_is_held(name: str) -> None:
-    creations = RefusedCreations(lambda: 0.0)
-    creations.note(name, REFUSED)
+    creations = RejectedCreations(lambda: 0.0)
+    creations.record(name, REFUSED)
     assert not is_held(creations, name)
 
 
 def test_the_oldest_is_forgotten_first() -> None:
-    creations = RefusedCreations(lambda: 0.0)
-    for number in range(MAX_REFUSED_CREATIONS):
-        creations.note(f"t{number}", REFUSED)
-    creations.note("t0", REFUSED)
-    creations.note("one.more", REFUSED)
+    creations = RejectedCreations(lambda: 0.0)
+    for number in range(MAX_REJECTED_CREATIONS):
+        creations.record(f"t{number}", REFUSED)
+    creations.record("t0", REFUSED)
+    creations.record("one.more", REFUSED)
     assert is_held(creations, "t0")
     assert not is_held(creations, "t1")
     assert is_held(creations, "t2")

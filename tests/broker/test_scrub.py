@@ -1,4 +1,4 @@
-"""Scrubbing: whose turn it is, rot that is read again until it is whole, and a cluster that mends itself."""
+"""Scrubber: whose turn it is, rot that is read again until it is whole, and a cluster that mends itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from broker import damage, scrubbing
-from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, MOST_SECONDS, Scrubbing
+from broker import damage, scrub
+from broker.scrub import CHECK_SECONDS, MAX_RETRY_SECONDS, RETRY_SECONDS, Scrubber
 from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch
@@ -51,14 +51,14 @@ class World:
             lockstep_scrub_interval_ms=interval_ms, log_cleaner_io_max_bytes_per_second=float("inf")
         )
         cluster: Any = SimpleNamespace(groups=self.groups, settings=settings)
-        self.scrubbing = Scrubbing(cluster, lambda rate: lambda count: None, lambda: self.now, lambda: 0.0)
+        self.scrubber = Scrubber(cluster, lambda rate: lambda count: None, lambda: self.now, lambda: 0.0)
 
     async def until(self, seconds: float) -> list[tuple[int, int]]:
         """Look every so often; what has been read."""
         self.read.clear()
         while self.now < seconds:
-            self.now += LOOK_SECONDS
-            await self.scrubbing.look()
+            self.now += CHECK_SECONDS
+            await self.scrubber.check()
         return list(self.read)
 
 
@@ -72,7 +72,7 @@ async def test_every_file_has_its_turn_once_in_the_interval_evenly() -> None:
     del world.groups[2]
     assert sorted(await world.until(4 * 3600 + 90)) == [(1, 2), (1, 3), (1, 4)]
     world.now += 10 * 3600
-    assert sorted(await world.until(world.now + LOOK_SECONDS)) == [(1, 2), (1, 3), (1, 4)], "not ten times"
+    assert sorted(await world.until(world.now + CHECK_SECONDS)) == [(1, 2), (1, 3), (1, 4)], "not ten times"
     assert await World(interval_ms=0).until(100 * 3600) == []
 
 
@@ -81,14 +81,14 @@ async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole()
     group = world.groups[1]
     group.rotten.add(3)
     group.log.rot_met = True
-    assert await world.until(LOOK_SECONDS) == [(1, each) for each in (1, 2, 3, 4)]
+    assert await world.until(CHECK_SECONDS) == [(1, each) for each in (1, 2, 3, 4)]
     assert not group.log.rot_met
-    assert await world.until(LOOK_SECONDS + AGAIN_SECONDS) == [(1, 3)]
-    assert await world.until(LOOK_SECONDS + 2 * AGAIN_SECONDS) == []
-    assert await world.until(LOOK_SECONDS + 3 * AGAIN_SECONDS) == [(1, 3)]
+    assert await world.until(CHECK_SECONDS + RETRY_SECONDS) == [(1, 3)]
+    assert await world.until(CHECK_SECONDS + 2 * RETRY_SECONDS) == []
+    assert await world.until(CHECK_SECONDS + 3 * RETRY_SECONDS) == [(1, 3)]
     group.rotten.clear()
-    assert await world.until(LOOK_SECONDS + 7 * AGAIN_SECONDS) == [(1, 3)]
-    assert await world.until(LOOK_SECONDS + 100 * AGAIN_SECONDS) == []
+    assert await world.until(CHECK_SECONDS + 7 * RETRY_SECONDS) == [(1, 3)]
+    assert await world.until(CHECK_SECONDS + 100 * RETRY_SECONDS) == []
 
 
 async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> None:
@@ -99,17 +99,17 @@ async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> N
     reads = 0
     while world.now < 24 * 3600:
         group.log.rot_met = True
-        reads += len(await world.until(world.now + LOOK_SECONDS))
+        reads += len(await world.until(world.now + CHECK_SECONDS))
     assert 24 * 4 < reads < 2 * 24 * 5 + 50, "once an hour in the end"
     group.log.rot_met = False
-    await world.until(world.now + 2 * MOST_SECONDS)
+    await world.until(world.now + 2 * MAX_RETRY_SECONDS)
     group.log.rot_met = True
-    assert len(await world.until(world.now + LOOK_SECONDS)) >= 4, "at once, after it was quiet"
+    assert len(await world.until(world.now + CHECK_SECONDS)) >= 4, "at once, after it was quiet"
 
 
 def test_a_node_that_is_restarted_often_gets_round() -> None:
     cluster: Any = SimpleNamespace(groups={}, settings=None)
-    owed = [Scrubbing(cluster)._owed for _ in range(50)]
+    owed = [Scrubber(cluster)._due_files for _ in range(50)]
     assert min(owed) < 0.5 < max(owed)
 
 
@@ -120,7 +120,7 @@ async def test_a_file_that_cannot_be_read_now_holds_up_no_other(
     world = World()
     world.groups[1].error = error
     world.groups[1].log.rot_met = world.groups[2].log.rot_met = True
-    assert len(await world.until(LOOK_SECONDS)) == 6
+    assert len(await world.until(CHECK_SECONDS)) == 6
     assert "group 1: " in caplog.text and str(error) in caplog.text
 
 
@@ -143,14 +143,12 @@ async def test_the_ranges_of_the_file_that_was_read_are_logged_whatever_others_h
     world = World(interval_ms=1000 * HOUR_MS)
     damaged = [damage_document(1, each) for each in range(40)]
     damaged += [damage_document(4, each) for each in range(100, 125)]
-    monkeypatch.setattr(
-        scrubbing, "group_damage", lambda cluster, number, group: damaged if number == 1 else []
-    )
+    monkeypatch.setattr(scrub, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
     world.groups[1].rotten.add(4)
     world.groups[1].log.rot_met = True
-    await world.until(LOOK_SECONDS)
+    await world.until(CHECK_SECONDS)
     lines = [each for each in caplog.messages if "log file 4" in each]
-    assert len(lines) == scrubbing.MAX_LOGGED_RANGES + 1 and len(caplog.messages) == len(lines)
+    assert len(lines) == scrub.MAX_LOGGED_RANGES + 1 and len(caplog.messages) == len(lines)
     assert lines[0] == "t-0: offset 100 is damaged (log group 1, log file 4)"
     assert lines[-1] == "log group 1, log file 4: 5 more ranges are damaged"
 
@@ -163,13 +161,13 @@ async def test_a_line_says_that_damage_has_healed_and_why(
     monkeypatch.setattr(damage, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
     still: set[int] = {3}
     monkeypatch.setattr(NoDamage, "is_damaged", lambda self, sequence: sequence in still, raising=False)
-    await world.until(LOOK_SECONDS)
+    await world.until(CHECK_SECONDS)
     assert caplog.messages == []
     damaged = [damage_document(2, 7) | {"last_offset": 8}, *damaged[1:]]
-    await world.until(2 * LOOK_SECONDS)
+    await world.until(2 * CHECK_SECONDS)
     assert caplog.messages == [], "a range that has grown"
     damaged = []
-    await world.until(4 * LOOK_SECONDS)
+    await world.until(4 * CHECK_SECONDS)
     assert caplog.messages == [
         "t-0: offsets 7 to 8 are no longer damaged (log group 1, log file 2): the log file verifies",
         "t-0: offset 9 is no longer damaged (log group 1, log file 3): the records are deleted",
@@ -180,7 +178,7 @@ async def test_a_line_says_that_damage_has_healed_and_why(
 async def test_a_cluster_finds_and_mends_rot_by_itself(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrubbing, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scrub, "CHECK_SECONDS", 0.05)
     cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="500")
     await cluster.settled()
     leading, writer = await cluster.create("t")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-SHOWN_CHARACTERS: Final = 120
+MAX_CHARACTERS: Final = 120
 
 
-def shown(name: str | None, characters: int = SHOWN_CHARACTERS) -> str:
+def printable(name: str | None, characters: int = MAX_CHARACTERS) -> str:
     """As it is if it is short and printable; no client writes lines of its own into the log."""
     if name is None:
         return "none"
-    cut = name[:characters]
-    text = "".join(each if each.isprintable() else "?" for each in cut)
-    return text if cut == name else text + "..."
+    prefix = name[:characters]
+    text = "".join(character if character.isprintable() else "?" for character in prefix)
+    return text if prefix == name else text + "..."

@@ -12,21 +12,21 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Unchanged(Generic[Key, Value]):
+class StableSince(Generic[Key, Value]):
     """Over looks at all of them; what one look leaves out is forgotten."""
 
     def __init__(self) -> None:
         self._seen: dict[Key, tuple[Value, float]] = {}
         """Each as it is, and when it was seen so first."""
 
-    def look(self, now: float) -> Callable[[Key, Value], float]:
+    def observe(self, now: float) -> Callable[[Key, Value], float]:
         """Begin a look, at `now` in seconds: what it gives says how many seconds a key has had a value."""
-        before = self._seen
+        previous = self._seen
         seen = self._seen = dict[Key, tuple[Value, float]]()
 
-        def unchanged(key: Key, value: Value) -> float:
-            known, since = before.get(key, (value, now))
-            seen[key] = value, since if known == value else now
+        def seconds_stable(key: Key, value: Value) -> float:
+            last, since = previous.get(key, (value, now))
+            seen[key] = value, since if last == value else now
             return now - seen[key][1]
 
-        return unchanged
+        return seconds_stable

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from storage.group import LogGroup
 
 
-def append_time_of(
-    group: LogGroup, producers: ProducerState, partition: PartitionLog, sent: BatchHeader, base_offset: int
+def append_time_of_duplicate(
+    group: LogGroup,
+    producers: ProducerState,
+    partition: PartitionLog,
+    duplicate: BatchHeader,
+    base_offset: int,
 ) -> int:
     """The log append time, in milliseconds, of the batch at `base_offset`; -1 where it has its producer's.
 
@@ -28,14 +32,14 @@ def append_time_of(
     log's time at the newest batch of its producer, which came soon after it or is it.
 
     Args:
-        sent: the header that the batch has now that it was sent again.
+        duplicate: the header that the batch has now that it was sent again.
     """
     try:
-        for found in group.read(partition, base_offset, 1).buffers:
-            stored = read_header(found)
+        for batch in group.read(partition, base_offset, 1).buffers:
+            stored = read_header(batch)
             if stored.base_offset == base_offset:
                 return stored.max_timestamp if stored.is_log_append_time else NO_TIMESTAMP
     except (OSError, StorageError, MalformedBatch):
         pass  # whoever reads it is told
-    producer = producers.find(partition.number, sent.producer_id)
+    producer = producers.find(partition.number, duplicate.producer_id)
     return NO_TIMESTAMP if producer is None else producer.last_time_ms

@@ -50,9 +50,9 @@ from storage.types import StorageError
 log = logging.getLogger("lockstep")
 
 PRODUCERS_SECTION: Final = "producers"
-LEAST_RECENT_BYTES: Final = 1 << 20
+MIN_RECENT_BYTES: Final = 1 << 20
 """Without the newest frames in memory every follower would be served from the disk."""
-MOST_NEEDED_BYTES: Final = 192 << 20
+MAX_NEEDED_BYTES: Final = 192 << 20
 """What followers in touch lack, shared out to the data groups of a node; the metadata group may have as much
 as one of them. With three groups that is twice what 64 producers of 100 KB have on its way."""
 METADATA_SEGMENT_BYTES: Final = 8 << 20
@@ -61,13 +61,13 @@ HEARTBEAT_MS: Final = 200
 """Commits and entries do not wait for one: heartbeats only keep leases, and an idle cluster pays for each."""
 COMMIT_PUSH_MS: Final = 3
 """A follower's commit may be this much late, and rides on the next entries: so may who reads from it."""
-UNDO_SECONDS: Final = 5.0
+UNDO_TIMEOUT_SECONDS: Final = 5.0
 """A group that is closed because the disk is full may wait for room."""
-WHOLE_ENDS: Final = ("no marker", "a marker of", "the segment is full")
+CLEAN_ENDS: Final = ("no marker", "a marker of", "the segment is full")
 """Reasons to end a recovery's scan that say: there is no further write. Any other is a write cut short."""
 
 
-class Hosting:
+class LocalGroups:
     """See the module.
 
     Args:
@@ -99,8 +99,8 @@ class Hosting:
             spare_segments=settings.lockstep_spare_segments,
             tail_cache_bytes=cached_bytes,
             shared_reads_bytes=settings.lockstep_shared_reads_bytes // settings.data_groups_held,
-            recent_frames_bytes=max(cached_bytes, LEAST_RECENT_BYTES),
-            needed_frames_bytes=MOST_NEEDED_BYTES // settings.data_groups_held,
+            recent_frames_bytes=max(cached_bytes, MIN_RECENT_BYTES),
+            needed_frames_bytes=MAX_NEEDED_BYTES // settings.data_groups_held,
             index_cache_bytes=settings.lockstep_index_cache_bytes,
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,
@@ -109,25 +109,25 @@ class Hosting:
         self.appenders: dict[int, Appender] = {}
         """The append path into each data group, by group id."""
 
-    def follow(self, settings: Settings) -> None:
+    def apply_settings(self, settings: Settings) -> None:
         """Act on settings that were changed while running."""
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         for appender in self.appenders.values():
             appender.producers.expiration_ms = settings.producer_id_expiration_ms
 
-    async def open(self, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
+    async def open(self, group_id: int, founders: tuple[int, ...] = ()) -> LogGroup:
         """Open a group; `founders` are the nodes that vote in it from its beginning, where it has none yet.
 
         Nobody is served from it before `serve`. Raises CorruptLog, NewerFormat, StorageFull, OSError.
         """
-        is_metadata = number == METADATA_GROUP
-        options = self._options(number, founders)
+        is_metadata = group_id == METADATA_GROUP
+        options = self._options(group_id, founders)
         producers = ProducerState(self._producer_expiration_ms, self._clock_ms)
         state = GroupsState()
         transactional_ids = TransactionsState(log.warning)
         locks = LockTable()
         group = await LogGroup.open(
-            self._directory.group(number),
+            self._directory.group(group_id),
             options,
             clock_ms=self._clock_ms,
             on_fatal=self._on_fatal,
@@ -140,26 +140,26 @@ class Hosting:
                 }
             ),
             tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers, LOCKS_SECTION: locks},
-            send=alone if self._send is None else self._send(number),
+            send=alone if self._send is None else self._send(group_id),
         )
         if self._send is None:
-            _tell_recovery(group)
+            _log_recovery(group)
         else:
-            _tell_damage(group)
-        _log_known_damage(group)
+            _log_salvage(group)
+        _log_earlier_damage(group)
         if not is_metadata:
             control = group.control
             producers.is_closed = locks.is_closed = lambda each: (
                 each < control.next_number and each not in control.partitions
             )
-            self._states[number] = state, transactional_ids, locks
-            self.appenders[number] = Appender(group, producers, self._clock_ms)
+            self._states[group_id] = state, transactional_ids, locks
+            self.appenders[group_id] = Appender(group, producers, self._clock_ms)
         return group
 
-    def _options(self, number: int, founders: tuple[int, ...]) -> GroupOptions:
+    def _options(self, group_id: int, founders: tuple[int, ...]) -> GroupOptions:
         settings = self._settings
         options = GroupOptions(
-            group_id=number,
+            group_id=group_id,
             node_id=settings.node_id,
             log=self._log_options,
             max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
@@ -169,11 +169,11 @@ class Hosting:
                 deferral_ms=settings.spare_wait_ms,
             ),
         )
-        if number == METADATA_GROUP:
-            small = min(METADATA_SEGMENT_BYTES, self._log_options.segment_bytes)
+        if group_id == METADATA_GROUP:
+            segment_bytes = min(METADATA_SEGMENT_BYTES, self._log_options.segment_bytes)
             # Every node serves what is recorded here: it is to know of a commit at once.
             raft = RaftSettings(heartbeat_ms=HEARTBEAT_MS)
-            log_options = replace(self._log_options, segment_bytes=small, spare_segments=1)
+            log_options = replace(self._log_options, segment_bytes=segment_bytes, spare_segments=1)
             options = replace(options, log=log_options, raft=raft)
         if self._send is None:
             return options
@@ -186,24 +186,24 @@ class Hosting:
         self, group: LogGroup, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
     ) -> None:
         """Let clients be served from a group that is open."""
-        number = group.group_id
-        cluster.host(group)
-        if number == METADATA_GROUP:
+        group_id = group.group_id
+        cluster.add_group(group)
+        if group_id == METADATA_GROUP:
             return
-        state, transactional_ids, locks = self._states[number]
-        producers = self.appenders[number].producers
+        state, transactional_ids, locks = self._states[group_id]
+        producers = self.appenders[group_id].producers
         producers.first_sequences = cluster.first_sequences
         producers.partition_key = partial(_partition_key, group)
-        self.appenders[number].locks = LockChecks(locks, group, cluster)
+        self.appenders[group_id].locks = LockChecks(locks, group, cluster)
 
-        def closed(before: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
+        def forget_partition(on_closed: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
             producers.forget(partition.number)
             locks.forget(partition.number)
-            before(partition)
+            on_closed(partition)
 
-        group.control.closed = partial(closed, group.control.closed)
-        consumer_groups.host(number, group, state, self.appenders[number])
-        transactions.host(number, group, transactional_ids)
+        group.control.closed = partial(forget_partition, group.control.closed)
+        consumer_groups.host(group_id, group, state, self.appenders[group_id])
+        transactions.host(group_id, group, transactional_ids)
 
     async def undo_open(self, groups: Sequence[LogGroup]) -> None:
         """Nobody was served from these groups nor promised anything: as if they had never been opened."""
@@ -211,36 +211,36 @@ class Hosting:
             self.appenders.pop(group.group_id, None)
             self._states.pop(group.group_id, None)
             with contextlib.suppress(StorageError, OSError, TimeoutError):
-                async with asyncio.timeout(UNDO_SECONDS):
+                async with asyncio.timeout(UNDO_TIMEOUT_SECONDS):
                     await group.close()
         await in_thread(self._directory.forget_groups)
 
-    async def give_up(
-        self, number: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
+    async def remove(
+        self, group_id: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
     ) -> None:
         """A group was placed elsewhere and this node is no member of it: nothing of it stays here."""
-        consumer_groups.unhost(number)
-        transactions.unhost(number)
-        group = cluster.unhost(number)
-        self.appenders.pop(number, None)
-        self._states.pop(number, None)
+        consumer_groups.unhost(group_id)
+        transactions.unhost(group_id)
+        group = cluster.remove_group(group_id)
+        self.appenders.pop(group_id, None)
+        self._states.pop(group_id, None)
         await group.close()
-        await in_thread(partial(self._remove_files, number))
-        log.info("log group %d has moved to other nodes", number)
+        await in_thread(partial(self._remove_files, group_id))
+        log.info("log group %d has moved to other nodes", group_id)
 
-    def _remove_files(self, number: int) -> None:
-        gone = self._directory.set_aside(number)
-        if gone is not None:
-            shutil.rmtree(gone, ignore_errors=True)
+    def _remove_files(self, group_id: int) -> None:
+        removed = self._directory.mark_removed(group_id)
+        if removed is not None:
+            shutil.rmtree(removed, ignore_errors=True)
 
 
-def _partition_key(group: LogGroup, number: int) -> tuple[bytes, int] | None:
+def _partition_key(group: LogGroup, group_id: int) -> tuple[bytes, int] | None:
     """The topic's id and the index of an open partition."""
-    partition = group.partitions.get(number)
+    partition = group.partitions.get(group_id)
     return None if partition is None else (partition.topic_id, partition.index)
 
 
-def _tell_recovery(group: LogGroup) -> None:
+def _log_recovery(group: LogGroup) -> None:
     """One line about how the log of a group that has just been opened was found; none for a new one."""
     report = group.log.report
     own_no_op = 1
@@ -251,36 +251,36 @@ def _tell_recovery(group: LogGroup) -> None:
         text = "was stopped cleanly, nothing to replay"
     else:
         return
-    if not report.reason.startswith(WHOLE_ENDS):
+    if not report.reason.startswith(CLEAN_ENDS):
         text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
     log.info("log group %d %s", group.group_id, text)
 
 
-def _log_known_damage(group: LogGroup) -> None:
+def _log_earlier_damage(group: LogGroup) -> None:
     """A line where damage was known before this start; `scrubbing` soon reads the files and names offsets."""
-    known = group.log.damage.known()
-    if known:
-        files = ", ".join(map(str, sorted({each.sequence for each in known})))
+    ranges = group.log.damage.known()
+    if ranges:
+        files = ", ".join(map(str, sorted({each.sequence for each in ranges})))
         log.warning(
             "log group %d: %d ranges of offsets are known to be damaged since an earlier start, in log files "
             "%s; `lockstep cluster status` names them",
             group.group_id,
-            len(known),
+            len(ranges),
             files,
         )
 
 
-def _tell_damage(group: LogGroup) -> None:
+def _log_salvage(group: LogGroup) -> None:
     """A line for each thing that had rotted in the log of a group that has just been opened, in a cluster."""
-    report, number = group.log.report, group.group_id
+    report, group_id = group.log.report, group.group_id
     if report.salvaged_from:
         log.warning(
             "log group %d is damaged at %s (%s): what was there and behind it comes from the other nodes",
-            number,
+            group_id,
             report.cut_at,
             report.reason,
         )
     if report.salvaged_state:
         log.warning(
-            "log group %d: its state is damaged, this node is another member of it from now on", number
+            "log group %d: its state is damaged, this node is another member of it from now on", group_id
         )

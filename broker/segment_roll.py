@@ -2,8 +2,9 @@
 
 The cleaner reaches what is in sealed files below both kept checkpoints. Kafka's rules say when a partition's
 newest records have to be within its reach: `segment.ms`, `segment.bytes`, `max.compaction.lag.ms`. Owns those
-(`waiting`), and how often a group may be sealed at most (`Rolling`): for every such file another one is
-filled with zeros, and what lives in it keeps it. Does not: seal (`storage/sealing.py`), say what is cleaned.
+(`roll_interval_ms`), and how often a group may be sealed at most (`SegmentRoll`): for every such file another
+one is filled with zeros, and what lives in it keeps it. Does not: seal (`storage/sealing.py`), say what is
+cleaned.
 Source: Kafka's LogSegment.shouldRoll, UnifiedLog.maxSegmentMs.
 """
 
@@ -20,20 +21,20 @@ from storage.types import StorageError
 
 log = logging.getLogger("lockstep.compaction")
 
-EVER: Final = -(1 << 62)
+ANY_TIME: Final = -(1 << 62)
 SEAL_SECONDS: Final = 30.0
 """Longer than a checkpoint takes on a slow disk."""
-PATIENCE_MS: Final = 600_000
+MEMBER_TIMEOUT_MS: Final = 600_000
 """So long a leader seals nothing while a member is away: what is cleaned meanwhile, that member would
 only get with all of the log."""
-SMALL_SHARE: Final = 8
-MANY_SMALL: Final = 100
+SMALL_FRACTION: Final = 8
+MAX_SMALL: Final = 100
 SMALL_FILE_MS: Final = 15_000
 """Beyond so many files smaller than an eighth of a whole one each keeps the next sealing off for so long: a
 year leaves some two thousand where nothing in them ever goes, however often a topic wants it."""
 
 
-def waiting(
+def roll_interval_ms(
     partition: TopicPartition,
     shares: Sequence[SegmentPartition],
     stable_offset: int,
@@ -45,55 +46,63 @@ def waiting(
     Args: as `compaction.planned`. Reads indexes: for a thread.
     """
     found, config, data_log = partition.log, partition.topic.config, partition.group.log
-    reach = max(found.log_start_offset, clean_to, shares[-1].last_offset + 1 if shares else 0)
+    reached_offset = max(found.log_start_offset, clean_to, shares[-1].last_offset + 1 if shares else 0)
     end = min(stable_offset, found.high_watermark)
-    first = data_log.timestamp_lookup(found.number, EVER, reach, end) if reach < end else None
+    first = (
+        data_log.timestamp_lookup(found.number, ANY_TIME, reached_offset, end)
+        if reached_offset < end
+        else None
+    )
     if first is None:
         return None
     age_ms = now_ms - first.max_timestamp if first.max_timestamp >= 0 else 0
     every_ms = min(config.segment_ms, config.max_compaction_lag_ms)
-    waits = data_log.partition_bytes(found.number, reach)
+    waiting_bytes = data_log.partition_bytes(found.number, reached_offset)
     if age_ms <= every_ms:
-        if waits <= config.segment_bytes:
+        if waiting_bytes <= config.segment_bytes:
             return None
         every_ms = 0
     if age_ms < config.min_compaction_lag_ms:
         return None
     old = sum([share.total_bytes for share in shares if share.last_offset < clean_to])
-    new = sum([share.total_bytes for share in shares if share.last_offset >= clean_to]) + waits
-    worth_it = new > config.min_cleanable_dirty_ratio * (new + old) or age_ms > config.max_compaction_lag_ms
-    return every_ms if worth_it else None
+    new = sum([share.total_bytes for share in shares if share.last_offset >= clean_to]) + waiting_bytes
+    is_worthwhile = (
+        new > config.min_cleanable_dirty_ratio * (new + old) or age_ms > config.max_compaction_lag_ms
+    )
+    return every_ms if is_worthwhile else None
 
 
-class Rolling:
+class SegmentRoll:
     """What was sealed when, while the process lives."""
 
     def __init__(self) -> None:
         self._sealed_ms: dict[LogGroup, int] = {}
-        self._waits_since_ms: dict[LogGroup, int] = {}
+        self._blocked_since_ms: dict[LogGroup, int] = {}
 
     async def seal(self, group: LogGroup, every_ms: int, now_ms: int) -> bool:
         """Seal what the group writes to, unless it was less than `every_ms` ago; whether the cleaner reaches
         more now."""
         full_bytes = group.log.options.segment_bytes
-        small = sum([SMALL_SHARE * segment.file_bytes < full_bytes for segment in group.log.segments()])
+        small = sum([SMALL_FRACTION * segment.file_bytes < full_bytes for segment in group.log.segments()])
         last_ms = self._sealed_ms.get(group)
-        apart_ms = max(every_ms, SMALL_FILE_MS * (small - MANY_SMALL))
-        if last_ms is not None and now_ms - last_ms < apart_ms:
+        min_interval_ms = max(every_ms, SMALL_FILE_MS * (small - MAX_SMALL))
+        if last_ms is not None and now_ms - last_ms < min_interval_ms:
             return False
-        since_ms = self._waits_since_ms.setdefault(group, now_ms)
+        blocked_since_ms = self._blocked_since_ms.setdefault(group, now_ms)
         try:
-            done = await group.sealing.run(SEAL_SECONDS, without_members=now_ms - since_ms >= PATIENCE_MS)
+            done = await group.sealing.run(
+                SEAL_SECONDS, without_members=now_ms - blocked_since_ms >= MEMBER_TIMEOUT_MS
+            )
         except (StorageError, OSError) as error:
             log.warning("log group %d: no file can be sealed for compaction: %s", group.group_id, error)
             return False
         if done:
             self._sealed_ms[group] = now_ms
-            del self._waits_since_ms[group]
+            del self._blocked_since_ms[group]
         return done
 
     def keep(self, groups: set[LogGroup]) -> None:
         """Forget all others."""
-        for known in (self._sealed_ms, self._waits_since_ms):
-            for group in known.keys() - groups:
-                del known[group]
+        for table in (self._sealed_ms, self._blocked_since_ms):
+            for group in table.keys() - groups:
+                del table[group]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.append import Appender
-from broker.sent_again import append_time_of
+from broker.duplicate_append_time import append_time_of_duplicate
 from protocol.records.batch import read_header
 from storage.types import Buffer, CorruptLog, OffsetOutOfRange, ReadResult
 from tests.broker import wire
@@ -73,7 +73,7 @@ async def test_of_what_cannot_be_seen_the_frames_time_is_told(
 
 async def test_nothing_is_known_of_a_producer_that_is_forgotten(world: World) -> None:
     sent = read_header(idempotent(0))
-    assert append_time_of(world.group, world.producers, world.partition, sent, 0) == -1
+    assert append_time_of_duplicate(world.group, world.producers, world.partition, sent, 0) == -1
 
 
 async def test_a_client_hears_the_same_time_twice(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Topics that may not be auto-created, because their creation with configurations was refused lately.
+"""Topics that may not be auto-created, because their creation with configurations was rejected lately.
 
 Owns: their names. A tool that copies topics, as MirrorMaker 2, creates one with its configurations, is
 refused, and goes on; its producer then sends Metadata, and an auto-created topic would have the brokers'
@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.topics")
 
-MAX_REFUSED_CREATIONS: Final = 1_000
+MAX_REJECTED_CREATIONS: Final = 1_000
 """LIMIT. Names of at most 249 characters each."""
 TTL_SECONDS: Final = 900.0
 """Longer than the ten minutes after which MirrorMaker 2 tries to create its topics again
@@ -32,17 +32,17 @@ IGNORED_ERRORS: Final = frozenset(
 """Refusals that are not remembered: auto-creation would be refused, too, or the client retries elsewhere."""
 
 
-class RefusedCreations:
+class RejectedCreations:
     """See the module. Args: now: a monotonic clock, in seconds."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._refused: dict[str, tuple[float, str]] = {}
-        """Name -> (when its creation was refused, the error message), oldest first."""
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._rejected: dict[str, tuple[float, str]] = {}
+        """Name -> (when its creation was rejected, the error message), oldest first."""
 
-    def note(self, name: str, refused: RequestError) -> None:
-        """Remember a topic whose creation with configurations was refused."""
-        if refused.error in IGNORED_ERRORS or name in FIXED_IDS:
+    def record(self, name: str, rejection: RequestError) -> None:
+        """Remember a topic whose creation with configurations was rejected."""
+        if rejection.error in IGNORED_ERRORS or name in FIXED_IDS:
             return
         try:
             check_name(name)
@@ -50,20 +50,20 @@ class RefusedCreations:
             return
         if self._reason(name) is None:
             log.warning(
-                "topic %s: its creation with configurations was refused (%s): for %d minutes, or until it is "
-                "created, it is not auto-created",
+                "topic %s: its creation with configurations was rejected (%s): for %d minutes, or until "
+                "it is created, it is not auto-created",
                 name,
-                refused.message,
+                rejection.message,
                 TTL_SECONDS / 60,
             )
-        self._refused.pop(name, None)
-        self._refused[name] = self._now(), refused.message
-        if len(self._refused) > MAX_REFUSED_CREATIONS:
-            del self._refused[next(iter(self._refused))]
+        self._rejected.pop(name, None)
+        self._rejected[name] = self._monotonic(), rejection.message
+        if len(self._rejected) > MAX_REJECTED_CREATIONS:
+            del self._rejected[next(iter(self._rejected))]
 
     def forget(self, name: str) -> None:
         """Remove a topic that was created."""
-        self._refused.pop(name, None)
+        self._rejected.pop(name, None)
 
     def check(self, name: str) -> None:
         """Raises RequestError, with UNKNOWN_TOPIC_OR_PARTITION, for a topic that may not be auto-created now.
@@ -75,12 +75,12 @@ class RefusedCreations:
         if reason is not None:
             raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Topic '{name}' is not auto-created: its creation was refused ({reason})",
+                f"Topic '{name}' is not auto-created: its creation was rejected ({reason})",
             )
 
     def _reason(self, name: str) -> str | None:
-        refused_at, reason = self._refused.get(name, (0.0, None))
-        if reason is not None and self._now() - refused_at >= TTL_SECONDS:
-            del self._refused[name]
+        rejected_at, reason = self._rejected.get(name, (0.0, None))
+        if reason is not None and self._monotonic() - rejected_at >= TTL_SECONDS:
+            del self._rejected[name]
             return None
         return reason
