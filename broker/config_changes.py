@@ -37,11 +37,11 @@ from broker.settings import dynamic_config
 from broker.settings.config import PROPERTIES, Settings
 from broker.settings.dynamic_config import (
     InvalidBrokerConfig,
+    apply_changes,
+    canonical_text,
     check_size,
     declaration,
-    in_force,
-    normal,
-    refuse_fixed,
+    reject_fixed,
 )
 from broker.settings.group_config import (
     GROUP_PROPERTIES,
@@ -234,17 +234,17 @@ class ConfigChanges:
         current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
         try:
             set_now = [each.name for each in change.edits if each.operation != ConfigOperation.DELETE]
-            refuse_fixed(set_now, for_all=for_all)
-            invalid = invalid_untouched(current, change, normal)
+            reject_fixed(set_now, for_all=for_all)
+            invalid = invalid_untouched(current, change, canonical_text)
             texts = apply_edits(
                 {each: text for each, text in current.items() if each not in invalid},
                 change,
                 declaration,
                 partial(_broker_value, settings),
             )
-            texts = {each: normal(each, text) for each, text in texts.items()}
+            texts = {each: canonical_text(each, text) for each, text in texts.items()}
             check_size(texts)
-            in_force(settings, *((texts, {}) if for_all else ({}, texts)))
+            apply_changes(settings, *((texts, {}) if for_all else ({}, texts)))
         except InvalidBrokerConfig as error:
             raise _invalid(str(error)) from None
         command = configs_command(BROKER_CONFIGS, name, {**texts, **invalid})

@@ -93,14 +93,14 @@ class LocalGroups:
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
         self._send = send
-        cached_bytes = settings.lockstep_tail_cache_bytes // settings.data_groups_held
+        cached_bytes = settings.lockstep_tail_cache_bytes // settings.local_data_groups
         self._log_options = LogOptions(
             segment_bytes=settings.lockstep_segment_bytes,
             spare_segments=settings.lockstep_spare_segments,
             tail_cache_bytes=cached_bytes,
-            shared_reads_bytes=settings.lockstep_shared_reads_bytes // settings.data_groups_held,
+            shared_reads_bytes=settings.lockstep_shared_reads_bytes // settings.local_data_groups,
             recent_frames_bytes=max(cached_bytes, MIN_RECENT_BYTES),
-            needed_frames_bytes=MAX_NEEDED_BYTES // settings.data_groups_held,
+            needed_frames_bytes=MAX_NEEDED_BYTES // settings.local_data_groups,
             index_cache_bytes=settings.lockstep_index_cache_bytes,
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,

@@ -24,7 +24,7 @@ from broker.cluster_image import (
 from broker.first_sequences import FirstSequences
 from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.settings.config import Settings
-from broker.settings.dynamic_config import still_in_force
+from broker.settings.dynamic_config import apply_accepted
 from broker.settings.topic_config import TopicConfig, restored_config, topic_config
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION
@@ -364,7 +364,7 @@ class Cluster:
             configs.get((BROKER_CONFIGS, name), {})
             for name in (WHOLE_CLUSTER, str(self._start_settings.node_id))
         ]
-        settings, problems = still_in_force(self._start_settings, *changes)
+        settings, problems = apply_accepted(self._start_settings, *changes)
         for problem in problems:
             log.warning("broker configuration: %s; it has no effect", problem)
         return settings

@@ -150,7 +150,7 @@ class QueuedStream(io.TextIOBase):
         super().__init__()
         self._writer = writer
         self._descriptor = descriptor
-        self._part = ""
+        self._partial_line = ""
         self._lock = threading.RLock()
         """The garbage collector may warn, and so write, within a write of the same thread."""
 
@@ -176,18 +176,18 @@ class QueuedStream(io.TextIOBase):
         with self._lock:
             whole, newline, rest = text.rpartition("\n")
             if newline:
-                self._put(self._part + whole + newline)
-                self._part = rest
+                self._put(self._partial_line + whole + newline)
+                self._partial_line = rest
             else:
-                self._part += text
-            if len(self._part) > MAX_WRITE_BYTES:
+                self._partial_line += text
+            if len(self._partial_line) > MAX_WRITE_BYTES:
                 self.flush()
         return len(text)
 
     def flush(self) -> None:
         """Queue what has no newline yet."""
         with self._lock:
-            part, self._part = self._part, ""
+            part, self._partial_line = self._partial_line, ""
             self._put(part)
 
     def drain(self, seconds: float) -> bool:

@@ -43,7 +43,7 @@ from broker.full_disks import FullDisks
 from broker.heap import give_memory_back, keep_large_blocks_apart, share_arenas
 from broker.metadata import METADATA_GROUP
 from broker.process_output import drain_output, log_to_stderr, queued_output
-from broker.settings.addresses import NOBODYS_HOSTS, Listener
+from broker.settings.addresses import WILDCARD_HOSTS, Listener
 from broker.settings.config import Settings
 from broker.settings.properties import ConfigError
 from storage.group import LogGroup
@@ -200,7 +200,7 @@ class Broker:
             self._peer_sockets = bind(peer_listener, *peer_hints(settings))
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
-        for listener in settings.listening():
+        for listener in settings.client_listeners():
             sockets = self._sockets[listener] = bind(listener)
             self._ports[listener] = sockets[0].getsockname()[1]
             if not all(is_loopback(each) for each in sockets):
@@ -313,13 +313,13 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """What a client on this machine connects to."""
         listener = next(iter(self._ports))
-        host = "localhost" if listener.host in NOBODYS_HOSTS else listener.host
+        host = "localhost" if listener.host in WILDCARD_HOSTS else listener.host
         return host_and_port(host, self.port)
 
     @property
     def advertised_elsewhere(self) -> list[str]:
         """HOST:PORT of what clients are told, where that is not what is listened on."""
-        advertised = self.settings.advertising()
+        advertised = self.settings.advertised_by_name()
         addresses: list[str] = []
         for listener, port in self._ports.items():
             host, advertised_port = self._advertised_addresses()[listener.name]
@@ -370,14 +370,14 @@ class Broker:
 
     def _advertised_addresses(self) -> dict[str, tuple[str, int]]:
         """Host ("" for the address the client used) and port told to clients, by listener name."""
-        configured = self.settings.advertising()
+        configured = self.settings.advertised_by_name()
         advertised: dict[str, tuple[str, int]] = {}
         for listener in self._ports:
             address = configured.get(listener.name)
             if address is not None:
                 host, port = address.host or own_host_name(), address.port
             else:
-                host, port = "" if listener.host in NOBODYS_HOSTS else listener.host, 0
+                host, port = "" if listener.host in WILDCARD_HOSTS else listener.host, 0
             advertised[listener.name] = host, port or self._ports[listener]
         return advertised
 
@@ -386,7 +386,7 @@ class Broker:
         if self._parts is None:
             return
         connections = self._parts.connections
-        groups = max(len(self.groups), 1 + settings.data_groups_held)
+        groups = max(len(self.groups), 1 + settings.local_data_groups)
         allowed = connection_limit(settings.max_connections, groups)
         advertised = connections.max_connections
         connections.limit(settings, allowed)

@@ -97,7 +97,7 @@ PURE = (
     "broker/request_errors.py",
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
-    "broker/settings/near_names.py",
+    "broker/settings/suggestions.py",
     "broker/topic_names.py",
     "broker/topic_rules.py",
     "broker/transaction_ends.py",

@@ -19,7 +19,7 @@ from bench.player.children import PORT_FILE, Words
 from bench.player.playing import Lines, play
 from broker import server
 from broker.server import Broker
-from broker.settings.loading import load
+from broker.settings.loader import load
 from compat_tests.probe import HOST
 from lockstep.commands import serve
 from lockstep.playing.in_process_source import InProcessSource

@@ -30,7 +30,7 @@ LAST_INDEX: Final = (1 << 31) - 1
 MOST_ASKED: Final = 16
 """LIMIT. Commands on their way to one group: its leader does one after the other, and answers a peer only so
 many questions. The rest waits here."""
-TIME_SLICE_SECONDS: Final = 30.0
+QUEUE_TIMEOUT_SECONDS: Final = 30.0
 """So long, lest commands to a group without a leader pile up."""
 
 MOST_UNEXPLAINED: Final = 1000
@@ -169,7 +169,7 @@ class GroupCommands:
         body = json.dumps({"group": number, "term": self.term, **command}).encode()
         turn = self._turns.setdefault(number, asyncio.Semaphore(MOST_ASKED))
         try:
-            async with asyncio.timeout(TIME_SLICE_SECONDS):
+            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
                 await turn.acquire()
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {number}") from None

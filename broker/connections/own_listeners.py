@@ -22,7 +22,7 @@ PEER_ADDRESS_HINT: Final = (
 
 def own_listeners(settings: Settings) -> list[tuple[str, Listener]]:
     """Each setting and its listener. Raises ConfigError."""
-    listeners = [(f"listeners={listener} (--listen)", listener) for listener in settings.listening()]
+    listeners = [(f"listeners={listener} (--listen)", listener) for listener in settings.client_listeners()]
     if (peers := settings.peer_listener()) is not None:
         address = host_and_port(peers.host, peers.port)
         from_peers = f"lockstep.peers={settings.node_id}@{address} (--peers)"

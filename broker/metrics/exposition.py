@@ -100,10 +100,10 @@ class BrokerCollector(Collector):
     """
 
     def __init__(
-        self, parts: Parts, trouble: Callable[[], str], dropped_lines: Callable[[], int] = lambda: 0
+        self, parts: Parts, unhealthy_reason: Callable[[], str], dropped_lines: Callable[[], int] = lambda: 0
     ) -> None:
         self._parts = parts
-        self._trouble = trouble
+        self._unhealthy_reason = unhealthy_reason
         self._dropped_lines = dropped_lines
 
     def collect(self) -> Iterator[Metric]:
@@ -121,13 +121,13 @@ class BrokerCollector(Collector):
         build = _gauge("build_info", "Always 1; the label says which version runs", "version")
         build.add_metric([VERSION], 1)
         yield build
-        yield _one(
+        yield _node_gauge(
             "healthy",
             "1 where this node serves all that it has a part in, as /health says",
-            not self._trouble(),
+            not self._unhealthy_reason(),
         )
-        yield _one("nodes", "Nodes of the cluster, alive or not", len(nodes.registered()))
-        yield _one(
+        yield _node_gauge("nodes", "Nodes of the cluster, alive or not", len(nodes.registered()))
+        yield _node_gauge(
             "nodes_alive", "Nodes of the cluster that this one hears, itself included", len(nodes.alive())
         )
         dropped = _counter(
@@ -135,25 +135,27 @@ class BrokerCollector(Collector):
         )
         dropped.add_metric([], self._dropped_lines())
         yield dropped
-        yield _one("partitions", "Partitions of all topics of the cluster", parts.cluster.partition_count)
+        yield _node_gauge(
+            "partitions", "Partitions of all topics of the cluster", parts.cluster.partition_count
+        )
 
     def _requests(self) -> Iterator[Metric]:
         connections = self._parts.connections
-        yield _one("connections", "Open connections of clients", len(connections))
+        yield _node_gauge("connections", "Open connections of clients", len(connections))
         closed = _counter("connections_closed", "Connections of clients that were closed")
         closed.add_metric([], connections.closed)
         yield closed
-        yield _one(
+        yield _node_gauge(
             "requests_in_flight_bytes",
             "Size in bytes of the requests that were taken in and are not answered",
             connections.in_flight_bytes,
         )
-        yield _one(
+        yield _node_gauge(
             "unsent_bytes",
             "Size in bytes of the large answers that are being read from the disk or wait for their clients",
             self._parts.services.unsent_bytes,
         )
-        yield _one(
+        yield _node_gauge(
             "fetches_waiting",
             "Fetch requests, and players in this broker, that wait for records to come",
             self._parts.services.fetch_purgatory.count,
@@ -161,18 +163,18 @@ class BrokerCollector(Collector):
         requests = _counter(
             "requests", "Requests of a version that is served, by Kafka's name of the API", "api"
         )
-        for name, taken in sorted(connections.router.request_counts().items()):
-            requests.add_metric([name], taken)
+        for name, count in sorted(connections.router.request_counts().items()):
+            requests.add_metric([name], count)
         yield requests
 
     def _groups(self) -> Iterator[Metric]:
         groups = self._parts.cluster.groups
-        for name, words, value in GROUP_GAUGES:
-            gauge = _gauge(name, words, GROUP)
+        for name, description, value in GROUP_GAUGES:
+            gauge = _gauge(name, description, GROUP)
             for number, group in sorted(groups.items()):
                 gauge.add_metric([str(number)], value(group))
             yield gauge
-        led = _gauge(
+        has_leader = _gauge(
             "log_group_leader_known", "1 where some node that lives is known to lead the log group", GROUP
         )
         written = _counter(
@@ -193,14 +195,14 @@ class BrokerCollector(Collector):
             GROUP,
         )
         for number, group in sorted(groups.items()):
-            known = group_damage(self._parts.cluster, number, group)
-            damaged.add_metric([str(number)], sum(not each["given_up"] for each in known))
+            damaged_ranges = group_damage(self._parts.cluster, number, group)
+            damaged.add_metric([str(number)], sum(not each["given_up"] for each in damaged_ranges))
             flushes.add_metric([str(number)], group.flusher.flushes)
             flushing.add_metric([str(number)], group.flusher.flush_seconds)
-            led.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
+            has_leader.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
             for purpose, size in group.log.written_bytes().items():
                 written.add_metric([str(number), purpose.replace(" ", "_")], size)
-        yield led
+        yield has_leader
         yield damaged
         yield written
         yield flushes
@@ -223,10 +225,10 @@ class BrokerCollector(Collector):
         for number, group in sorted(self._parts.cluster.groups.items()):
             if not group.is_leader:
                 continue
-            told = report(group)
+            group_report = report(group)
             # A node that lost its disk may be there twice for a moment: the member that votes counts.
-            members = {each["node"]: each for each in told["learners"] + told["voters"]}
-            members.pop(told["leader"], None)
+            members = {each["node"]: each for each in group_report["learners"] + group_report["voters"]}
+            members.pop(group_report["leader"], None)
             for node, member in sorted(members.items()):
                 labels = [str(number), str(node)]
                 in_sync.add_metric(labels, member["in_sync"])
@@ -241,47 +243,47 @@ class BrokerCollector(Collector):
             for number, appender in sorted(self._parts.local_groups.appenders.items())
             if appender.locks is not None
         ]
-        for name, words, value in LOCK_COUNTERS:
-            counter = _counter(name, words, GROUP)
+        for name, description, value in LOCK_COUNTERS:
+            counter = _counter(name, description, GROUP)
             for number, each in checks:
                 counter.add_metric([number], value(each))
             yield counter
 
     def _producers(self) -> Iterator[Metric]:
-        known = _gauge(
+        damaged_ranges = _gauge(
             "producers", "Idempotent producers that are remembered, once per partition they wrote to", GROUP
         )
         for number, appender in sorted(self._parts.local_groups.appenders.items()):
-            known.add_metric([str(number)], appender.producers.count())
-        yield known
+            damaged_ranges.add_metric([str(number)], appender.producers.count())
+        yield damaged_ranges
         states = [each.state for each in self._parts.transactions.coordinators()]
-        yield _one(
+        yield _node_gauge(
             "transactional_ids",
             "Transactional ids that are coordinated here",
             sum(len(each.ids) for each in states),
         )
-        yield _one(
+        yield _node_gauge(
             "transactions_open",
             "Transactions under way that are coordinated here",
             sum(len(each.ongoing) for each in states),
         )
-        yield _one(
+        yield _node_gauge(
             "transactions_ending",
             "Transactions coordinated here that are decided, and not yet told to every partition",
             sum(len(each.prepared) for each in states),
         )
 
 
-def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(PREFIX + name, words, labels=labels)
+def _gauge(name: str, description: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, description, labels=labels)
 
 
-def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(PREFIX + name, words, labels=labels)
+def _counter(name: str, description: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, description, labels=labels)
 
 
-def _one(name: str, words: str, value: float) -> GaugeMetricFamily:
+def _node_gauge(name: str, description: str, value: float) -> GaugeMetricFamily:
     """A gauge of the whole node."""
-    gauge = _gauge(name, words)
+    gauge = _gauge(name, description)
     gauge.add_metric([], value)
     return gauge

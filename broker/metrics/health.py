@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from broker.assembly import Parts
 
 
-def trouble(parts: Parts, failed: BaseException | None) -> str:
+def unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
     """The first reason, in one line; "" where it serves. Args: failed: what ended the broker, if anything."""
-    return " ".join(_trouble(parts, failed).split())
+    return " ".join(_unhealthy_reason(parts, failed).split())
 
 
-def _trouble(parts: Parts, failed: BaseException | None) -> str:
+def _unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
     if failed is not None:
         return f"the log cannot be trusted any more: {failed}"
     if parts.connections.stopping:

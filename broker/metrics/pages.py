@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from broker import VERSION
 from broker.assembly import Parts
 from broker.metrics.exposition import BrokerCollector
-from broker.metrics.health import trouble
+from broker.metrics.health import unhealthy_reason
 from broker.metrics.http import Page, index
 from broker.process_output import dropped_lines
 
@@ -29,18 +29,18 @@ LINKS: Final = {
 def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[str, Callable[[], Page]]:
     """By path. Args: failed: what ended the broker, if anything."""
 
-    def unwell() -> str:
-        return trouble(parts, failed())
+    def reason_now() -> str:
+        return unhealthy_reason(parts, failed())
 
     registry = CollectorRegistry()  # not the library's global one: there may be several brokers in a process
-    registry.register(BrokerCollector(parts, unwell, dropped_lines))
+    registry.register(BrokerCollector(parts, reason_now, dropped_lines))
     ProcessCollector(registry=registry)
 
     def metrics() -> Page:
         return Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
 
     def health() -> Page:
-        reason = unwell()
+        reason = reason_now()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
         return Page(status, f"{reason or 'ok'}\n".encode())
 

@@ -6,14 +6,14 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 |---|---|
 | one setting: declared, read from text, shown | `properties`, `addresses` |
 | a broker's, all of them | `config` |
-| where they come from: a file, the command line, references | `loading`, `config_providers` |
+| where they come from: a file, the command line, references | `loader`, `config_providers` |
 | its parts: this node and its peers | `peer_settings` |
 | its parts: the log | `data_log_settings`, `cleaner_settings` |
 | its parts: what topics follow, and little besides | `topic_default_settings` |
 | its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
 | its parts: beside the broker | `metrics_settings`, `player_settings` |
 | names that have no effect here: Kafka's; those of others, and mistakes | `kafka_names`, `foreign_names` |
-| what is meant by a name that there is not | `near_names` |
+| what is meant by a name that there is not | `suggestions` |
 | a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
 | what may change while the broker runs, and what is in force | `dynamic_config`, `stored_settings` |
 | as clients are told them | `described_config` |

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from broker.settings.properties import ConfigError
 
-NOBODYS_HOSTS = frozenset({"", "0.0.0.0", "::"})
+WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 """Where one may listen, and nobody can connect to."""
 
 
@@ -34,13 +34,13 @@ _LISTENER = re.compile(
 
 def parse_listener(text: str, key: str = "listeners") -> Listener:
     """`NAME://HOST:PORT` or `HOST:PORT`. Raises ConfigError."""
-    found = _LISTENER.fullmatch(text.strip())
-    if found is None:
+    parsed = _LISTENER.fullmatch(text.strip())
+    if parsed is None:
         form = "not of the form HOST:PORT or PLAINTEXT://HOST:PORT"
         raise ConfigError(key, text, form + _without_host(text, "PLAINTEXT://"))
-    if int(found["port"]) > 65535:
-        raise ConfigError(key, text, f"there is no port {found['port']}")
-    return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
+    if int(parsed["port"]) > 65535:
+        raise ConfigError(key, text, f"there is no port {parsed['port']}")
+    return Listener((parsed["name"] or "PLAINTEXT").upper(), parsed["host"].strip("[]"), int(parsed["port"]))
 
 
 def parse_host_port(text: str, key: str) -> Listener:
@@ -65,27 +65,27 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
     key = "lockstep.peers"
     if len(texts) == 1 and "@" not in texts[0]:
         texts = _peers_in_file(texts[0])
-    found: dict[int, Listener] = {}
+    parsed: dict[int, Listener] = {}
     for text in texts:
-        matched = _PEER.fullmatch(text)
-        if matched is None:
+        peer = _PEER.fullmatch(text)
+        if peer is None:
             raise ConfigError(key, text, "not of the form ID@HOST:PORT, nor a file of such lines")
-        number = int(matched["node"])
-        address = parse_listener(matched["address"], key)
-        if address.host in NOBODYS_HOSTS or not address.port:
+        number = int(peer["node"])
+        address = parse_listener(peer["address"], key)
+        if address.host in WILDCARD_HOSTS or not address.port:
             problem = "names no host and port that others could connect to"
-            elsewhere = "; where this node itself listens may be another address: lockstep.peers.listener"
-            raise ConfigError(key, text, problem + (elsewhere if number == node_id else ""))
-        if number in found:
+            hint = "; where this node itself listens may be another address: lockstep.peers.listener"
+            raise ConfigError(key, text, problem + (hint if number == node_id else ""))
+        if number in parsed:
             raise ConfigError(key, text, f"node {number} is there twice")
-        if any((each.host, each.port) == (address.host, address.port) for each in found.values()):
+        if any((each.host, each.port) == (address.host, address.port) for each in parsed.values()):
             raise ConfigError(key, text, "two nodes have this address")
-        found[number] = address
-    if found and node_id not in found:
+        parsed[number] = address
+    if parsed and node_id not in parsed:
         raise ConfigError(key, ",".join(texts), f"lacks this node (node.id={node_id})")
-    if len(found) == 1:
+    if len(parsed) == 1:
         raise ConfigError(key, ",".join(texts), "names this node alone: leave it out for a node by itself")
-    return found
+    return parsed
 
 
 def _peers_in_file(name: str) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ def _peers_in_file(name: str) -> tuple[str, ...]:
         raise ConfigError(
             "lockstep.peers", name, f"not of the form ID@HOST:PORT, and no file to read: {problem.lower()}"
         ) from None
-    bare = [line.partition("#")[0].strip() for line in lines]
-    found = tuple(item.strip() for line in bare for item in line.split(",") if item.strip())
-    if not found:
+    without_comments = [line.partition("#")[0].strip() for line in lines]
+    parsed = tuple(item.strip() for line in without_comments for item in line.split(",") if item.strip())
+    if not parsed:
         raise ConfigError("lockstep.peers", name, "the file names no node")
-    return found
+    return parsed

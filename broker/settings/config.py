@@ -1,9 +1,9 @@
 """Every setting of the broker, each with its reason.
 
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
-Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
-but for `log.flush`. Names without effect here warn, all in one line; misspelt names (`foreign_names.py`) and
-bad values stop the start, all named in one error.
+Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep cluster_size start with
+`lockstep.`, but for `log.flush`. Names without effect here warn, all in one line; misspelt names
+(`foreign_names.py`) and bad values stop the start, all named in one error.
 Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
 (`dynamic_config.py`).
 """
@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from broker.membership.placement import MAX_DATA_VOTERS
-from broker.settings.addresses import NOBODYS_HOSTS, Listener, parse_listener
+from broker.settings.addresses import WILDCARD_HOSTS, Listener, parse_listener
 from broker.settings.cleaner_settings import CleanerSettings
 from broker.settings.connection_settings import ConnectionSettings
 from broker.settings.consumer_group_settings import ConsumerGroupSettings
 from broker.settings.data_log_settings import DataLogSettings
-from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_misspelt, unused_names_warning
+from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_misspelled, unused_names_warning
 from broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.settings.metrics_settings import MetricsSettings
 from broker.settings.peer_settings import PeerSettings
@@ -43,7 +43,7 @@ from broker.settings.properties import (
 from broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
     DEFAULT_ONLY,
-    SAID_AT_START,
+    WARNINGS_AT_START,
     TopicDefaultSettings,
 )
 from broker.settings.transaction_settings import TransactionSettings
@@ -278,7 +278,7 @@ class Settings(
         return self.lockstep_data_groups or len(self.peers()) or 1
 
     @property
-    def data_groups_held(self) -> int:
+    def local_data_groups(self) -> int:
         """How many of them each node has a copy of, while they are spread evenly."""
         nodes = len(self.peers()) or 1
         return -(-self.data_groups * min(nodes, MAX_DATA_VOTERS) // nodes)
@@ -297,24 +297,24 @@ class Settings(
         """The largest record batch any topic may allow: it must fit one group commit of one segment."""
         return min(MAX_FRAME_BYTES, self.lockstep_segment_bytes // 2) - FRAME_OVERHEAD_BYTES
 
-    def listening(self) -> list[Listener]:
+    def client_listeners(self) -> list[Listener]:
         """The listeners to serve. Raises ConfigError."""
-        return _listening(self)
+        return _require_client_listeners(self)
 
-    def advertising(self) -> dict[str, Listener]:
+    def advertised_by_name(self) -> dict[str, Listener]:
         """Listener name -> what its clients are told; names without an entry use the listener itself. An
         empty host stands for this machine's own name, as in Kafka."""
-        told = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
-        for listener in told:
-            if listener.host in NOBODYS_HOSTS - {""}:
+        listeners = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
+        for listener in listeners:
+            if listener.host in WILDCARD_HOSTS - {""}:
                 raise ConfigError(
                     "advertised.listeners", str(listener), "no client can connect to this address"
                 )
-        names = {listener.name for listener in self.listening()}
-        for listener in told:
+        names = {listener.name for listener in self.client_listeners()}
+        for listener in listeners:
             if listener.name not in names and listener.name not in self.controller_listener_names:
                 raise ConfigError("advertised.listeners", str(listener), "no listener has this name")
-        return {listener.name: listener for listener in told}
+        return {listener.name: listener for listener in listeners}
 
 
 PROPERTIES = properties_of(Settings)
@@ -323,7 +323,7 @@ PROPERTIES = properties_of(Settings)
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
 node have to be the same, and of directories the second counts."""
-_WOULD_BE_OPEN: Final = {
+_ACCESS_CONTROL_NAMES: Final = {
     "authorizer.class.name": "there is no access control here: whoever connects may do anything"
 }
 """What keeps others out in Kafka: to serve without it and only warn would open what was closed."""
@@ -340,7 +340,7 @@ _PAIRS: Final = (
 _IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 
 
-HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_WOULD_BE_OPEN, PROVIDERS)
+HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_ACCESS_CONTROL_NAMES, PROVIDERS)
 """The names with an effect, to one of which an unknown name may be similar."""
 _NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
@@ -363,18 +363,18 @@ def from_texts(
     warnings: list[str] = []
     errors = list(unresolved)
     unused: list[str] = []
-    for name, text in aliased(texts, warnings).items():
-        known = PROPERTIES.get(name)
+    for name, text in resolve_aliases(texts, warnings).items():
+        current_name = PROPERTIES.get(name)
         try:
-            if known is None:
+            if current_name is None:
                 _check_unknown(name, text, name in foreign)
                 unused += [] if name.startswith(PROVIDERS) else [name]
-            elif _is_without_effect(known[1], text):
+            elif _is_without_effect(current_name[1], text):
                 warnings.append(f"{name} has no effect here: {DEFAULT_ONLY[name]}")
             else:
-                values[known[0]] = known[1].parse(text)
+                values[current_name[0]] = current_name[1].parse(text)
                 explicit[name] = text
-                warnings += _value_warnings(name, values[known[0]])
+                warnings += _value_warnings(name, values[current_name[0]])
         except ConfigError as error:
             errors.append(error)
     raise_all(errors)
@@ -391,10 +391,13 @@ def from_texts(
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
     settings = Settings(**values, explicit=explicit)
     check(settings)
-    left_out = [text for text in settings.listeners if _is_left_out(settings, parse_listener(text))]
-    if left_out:
+    controller_listeners = [
+        text for text in settings.listeners if _is_controller_listener(settings, parse_listener(text))
+    ]
+    if controller_listeners:
         warnings.append(
-            f"listeners: {', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'} not served: there is "
+            f"listeners: {', '.join(controller_listeners)} "
+            f"{'is' if len(controller_listeners) == 1 else 'are'} not served: there is "
             "no controller listener here, nodes reach each other as lockstep.peers says"
         )
     return replace(settings, warnings=tuple(warnings))
@@ -402,15 +405,15 @@ def from_texts(
 
 def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
     """Raises ConfigError for an unknown name that may not be ignored."""
-    if name in _WOULD_BE_OPEN and text.strip():
-        raise ConfigError(name, text, _WOULD_BE_OPEN[name])
-    if is_known_without_effect(name) or name in _WOULD_BE_OPEN:
+    if name in _ACCESS_CONTROL_NAMES and text.strip():
+        raise ConfigError(name, text, _ACCESS_CONTROL_NAMES[name])
+    if is_kafka_name_without_effect(name) or name in _ACCESS_CONTROL_NAMES:
         return
-    if not may_be_foreign or is_misspelt(name, HAVE_EFFECT):
+    if not may_be_foreign or is_misspelled(name, HAVE_EFFECT):
         raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")
 
 
-def is_known_without_effect(name: str) -> bool:
+def is_kafka_name_without_effect(name: str) -> bool:
     """Whether Kafka has or had a setting of this name, which has no effect here."""
     return name in _NAMES_WITHOUT_EFFECT or name.startswith(_IGNORED_PREFIXES)
 
@@ -419,7 +422,7 @@ def _value_warnings(name: str, value: object) -> list[str]:
     """The warnings of a start for a setting with this value."""
     if name in BROKERS_WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
         return [f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}"]
-    return [f"{name} {SAID_AT_START[name]}"] if name in SAID_AT_START else []
+    return [f"{name} {WARNINGS_AT_START[name]}"] if name in WARNINGS_AT_START else []
 
 
 def _is_without_effect(declared: Property, text: str) -> bool:
@@ -434,17 +437,19 @@ def _is_without_effect(declared: Property, text: str) -> bool:
     return False
 
 
-def aliased(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     """What one source says, by the names used here. Raises ConfigError where it contradicts itself."""
     found = {}
     for name, text in texts.items():
-        known = _ALIASES.get(name, name)
-        beside = texts.get(known, text) if known != name else text
-        if beside.strip() != text.strip():
-            if known == "node.id":
-                raise ConfigError(known, beside, f"not the same as {name}={text}: both number this node")
-            warnings.append(f"{name}={text} has no effect beside {known}={beside}")
-        found[known] = beside
+        current_name = _ALIASES.get(name, name)
+        current_text = texts.get(current_name, text) if current_name != name else text
+        if current_text.strip() != text.strip():
+            if current_name == "node.id":
+                raise ConfigError(
+                    current_name, current_text, f"not the same as {name}={text}: both number this node"
+                )
+            warnings.append(f"{name}={text} has no effect beside {current_name}={current_text}")
+        found[current_name] = current_text
     return found
 
 
@@ -452,8 +457,8 @@ def check(settings: Settings) -> None:
     """What no single value can tell. Raises ConfigError, ConfigErrors for several."""
     errors: list[ConfigError] = []
     checks: list[Callable[[], object]] = [
-        settings.listening,
-        settings.advertising,
+        settings.client_listeners,
+        settings.advertised_by_name,
         settings.metrics_listener,
         settings.peer_listener,
         lambda: _check_flushes(settings),
@@ -492,23 +497,23 @@ def _check_batches(settings: Settings) -> None:
 def _check_replicas(settings: Settings) -> None:
     errors: list[ConfigError] = []
     nodes = len(settings.peers()) or 1
-    has = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
+    cluster_size = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
     if settings.min_insync_replicas > settings.majority:
-        problem = has if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
+        problem = cluster_size if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
         errors.append(ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem))
     for name in REPLICATION_FACTORS:
         replicas = getattr(settings, PROPERTIES[name][0])
         if replicas > nodes:
-            errors.append(ConfigError(name, str(replicas), has))
+            errors.append(ConfigError(name, str(replicas), cluster_size))
     raise_all(errors)
 
 
 def _check_pairs(settings: Settings) -> None:
     errors: list[ConfigError] = []
-    for least, most in _PAIRS:
-        low, high = (getattr(settings, PROPERTIES[name][0]) for name in (least, most))
+    for lower, upper in _PAIRS:
+        low, high = (getattr(settings, PROPERTIES[name][0]) for name in (lower, upper))
         if low > high:
-            errors.append(ConfigError(least, str(low), f"more than {most}={high}"))
+            errors.append(ConfigError(lower, str(low), f"more than {upper}={high}"))
     raise_all(errors)
 
 
@@ -517,14 +522,17 @@ def _check_flushes(settings: Settings) -> None:
     by_time = "log.flush.interval.ms"
     if settings.log_flush_interval_ms is None:
         by_time = "log.flush.scheduler.interval.ms"
-    asked = {"log.flush.interval.messages": settings.log_flush_interval_messages, by_time: settings.flush_ms}
-    for name, value in asked.items():
+    promised = {
+        "log.flush.interval.messages": settings.log_flush_interval_messages,
+        by_time: settings.flush_ms,
+    }
+    for name, value in promised.items():
         if settings.log_flush == NOT_FLUSHED and value < INT64_MAX:
             problem = "all topics share one log, which is flushed as that says"
             raise ConfigError(name, str(value), f"cannot be kept with log.flush={NOT_FLUSHED}: {problem}")
 
 
-def _listening(settings: Settings) -> list[Listener]:
+def _require_client_listeners(settings: Settings) -> list[Listener]:
     found = for_clients(settings)
     if not found:
         raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
@@ -540,7 +548,7 @@ def for_clients(settings: Settings) -> list[Listener]:
     errors: list[ConfigError] = []
     for text in settings.listeners:
         listener = parse_listener(text)
-        if _is_left_out(settings, listener):
+        if _is_controller_listener(settings, listener):
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol != "PLAINTEXT":
@@ -552,11 +560,11 @@ def for_clients(settings: Settings) -> list[Listener]:
     return list(found.values())
 
 
-def _is_left_out(settings: Settings, listener: Listener) -> bool:
+def _is_controller_listener(settings: Settings, listener: Listener) -> bool:
     return listener.name in {name.upper() for name in settings.controller_listener_names}
 
 
-def described(settings: Settings) -> list[tuple[Property, str | None, bool]]:
+def property_rows(settings: Settings) -> list[tuple[Property, str | None, bool]]:
     """Every broker property with its value as text, and whether it was set (True) or is the default."""
     rows = []
     for name, (attribute, declared) in sorted(PROPERTIES.items()):

@@ -63,7 +63,7 @@ def resolve_references(
         try:
             if providers is None:
                 providers = _providers(texts, environment)
-            found[name] = _replaced(text, providers, has_effect(name))
+            found[name] = _replace_references(text, providers, has_effect(name))
         except _NotFound as problem:
             errors.append(ConfigError(name, text, str(problem)))
         except ConfigError as error:
@@ -74,7 +74,7 @@ def resolve_references(
     return found
 
 
-def _replaced(text: str, providers: Mapping[str, Find | None], has_effect: bool) -> str:
+def _replace_references(text: str, providers: Mapping[str, Find | None], has_effect: bool) -> str:
     def value(reference: re.Match[str]) -> str:
         provider, path, key = reference[1], reference[3], reference[4]
         if provider not in providers:
@@ -94,11 +94,13 @@ def _providers(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict
     found: dict[str, Find | None] = {}
     for provider in filter(None, map(str.strip, texts.get(PROVIDERS, "").split(","))):
         key = f"{PROVIDERS}.{provider}"
-        made = texts.get(f"{key}.class")
-        if made is None:
+        class_name = texts.get(f"{key}.class")
+        if class_name is None:
             raise ConfigError(PROVIDERS, texts[PROVIDERS], f"{key}.class is not set")
-        make = _CLASSES.get(made.strip())
-        found[provider] = None if make is None else make(f"{key}.param.", texts, environment)
+        provider_class = _CLASSES.get(class_name.strip())
+        found[provider] = (
+            None if provider_class is None else provider_class(f"{key}.param.", texts, environment)
+        )
     return found
 
 
@@ -122,13 +124,13 @@ def _environment(prefix: str, texts: Mapping[str, str], environment: Mapping[str
 
 
 def _file(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str]) -> Find:
-    allowed = _Allowed(prefix, texts)
+    allowed = _AllowedPaths(prefix, texts)
     read: dict[Path, Mapping[str, str]] = {}
 
     def find(path: str | None, key: str) -> str:
         file = allowed.path(path)
         if file not in read:
-            with _reading(file), open(file, encoding="utf-8") as stream:
+            with _not_found_on_error(file), open(file, encoding="utf-8") as stream:
                 read[file] = javaproperties.load(stream)
         if key not in read[file]:
             raise _NotFound(f"{file} has no key {key}")
@@ -138,20 +140,20 @@ def _file(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str])
 
 
 def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str]) -> Find:
-    allowed = _Allowed(prefix, texts)
+    allowed = _AllowedPaths(prefix, texts)
 
     def find(path: str | None, key: str) -> str:
         directory = allowed.path(path)
         if os.path.basename(key) != key or key in ("", ".", ".."):
             raise _NotFound(f"{key} is not a file name")
-        with _reading(directory / key):
+        with _not_found_on_error(directory / key):
             return (directory / key).read_text(encoding="utf-8")
 
     return find
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _not_found_on_error(path: Path) -> Iterator[None]:
     """Raise _NotFound, without any content, if the file cannot be read or parsed."""
     try:
         yield
@@ -161,7 +163,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise _NotFound(f"{path} cannot be read: not valid text or properties") from None
 
 
-class _Allowed:
+class _AllowedPaths:
     """A provider's `allowed.paths`; without them it may read any path. Source: Kafka's AllowedPaths."""
 
     def __init__(self, prefix: str, texts: Mapping[str, str]) -> None:

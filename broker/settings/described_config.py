@@ -47,7 +47,7 @@ class Described:
 
 
 _DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
-_TOGETHER: Final = {each: names for names in BROKER_SYNONYMS.values() for each in names}
+_ALTERNATIVES: Final = {each: names for names in BROKER_SYNONYMS.values() for each in names}
 """Broker setting -> the settings of which the first that is set counts, itself among them."""
 
 _CLIENT_METRICS: Final = (
@@ -59,7 +59,7 @@ _CLIENT_METRICS: Final = (
 
 def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     """Where the value of a broker setting is found, the strongest first."""
-    names = _TOGETHER.get(name, (name,))
+    names = _ALTERNATIVES.get(name, (name,))
     found: list[Synonym] = []
     for texts, source in (
         (settings.dynamic_node, ConfigSource.DYNAMIC_BROKER),
@@ -106,7 +106,7 @@ def describe_broker(settings: Settings) -> list[Described]:
     ]
     stored = {**settings.dynamic_cluster, **settings.dynamic_node}
     found += [
-        _stored(name, stored[name], broker_synonyms(name, settings))
+        _describe_stored(name, stored[name], broker_synonyms(name, settings))
         for name in stored.keys() - PROPERTIES.keys()
     ]
     return sorted(found, key=lambda each: each.declared.name)
@@ -115,7 +115,7 @@ def describe_broker(settings: Settings) -> list[Described]:
 def describe_cluster_default(settings: Settings) -> list[Described]:
     """What was changed for all brokers, by name."""
     return [
-        _stored(
+        _describe_stored(
             name,
             text,
             [
@@ -128,27 +128,27 @@ def describe_cluster_default(settings: Settings) -> list[Described]:
     ]
 
 
-def _stored(name: str, text: str, synonyms: list[Synonym]) -> Described:
+def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> Described:
     """A setting that was changed while running; of one that may be a secret nothing is shown, as in Kafka."""
     declared = declaration(name)
     assert declared is not None, name
     if declared.kind is not Kind.PASSWORD:
         return Described(declared, text, synonyms)
-    hidden: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
-    return Described(declared, None, hidden, is_sensitive=True)
+    hidden_synonyms: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
+    return Described(declared, None, hidden_synonyms, is_sensitive=True)
 
 
 def describe_group(texts: Mapping[str, str]) -> list[Described]:
     """Every configuration of a group that sets `texts`, by name."""
     described = []
-    for name, known in sorted(GROUP_PROPERTIES.items()):
-        if known.declared.is_internal and name not in texts:
+    for name, group_property in sorted(GROUP_PROPERTIES.items()):
+        if group_property.declared.is_internal and name not in texts:
             continue
-        default = known.declared.show(known.declared.default)
-        synonyms: list[Synonym] = [(known.broker_name, default, ConfigSource.DEFAULT)]
+        default = group_property.declared.show(group_property.declared.default)
+        synonyms: list[Synonym] = [(group_property.broker_name, default, ConfigSource.DEFAULT)]
         if name in texts:
             synonyms.insert(0, (name, texts[name], ConfigSource.GROUP))
-        described.append(Described(known.declared, texts.get(name, default), synonyms))
+        described.append(Described(group_property.declared, texts.get(name, default), synonyms))
     return described
 
 

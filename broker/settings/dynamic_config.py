@@ -1,9 +1,10 @@
 """Broker settings that may be changed while the broker runs, and what is in force then.
 
-Owns: their names, and `in_force`: the settings of the start with the changes made since on top, those for
-this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if Kafka
-lets it be changed too and it takes effect here at once; none of them names an address, a path, a class or a
-module, and none can shut out whoever would change it back. What only warns in a properties file is no error
+Owns: their names, and `apply_changes`: the settings of the start with the changes made since on top, those
+for this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if
+Kafka lets it be changed too and it takes effect here at once; none of them names an address, a path, a class
+or a module, and none can shut out whoever would change it back. What only warns in a properties file is no
+error
 here: Kafka's settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names
 that are not misspelt (`near_names.py`).
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
@@ -20,9 +21,9 @@ from broker.log_text import printable
 from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
 from broker.settings.foreign_names import OWN_PREFIX
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.near_names import NearNames
 from broker.settings.properties import ConfigError, Kind, Property
 from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
+from broker.settings.suggestions import Suggestions
 from broker.settings.topic_config import BROKER_SYNONYMS
 from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT
 
@@ -67,9 +68,9 @@ CHANGEABLE: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-_LEAST: Final = {"max.connections": 1, "max.connections.per.ip": 1}
+_MIN_WHILE_RUNNING: Final = {"max.connections": 1, "max.connections.per.ip": 1}
 """Higher than at the start: with 0 nobody could connect to change it back, not even after a restart."""
-_NEAR: Final = NearNames(
+_SUGGESTIONS: Final = Suggestions(
     {name: name for name in PROPERTIES}
     | {name: theirs[0] for name, theirs in BROKER_SYNONYMS.items() if name not in PROPERTIES}
 )
@@ -102,79 +103,81 @@ def declaration(name: str) -> Property | None:
     return Property(name, Kind.PASSWORD, None, "Neither a setting of Lockstep nor of Kafka.")
 
 
-def normal(name: str, text: str) -> str:
+def canonical_text(name: str, text: str) -> str:
     """The value of a changeable setting the way it is stored and shown. Raises InvalidBrokerConfig."""
     declared = declaration(name)
     if declared is None:
         raise InvalidBrokerConfig(_not_changeable([name]))
-    least = _LEAST.get(name)
+    minimum = _MIN_WHILE_RUNNING.get(name)
     try:
         value = declared.parse(text)
-        if least is not None and value < least:
-            raise ConfigError(name, text, f"must be at least {least} while running")
+        if minimum is not None and value < minimum:
+            raise ConfigError(name, text, f"must be at least {minimum} while running")
     except ConfigError as error:
-        raise InvalidBrokerConfig(_in_words(error)) from None
+        raise InvalidBrokerConfig(_error_text(error)) from None
     return declared.show(value) or ""
 
 
-def in_force(started: Settings, cluster: Mapping[str, str], node: Mapping[str, str]) -> Settings:
-    """The settings of the start with these changes on top, values as `normal` gives them.
+def apply_changes(start_settings: Settings, cluster: Mapping[str, str], node: Mapping[str, str]) -> Settings:
+    """The settings of the start with these changes on top, values as `canonical_text` gives them.
 
     Raises InvalidBrokerConfig.
     """
     values = {}
     for name, text in {**cluster, **node}.items():
-        normal_text = normal(name, text)
+        normal_text = canonical_text(name, text)
         if name in PROPERTIES:
             attribute, declared = PROPERTIES[name]
             values[attribute] = declared.parse(normal_text)
-    settings = replace(started, **values, dynamic_cluster=dict(cluster), dynamic_node=dict(node))
+    settings = replace(start_settings, **values, dynamic_cluster=dict(cluster), dynamic_node=dict(node))
     try:
         check(settings)
     except ConfigError as error:
-        raise InvalidBrokerConfig(_in_words(error)) from None
+        raise InvalidBrokerConfig(_error_text(error)) from None
     return settings
 
 
-def still_in_force(
-    started: Settings, cluster: Mapping[str, str], node: Mapping[str, str]
+def apply_accepted(
+    start_settings: Settings, cluster: Mapping[str, str], node: Mapping[str, str]
 ) -> tuple[Settings, list[str]]:
-    """`in_force` of changes accepted earlier, and why some of them do not hold any more: alone, or beside the
-    others, which may have been accepted on other nodes. Raises nothing: a node that cannot follow what is
-    recorded could not even be told to change it back."""
-    kept: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    settings, problems = in_force(started, *kept), []
-    for changes, holding in zip((cluster, node), kept, strict=True):
+    """`apply_changes` of changes accepted earlier, and why some of them do not hold any more: alone, or
+    beside the others, which may have been accepted on other nodes. Raises nothing: a node that cannot follow
+    what is recorded could not even be told to change it back."""
+    accepted: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    settings, problems = apply_changes(start_settings, *accepted), []
+    for changes, accepted_texts in zip((cluster, node), accepted, strict=True):
         for name, text in changes.items():
-            holding[name] = text
+            accepted_texts[name] = text
             try:
-                settings = in_force(started, *kept)
+                settings = apply_changes(start_settings, *accepted)
             except InvalidBrokerConfig as error:
-                del holding[name]
+                del accepted_texts[name]
                 problems.append(str(error))
     return settings, problems
 
 
-def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
+def reject_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
     """Raises InvalidBrokerConfig for a name that cannot be changed while running, or that is misspelt.
 
     for_all: the change is of the cluster-wide default, for which per-broker settings are refused, too.
     Source: Kafka's DynamicBrokerConfig.validateConfigs.
     """
-    named = set(names)
-    foreign = _checked_foreign(named)
-    near = {name for name in foreign if name.lower().startswith(OWN_PREFIX) or _meant(name)}
+    given = set(names)
+    foreign = _checked_foreign(given)
+    misspelled = {name for name in foreign if name.lower().startswith(OWN_PREFIX) or _suggestion(name)}
     fixed = sorted(
-        name for name in named if name in near or (declaration(name) is None and name not in PER_LISTENER)
+        name
+        for name in given
+        if name in misspelled or (declaration(name) is None and name not in PER_LISTENER)
     )
     if fixed:
         raise InvalidBrokerConfig(_not_changeable(fixed))
-    if alone := sorted(named & PER_LISTENER):
+    if only_per_listener := sorted(given & PER_LISTENER):
         raise InvalidBrokerConfig(
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            f"[{', '.join(alone)}]"
+            f"[{', '.join(only_per_listener)}]"
         )
-    if for_all and (per_broker := sorted(named & PER_BROKER.keys())):
+    if for_all and (per_broker := sorted(given & PER_BROKER.keys())):
         raise InvalidBrokerConfig(
             f"Cannot update these configs at default cluster level, broker id must be specified: "
             f"[{', '.join(per_broker)}]"
@@ -194,13 +197,13 @@ def check_size(texts: Mapping[str, str]) -> None:
 def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[str]:
     """At most one warning: the settings of `texts` that differ from `former` and have no effect here."""
     new = {name: text for name, text in texts.items() if former.get(name) != text}
-    idle = [
+    unused = [
         name
         for name, text in sorted(new.items())
         if name not in PROPERTIES
         or (name in BROKERS_WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
     ]
-    return [f"kept, and without effect here: {', '.join(map(printable, idle))}"] if idle else []
+    return [f"kept, and without effect here: {', '.join(map(printable, unused))}"] if unused else []
 
 
 def value_for_log(name: str, text: str) -> str:
@@ -221,22 +224,22 @@ def _checked_foreign(names: Iterable[str]) -> list[str]:
     return foreign
 
 
-def _meant(name: str) -> str | None:
+def _suggestion(name: str) -> str | None:
     """The setting that was meant by an unknown name, one slip away. A start looks further, at a price that a
     request must not have on the event loop (`foreign_names.py`)."""
-    return _NEAR.meant(name.replace("_", ".").replace("-", "."))
+    return _SUGGESTIONS.suggest(name.replace("_", ".").replace("-", "."))
 
 
 def _not_changeable(names: Sequence[str]) -> str:
     """Kafka's words, and what may have been meant by the first of them that there is not."""
     text = f"Cannot update these configs dynamically: [{', '.join(map(printable, names))}]"
     foreign = _foreign(names)
-    meant = _meant(foreign[0]) if foreign else None
-    if meant is None:
+    suggestion = _suggestion(foreign[0]) if foreign else None
+    if suggestion is None:
         return text
-    at_start = "" if meant in CHANGEABLE else f" {meant} is set only at a start"
-    return f"{text}; did you mean {meant}?{at_start}"
+    restart_hint = "" if suggestion in CHANGEABLE else f" {suggestion} is set only at a start"
+    return f"{text}; did you mean {suggestion}?{restart_hint}"
 
 
-def _in_words(error: ConfigError) -> str:
+def _error_text(error: ConfigError) -> str:
     return f"Invalid value {error.value} for configuration {error.key}: {error.problem}"

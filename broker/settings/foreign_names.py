@@ -56,7 +56,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
 """A name, or its prefix -> why it has no effect here."""
 
 
-def is_misspelt(name: str, known: Collection[str]) -> bool:
+def is_misspelled(name: str, known: Collection[str]) -> bool:
     """Whether an unknown name counts as a misspelling of one of `known`, the names that have an effect."""
     if name in FORMER_NAMES:
         return False

@@ -38,9 +38,9 @@ class GroupProperty:
     declared: Property
     broker_name: str
     """The broker setting it follows by default."""
-    least: tuple[str, int] | None = None
+    minimum_value: tuple[str, int] | None = None
     """A setting that it must not be below, and that setting's value."""
-    most: tuple[str, int] | None = None
+    maximum: tuple[str, int] | None = None
 
 
 def _number(
@@ -48,8 +48,8 @@ def _number(
     default: int,
     minimum: int,
     doc: str,
-    least: int | None = None,
-    most: int | None = None,
+    minimum_value: int | None = None,
+    maximum: int | None = None,
     *,
     is_internal: bool = False,
 ) -> GroupProperty:
@@ -58,8 +58,8 @@ def _number(
     return GroupProperty(
         Property(name, Kind.INT, default, doc, minimum, is_internal=is_internal),
         f"group.{name}",
-        None if least is None else (f"group.{family}.min.{bounded}", least),
-        None if most is None else (f"group.{family}.max.{bounded}", most),
+        None if minimum_value is None else (f"group.{family}.min.{bounded}", minimum_value),
+        None if maximum is None else (f"group.{family}.max.{bounded}", maximum),
     )
 
 
@@ -168,12 +168,12 @@ GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
         _number(
             "share.record.lock.duration.ms", 30_000, 1_000, "How long a record stays locked.", 15_000, 60_000
         ),
-        _number("streams.num.standby.replicas", 0, 0, "Standby replicas of each task.", most=2),
+        _number("streams.num.standby.replicas", 0, 0, "Standby replicas of each task.", maximum=2),
         _number(
             "streams.initial.rebalance.delay.ms", 3_000, 0, "How long the first assignment waits for members."
         ),
         _number(
-            "streams.num.warmup.replicas", 2, 0, "Warm-up replicas of a group.", most=20, is_internal=True
+            "streams.num.warmup.replicas", 2, 0, "Warm-up replicas of a group.", maximum=20, is_internal=True
         ),
         _number(
             "streams.task.offset.interval.ms",
@@ -204,12 +204,14 @@ def group_value(name: str, text: str) -> str:
         value = known.declared.parse(text)
     except ConfigError as error:
         raise InvalidGroupConfig(f"Invalid value {text} for configuration {name}: {error.problem}") from None
-    if known.least is not None and value < known.least[1]:
+    if known.minimum_value is not None and value < known.minimum_value[1]:
         raise InvalidGroupConfig(
-            f"{name} must be greater than or equal to {known.least[0]} ({known.least[1]})"
+            f"{name} must be greater than or equal to {known.minimum_value[0]} ({known.minimum_value[1]})"
         )
-    if known.most is not None and value > known.most[1]:
-        raise InvalidGroupConfig(f"{name} must be less than or equal to {known.most[0]} ({known.most[1]})")
+    if known.maximum is not None and value > known.maximum[1]:
+        raise InvalidGroupConfig(
+            f"{name} must be less than or equal to {known.maximum[0]} ({known.maximum[1]})"
+        )
     if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(value):
         raise InvalidGroupConfig(
             f"Invalid value {text} for configuration {name}: must be earliest, latest or "

@@ -86,15 +86,15 @@ _PER_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
 _CHOICES: Final = {"ssl.client.auth": ("required", "requested", "none")}
 
 
-def _declared(table: tuple[tuple[Kind, int | None, str], ...]) -> Iterator[Property]:
+def _stored_property(table: tuple[tuple[Kind, int | None, str], ...]) -> Iterator[Property]:
     for kind, minimum, names in table:
         for name in names.split():
             yield Property(name, kind, None, _DOC, minimum, choices=_CHOICES.get(name, ()))
 
 
-PER_BROKER: Final = {each.name: each for each in _declared(_PER_BROKER)}
+PER_BROKER: Final = {each.name: each for each in _stored_property(_PER_BROKER)}
 """Per-broker settings: Kafka refuses them as a cluster-wide default."""
-STORED: Final = {each.name: each for each in _declared(_BY_TYPE)} | PER_BROKER
+STORED: Final = {each.name: each for each in _stored_property(_BY_TYPE)} | PER_BROKER
 """Name -> its declaration, without a default, so that only a value that was set is described."""
 PER_LISTENER: Final = frozenset(
     {

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
-from broker.settings.near_names import NearNames
 from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
+from broker.settings.suggestions import Suggestions
 from broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
     MAX_DECOMPRESSED_BYTES,
@@ -375,7 +375,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
 records are accepted or kept, so a topic that is copied keeps them all; one that is not Kafka's default is
 logged as a warning."""
 
-_NEAR: Final = NearNames(
+_SUGGESTIONS: Final = Suggestions(
     {name: name for name in TOPIC_PROPERTIES}
     | {theirs[0]: name for name, theirs in BROKER_SYNONYMS.items() if theirs[0] not in TOPIC_PROPERTIES}
 )
@@ -460,7 +460,7 @@ def topic_value(name: str, text: str) -> tuple[str, object]:
     """Attribute of TopicConfig and value of one setting. Raises InvalidTopicConfig."""
     known = TOPIC_PROPERTIES.get(name)
     if known is None:
-        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}{_NEAR.hint(name)}")
+        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}{_SUGGESTIONS.hint(name)}")
     attribute, declared = known
     try:
         value = declared.parse(text)

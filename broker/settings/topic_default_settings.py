@@ -42,7 +42,7 @@ MAX_DECOMPRESSED_BYTES: Final = 2**31 - 9
 _BY_LOG_FLUSH: Final = "has no effect here: log.flush says when data is flushed"
 _EXACT: Final = "has no effect here: segment.ms is exact"
 
-SAID_AT_START: Final[Mapping[str, str]] = {
+WARNINGS_AT_START: Final[Mapping[str, str]] = {
     "log.flush.interval.messages": _BY_LOG_FLUSH,
     "log.flush.interval.ms": _BY_LOG_FLUSH,
     "log.flush.scheduler.interval.ms": _BY_LOG_FLUSH,

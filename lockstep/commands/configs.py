@@ -128,12 +128,12 @@ def _alter(options: argparse.Namespace) -> int:
 
 def _check_names(names: Iterable[str]) -> None:
     """Raises WrongUsage for an unknown name: a broker would store it, but here it is a typing error."""
-    from broker.settings.config import HAVE_EFFECT, PROPERTIES, is_known_without_effect
+    from broker.settings.config import HAVE_EFFECT, PROPERTIES, is_kafka_name_without_effect
     from broker.settings.foreign_names import hint
     from broker.settings.stored_settings import STORED
 
     for name in names:
-        if name not in PROPERTIES and name not in STORED and not is_known_without_effect(name):
+        if name not in PROPERTIES and name not in STORED and not is_kafka_name_without_effect(name):
             raise WrongUsage(f"neither Lockstep nor Kafka has a setting {name}{hint(name, HAVE_EFFECT)}")
 
 

@@ -54,7 +54,7 @@ def add_to(families: Families) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from broker.settings.loading import load
+    from broker.settings.loader import load
     from broker.settings.properties import ConfigError
 
     if options.peers is not None and not options.peers.strip():

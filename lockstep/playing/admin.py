@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from broker.connections.listeners import bind, host_and_port
-from broker.metrics.http import Change, HttpListener, Page, index
+from broker.metrics.http import ChangeRequest, HttpListener, Page, index
 from broker.settings.addresses import parse_listener
 from lockstep.playing.config import ConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
@@ -76,7 +76,7 @@ async def listening(listen: str, players: Players, status: Status) -> tuple[Http
     listener = parse_listener(listen, "listen")
     sockets = bind(listener, "listen = HOST:PORT in its configuration")
     changes = Changes(players)
-    http = HttpListener(pages(players, status), changing=changes, changed_by=changes.methods)
+    http = HttpListener(pages(players, status), change_handler=changes, methods_of=changes.methods)
     await http.open(sockets)
     return http, host_and_port(listener.host, sockets[0].getsockname()[1])
 
@@ -95,12 +95,12 @@ def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:
 
 
 class Changes:
-    """What may be changed; a `broker.metrics.http.Changing`. One process's players hear of all of it."""
+    """What may be changed; a `broker.metrics.http.ChangeHandler`. One process's players hear of all of it."""
 
     def __init__(self, players: Players) -> None:
         self._players = players
 
-    async def __call__(self, change: Change) -> Page | None:
+    async def __call__(self, change: ChangeRequest) -> Page | None:
         """None for what is not there."""
         try:
             if change.path == "/targets":

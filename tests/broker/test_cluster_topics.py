@@ -142,7 +142,7 @@ async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
 
 async def test_many_topics_at_once(start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a node answers questions of one peer; each is waited for as long as it takes."""
-    for name in ("TURN_SECONDS", "COMMAND_SECONDS"):
+    for name in ("QUEUE_TIMEOUT_SECONDS", "COMMAND_SECONDS"):
         monkeypatch.setattr(f"broker.cluster.group_commands.{name}", 3600.0)
     cluster = await without_balance(start_cluster)
     controller = await lead_metadata(cluster, 1)
@@ -170,7 +170,7 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
 ) -> None:
     cluster = await without_balance(start_cluster)
     commands = cluster.brokers[1].services.topics.commands
-    monkeypatch.setattr("broker.cluster.group_commands.TURN_SECONDS", 0.3)
+    monkeypatch.setattr("broker.cluster.group_commands.QUEUE_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr("broker.cluster.group_commands.COMMAND_SECONDS", 3600.0)
     nowhere = 99
     work = [asyncio.ensure_future(commands.close(nowhere, bytes(16))) for _ in range(3 * MOST_ASKED)]

@@ -321,7 +321,7 @@ async def test_files_are_not_sealed_more_often_than_a_topic_asks_for(
         monkeypatch.setattr(compaction_of(broker), "_clock_ms", lambda: moment + later_ms)  # noqa: B023
         await broker.compact()
         assert files(broker) == expected, later_ms
-    monkeypatch.setattr("broker.segment_roll.MANY_SMALL", 2)
+    monkeypatch.setattr("broker.segment_roll.MAX_SMALL", 2)
     kept_off_ms = 2 * SMALL_FILE_MS
     for later_ms, expected in ((135_000 + kept_off_ms - 1, 4), (135_000 + kept_off_ms, 5)):
         await client.produce("often", keyed([(b"%d" % later_ms, b"v")], moment - 100_000))

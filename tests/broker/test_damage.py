@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from broker.cluster import damage_reports
 from broker.cluster.peering import Asked
 from broker.damage import damage_text, node_damage
-from broker.metrics.health import trouble
+from broker.metrics.health import unhealthy_reason
 from broker.server import Broker
 from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from protocol.errors import ErrorCode
@@ -61,7 +61,7 @@ def _bytes(data: PartitionData) -> bytes:
 
 def _trouble(broker: Broker) -> str:
     assert broker._parts is not None
-    return trouble(broker._parts, None)
+    return unhealthy_reason(broker._parts, None)
 
 
 def value(number: int) -> bytes:

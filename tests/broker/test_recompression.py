@@ -59,7 +59,11 @@ async def test_no_record_is_opened_where_nothing_asks_for_it(
     def looked(*_: object, **__: object) -> None:
         raise AssertionError("the produce path works per batch")
 
-    for name in ("broker.batch_times.opened", "broker.recompression.decompress", "broker.keys.opened"):
+    for name in (
+        "broker.batch_times.open_batch",
+        "broker.recompression.decompress",
+        "broker.keys.open_batch",
+    ):
         monkeypatch.setattr(name, looked)
     for codec in Codec:
         world.append(bytes(dated(NOW_MS, NOW_MS - HOUR_MS, codec=codec)))

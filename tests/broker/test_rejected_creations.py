@@ -24,7 +24,7 @@ def is_held(creations: RejectedCreations, name: str) -> bool:
         creations.check(name)
     except RequestError as rejected:
         assert rejected.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert name in rejected.message and "refused (" in rejected.message
+        assert name in rejected.message and "rejected (" in rejected.message
         return True
     return False
 

@@ -34,7 +34,7 @@ READY = re.compile(
     r"data in (?P<directory>\S+)\n"
 )
 SERVE = (
-    "import sys; from broker.settings.loading import load; from broker.server import run; "
+    "import sys; from broker.settings.loader import load; from broker.server import run; "
     "run(load(None, sys.argv[1:]))"
 )
 
@@ -277,7 +277,7 @@ async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: py
 FAILING_DISK = """
 import os
 import sys
-from broker.settings.loading import load
+from broker.settings.loader import load
 from broker.server import run
 from storage.log.file_system import RealFileSystem
 
@@ -462,5 +462,5 @@ async def test_nobody_was_silent_while_the_process_did_not_run(
     monkeypatch.setattr("broker.server.time", SimpleNamespace(monotonic=monotonic))
     broker = Broker(small_settings(tmp_path, connections_max_idle_ms="100"))
     with pytest.raises(asyncio.CancelledError):
-        await broker._reap_idle_connections(SimpleNamespace(closed=0, sweep=looks.append))  # type: ignore[arg-type]
+        await broker._reap_idle_connections(SimpleNamespace(closed=0, reap_idle=looks.append))  # type: ignore[arg-type]
     assert looks == [0.05, 60.05]

@@ -294,7 +294,7 @@ def _config(name: str, value: str) -> Any:
 
 async def test_nothing_listens_to_the_world_by_default(target: Broker) -> None:
     """CVE-2026-82266: without access control the default is this machine only."""
-    for listener in Settings().listening():
+    for listener in Settings().client_listeners():
         assert listener.host == "localhost"
     for sockets in target._sockets.values():
         assert all(is_loopback(each) for each in sockets)

@@ -157,7 +157,7 @@ async def test_clients_leave_open_files_to_groups_that_come(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (4096, 4096))
-    monkeypatch.setattr(Settings, "data_groups_held", 1)  # it was to hold one, and then there were more
+    monkeypatch.setattr(Settings, "local_data_groups", 1)  # it was to hold one, and then there were more
     cluster = await start_cluster(3, lockstep_data_groups="3")
     await cluster.settled()
     for broker in cluster.brokers.values():
@@ -475,4 +475,4 @@ def test_how_many_groups_a_node_holds(nodes: int, groups: str | None, held: int)
     peers = ",".join(f"{node}@h:{node}" for node in range(1, nodes + 1)) if nodes > 1 else ""
     wanted = {} if groups is None else {"lockstep.data.groups": groups}
     settings = from_texts({"lockstep.peers": peers, **wanted})
-    assert settings.data_groups_held == held
+    assert settings.local_data_groups == held

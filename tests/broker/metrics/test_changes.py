@@ -9,13 +9,13 @@ from http import HTTPStatus
 
 import pytest
 
-from broker.metrics.http import BODY_BYTES, Change, HttpListener, Page
+from broker.metrics.http import BODY_BYTES, ChangeRequest, HttpListener, Page
 from tests.broker.metrics.test_http import PAGES, said
 
 JSON = b"Content-Type: application/json; charset=utf-8\r\n"
 
 
-async def _changing(change: Change) -> Page | None:
+async def _changing(change: ChangeRequest) -> Page | None:
     if change.path == "/broken":
         raise KeyError("planted")
     if not change.path.startswith("/things"):

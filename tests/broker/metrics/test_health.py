@@ -9,7 +9,7 @@ import pytest
 
 from broker.assembly import Parts
 from broker.metrics import health
-from broker.metrics.health import trouble
+from broker.metrics.health import unhealthy_reason
 from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
 from tests.broker.metrics.scraping import get, scrape
@@ -24,10 +24,10 @@ class Node:
         self.nodes = SimpleNamespace(is_removed=False, live_leader_of=self.leaders.__getitem__)
         self.connections = SimpleNamespace(stopping=False)
 
-    def trouble(self, failed: BaseException | None = None) -> str:
+    def unhealthy_reason(self, failed: BaseException | None = None) -> str:
         services, cluster = SimpleNamespace(nodes=self.nodes), SimpleNamespace(groups=self.groups)
         parts = SimpleNamespace(services=services, cluster=cluster, connections=self.connections)
-        return trouble(cast(Parts, parts), failed)
+        return unhealthy_reason(cast(Parts, parts), failed)
 
 
 def _group() -> Any:
@@ -42,51 +42,51 @@ def node() -> Node:
 
 
 def test_a_node_that_serves(node: Node) -> None:
-    assert node.trouble() == ""
+    assert node.unhealthy_reason() == ""
 
 
 def test_a_failure_comes_first_and_is_one_line(node: Node) -> None:
     node.nodes.is_removed = node.connections.stopping = True
-    assert node.trouble(OSError("a\n  b")) == "the log cannot be trusted any more: a b"
+    assert node.unhealthy_reason(OSError("a\n  b")) == "the log cannot be trusted any more: a b"
 
 
 def test_a_stop(node: Node) -> None:
     node.connections.stopping = True
-    assert node.trouble() == "stopping"
+    assert node.unhealthy_reason() == "stopping"
 
 
 def test_a_removed_node(node: Node) -> None:
     node.nodes.is_removed = True
-    assert node.trouble() == "this node was removed from its cluster"
+    assert node.unhealthy_reason() == "this node was removed from its cluster"
 
 
 def test_a_node_without_a_part(node: Node) -> None:
     node.groups.clear()
-    assert node.trouble() == "this node has no part in its cluster yet"
+    assert node.unhealthy_reason() == "this node has no part in its cluster yet"
 
 
 def test_a_group_that_failed(node: Node) -> None:
     node.groups[1].failed = OSError("gone")
-    assert node.trouble() == "log group 1 has failed: gone"
+    assert node.unhealthy_reason() == "log group 1 has failed: gone"
 
 
 def test_a_full_disk(node: Node) -> None:
     node.groups[1].log = SimpleNamespace(disk_full=True, disk_error="no space left")
-    assert node.trouble() == "log group 1: the disk is full: no space left"
+    assert node.unhealthy_reason() == "log group 1: the disk is full: no space left"
 
 
 def test_a_group_without_a_leader(node: Node) -> None:
     node.leaders[1] = -1
-    assert node.trouble() == "log group 1: no leader is known"
+    assert node.unhealthy_reason() == "log group 1: no leader is known"
 
 
 def test_damage_until_it_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged: dict[str, Any] = {"group": 1, "segment": 7, "topic": None, "first_offset": 3, "last_offset": 5}
     known = [damaged | {"given_up": True}]
     monkeypatch.setattr(health, "group_damage", lambda cluster, number, group: known)
-    assert node.trouble() == ""
+    assert node.unhealthy_reason() == ""
     known.append(damaged | {"given_up": False})
-    assert node.trouble().startswith("log entries 3 to 5 are damaged (log group 1, log file 7)")
+    assert node.unhealthy_reason().startswith("log entries 3 to 5 are damaged (log group 1, log file 7)")
 
 
 async def test_a_node_that_is_left_alone(start_cluster: StartCluster) -> None:

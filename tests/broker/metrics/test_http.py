@@ -11,7 +11,7 @@ from http import HTTPStatus
 import pytest
 import uvloop
 
-from broker.metrics.http import HEAD_BYTES, MOST_CONNECTIONS, HttpListener, Page, index
+from broker.metrics.http import HEAD_BYTES, MAX_CONNECTIONS, HttpListener, Page, index
 from tests.broker.metrics.scraping import get
 
 Start = Callable[..., Awaitable[int]]
@@ -225,7 +225,7 @@ async def test_a_large_answer_to_who_reads(start: Start) -> None:
 async def test_no_more_than_some_connections(start: Start) -> None:
     port = await start()
     held = []
-    for _ in range(MOST_CONNECTIONS):
+    for _ in range(MAX_CONNECTIONS):
         held.append(await asyncio.open_connection("127.0.0.1", port))
     assert await said(port, b"GET /ok HTTP/1.1\r\n\r\n") == b"", "one too many"
     for reader, writer in held:

@@ -10,9 +10,9 @@ import pytest
 from broker.settings.addresses import parse_listener
 from broker.settings.config import PROPERTIES, Settings, from_texts
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.loading import load
+from broker.settings.loader import load
 from broker.settings.properties import INT64_MAX, ConfigError
-from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT, DEFAULT_ONLY, SAID_AT_START
+from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT, DEFAULT_ONLY, WARNINGS_AT_START
 
 
 def test_sources_in_order(tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
         "log.dirs=/somewhere\nlog.segment.bytes=1073741824\nlog.retention.check.interval.ms=300000\n"
     )
     settings = load(file)
-    assert [str(listener) for listener in settings.listening()] == ["PLAINTEXT://:9092"]
-    assert str(settings.advertising()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
+    assert [str(listener) for listener in settings.client_listeners()] == ["PLAINTEXT://:9092"]
+    assert str(settings.advertised_by_name()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
     text = "\n".join(settings.warnings)
     unused = (
         "process.roles, controller.quorum.bootstrap.servers, inter.broker.listener.name, num.network.threads"
@@ -79,12 +79,12 @@ def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name:
         from_texts({name: "x"})
 
 
-@pytest.mark.parametrize("name", SAID_AT_START)
+@pytest.mark.parametrize("name", WARNINGS_AT_START)
 def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
     attribute, declared = PROPERTIES[name]
     text = "true" if name == "log.preallocate" else "2000000"
     settings = from_texts({name: text})
-    assert settings.warnings == (f"{name} {SAID_AT_START[name]}",)
+    assert settings.warnings == (f"{name} {WARNINGS_AT_START[name]}",)
     assert (getattr(settings, attribute), settings.explicit) == (declared.parse(text), {name: text})
 
 
@@ -233,9 +233,9 @@ def test_listeners_that_an_address_goes_before_are_warned_of_once() -> None:
     assert moved.warnings == (
         "listeners=PLAINTEXT://:9092,C://:9093 has no effect: --listen localhost:9099 overrides it",
     )
-    assert [str(listener) for listener in moved.listening()] == ["PLAINTEXT://localhost:9099"]
+    assert [str(listener) for listener in moved.client_listeners()] == ["PLAINTEXT://localhost:9099"]
     assert load(None, ["listeners=PLAINTEXT://localhost:9099"], flags).warnings == ()
-    assert load(None, ["listeners="], flags).listening() == moved.listening()
+    assert load(None, ["listeners="], flags).client_listeners() == moved.client_listeners()
     assert load(None, [], flags).warnings == ()
 
 

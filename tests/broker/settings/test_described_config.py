@@ -15,7 +15,7 @@ from broker.settings.described_config import (
     describe_loggers,
     describe_topic,
 )
-from broker.settings.dynamic_config import in_force
+from broker.settings.dynamic_config import apply_changes
 from broker.settings.group_config import GROUP_PROPERTIES
 from broker.settings.properties import Kind
 from broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
@@ -139,7 +139,7 @@ def test_a_brokers_sources() -> None:
 
 def test_a_change_for_this_node_comes_before_one_for_all_before_the_file_before_the_default() -> None:
     started = from_texts({"message.max.bytes": " 3000 "})
-    settings = in_force(started, {"message.max.bytes": "2000"}, {"message.max.bytes": "1000"})
+    settings = apply_changes(started, {"message.max.bytes": "2000"}, {"message.max.bytes": "1000"})
     (found,) = [each for each in describe_broker(settings) if each.declared.name == "message.max.bytes"]
     assert (found.value, found.source) == ("1000", ConfigSource.DYNAMIC_BROKER)
     assert [(value, source) for _, value, source in found.synonyms] == [
@@ -155,7 +155,7 @@ def test_a_change_for_this_node_comes_before_one_for_all_before_the_file_before_
 
 
 def test_what_is_stored_without_effect_is_told_and_no_secret_is() -> None:
-    settings = in_force(
+    settings = apply_changes(
         Settings(),
         {"num.io.threads": "4", "com.example.key": "hush-hush"},
         {"num.io.threads": "5", "sasl.jaas.config": "hush-hush"},

@@ -12,12 +12,12 @@ from broker.settings.dynamic_config import (
     MAX_FOREIGN,
     MAX_FOREIGN_CHARACTERS,
     InvalidBrokerConfig,
+    apply_accepted,
+    apply_changes,
+    canonical_text,
     check_size,
     declaration,
-    in_force,
-    normal,
-    refuse_fixed,
-    still_in_force,
+    reject_fixed,
     value_for_log,
     without_effect,
 )
@@ -36,14 +36,14 @@ def test_all_of_them_are_settings_and_none_names_a_place() -> None:
 
 def test_this_node_comes_before_the_cluster_before_the_start() -> None:
     started = from_texts({"log.retention.hours": "1", "log.retention.bytes": "5", "max.connections": "8"})
-    settings = in_force(
+    settings = apply_changes(
         started,
         {"log.retention.ms": "100", "log.retention.bytes": "6"},
         {"log.retention.ms": "200"},
     )
     assert (settings.retention_ms, settings.log_retention_bytes, settings.max_connections) == (200, 6, 8)
     assert settings.explicit == started.explicit
-    assert in_force(settings, {}, {}).dynamic_cluster == {}
+    assert apply_changes(settings, {}, {}).dynamic_cluster == {}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
 )
 def test_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(InvalidBrokerConfig, match=name):
-        in_force(Settings(), {name: text}, {})
-    kept, problems = still_in_force(Settings(), {name: text, "log.retention.bytes": "7"}, {})
+        apply_changes(Settings(), {name: text}, {})
+    kept, problems = apply_accepted(Settings(), {name: text, "log.retention.bytes": "7"}, {})
     assert kept.dynamic_cluster == {"log.retention.bytes": "7"} and name in problems[0]
 
 
@@ -90,27 +90,27 @@ def test_what_topics_follow_is_changeable_where_kafka_lets_it_be() -> None:
     assert not {name for names in BROKER_SYNONYMS.values() for name in names[1:]} & CHANGEABLE
     defaults = {name: PROPERTIES[name][1].show(PROPERTIES[name][1].default) for name in strongest}
     changes = {name: text for name, text in defaults.items() if text is not None}
-    assert in_force(Settings(), changes, {}).dynamic_cluster == changes
+    assert apply_changes(Settings(), changes, {}).dynamic_cluster == changes
 
 
 def test_a_flush_is_not_asked_for_while_none_is_made() -> None:
     for name in ("log.flush.interval.messages", "log.flush.interval.ms"):
         with pytest.raises(InvalidBrokerConfig, match=name):
-            in_force(Settings(log_flush="os"), {name: "5"}, {})
-        assert in_force(Settings(), {name: "5"}, {}).dynamic_cluster == {name: "5"}
-    assert in_force(Settings(), {"log.roll.ms": "5"}, {}).segment_ms == 5
+            apply_changes(Settings(log_flush="os"), {name: "5"}, {})
+        assert apply_changes(Settings(), {name: "5"}, {}).dynamic_cluster == {name: "5"}
+    assert apply_changes(Settings(), {"log.roll.ms": "5"}, {}).segment_ms == 5
 
 
 def test_a_value_is_stored_as_it_is_shown() -> None:
-    assert normal("log.retention.ms", " +5 ") == "5"
-    assert normal("log.cleanup.policy", "delete , delete") == "delete"
-    assert normal("log.cleanup.policy", "") == ""
+    assert canonical_text("log.retention.ms", " +5 ") == "5"
+    assert canonical_text("log.cleanup.policy", "delete , delete") == "delete"
+    assert canonical_text("log.cleanup.policy", "") == ""
 
 
 def test_several_that_are_fixed_are_named_together() -> None:
     with pytest.raises(InvalidBrokerConfig, match=r"\[log.dirs, num.partitions\]"):
-        refuse_fixed(["num.partitions", "log.retention.ms", "log.dirs"])
-    refuse_fixed(CHANGEABLE)
+        reject_fixed(["num.partitions", "log.retention.ms", "log.dirs"])
+    reject_fixed(CHANGEABLE)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_several_that_are_fixed_are_named_together() -> None:
 )
 def test_the_first_that_there_is_not_brings_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InvalidBrokerConfig) as refused:
-        refuse_fixed(["broker.rack", name, "zebra", "num.io.threads"])
+        reject_fixed(["broker.rack", name, "zebra", "num.io.threads"])
     assert str(refused.value) == f"Cannot update these configs dynamically: [broker.rack, {name}]{hint}"
 
 
@@ -138,11 +138,11 @@ def test_unknown_names_are_not_compared_with_every_setting(monkeypatch: pytest.M
         raise AssertionError("a request compares names by similarity")
 
     monkeypatch.setattr(difflib, "get_close_matches", compare)
-    refuse_fixed([f"my.plugin.retention.ms.{number}" for number in range(MAX_FOREIGN)])
+    reject_fixed([f"my.plugin.retention.ms.{number}" for number in range(MAX_FOREIGN)])
     with pytest.raises(InvalidBrokerConfig, match=r"did you mean log\.retention\.ms"):
-        refuse_fixed(["log_retention_ms"])
+        reject_fixed(["log_retention_ms"])
     with pytest.raises(InvalidBrokerConfig, match=r"lockstep\.no\.such\.setting"):
-        refuse_fixed(["lockstep.no.such.setting"])
+        reject_fixed(["lockstep.no.such.setting"])
 
 
 LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
@@ -151,12 +151,12 @@ LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.l
 def test_two_that_cannot_hold_together_are_refused() -> None:
     for cluster, node in (({LEAST: "9", MOST: "8"}, {}), ({MOST: "8"}, {LEAST: "9"})):
         with pytest.raises(InvalidBrokerConfig, match=LEAST):
-            in_force(Settings(), cluster, node)
+            apply_changes(Settings(), cluster, node)
 
 
 def test_of_two_that_are_recorded_all_the_same_the_first_holds() -> None:
     """Each may have been accepted by a node that did not have the other."""
-    settings, problems = still_in_force(Settings(), {MOST: "8", "log.retention.ms": "1"}, {LEAST: "9"})
+    settings, problems = apply_accepted(Settings(), {MOST: "8", "log.retention.ms": "1"}, {LEAST: "9"})
     assert (settings.log_cleaner_max_compaction_lag_ms, settings.log_cleaner_min_compaction_lag_ms) == (8, 0)
     assert (settings.retention_ms, settings.dynamic_node) == (1, {})
     assert len(problems) == 1 and LEAST in problems[0]
@@ -165,15 +165,17 @@ def test_of_two_that_are_recorded_all_the_same_the_first_holds() -> None:
 def test_kafkas_settings_without_effect_and_names_of_others_are_stored() -> None:
     """In a file each of them only warns."""
     changes = {"num.io.threads": "4", "confluent.balancer.enable": " true ", "metric.reporters": "a, b"}
-    refuse_fixed(changes)
-    settings = in_force(Settings(), {name: normal(name, text) for name, text in changes.items()}, {})
+    reject_fixed(changes)
+    settings = apply_changes(
+        Settings(), {name: canonical_text(name, text) for name, text in changes.items()}, {}
+    )
     assert settings.dynamic_cluster == {
         "num.io.threads": "4",
         "confluent.balancer.enable": "true",
         "metric.reporters": "a,b",
     }
     assert settings == Settings(), "nothing else is another"
-    assert still_in_force(Settings(), settings.dynamic_cluster, {}) == (settings, [])
+    assert apply_accepted(Settings(), settings.dynamic_cluster, {}) == (settings, [])
 
 
 def test_what_is_stored_is_none_of_the_settings_with_an_effect() -> None:
@@ -185,22 +187,22 @@ def test_what_is_stored_is_none_of_the_settings_with_an_effect() -> None:
 def test_what_kafka_sets_for_one_broker_only() -> None:
     for name in PER_BROKER:
         with pytest.raises(InvalidBrokerConfig, match="at default cluster level"):
-            refuse_fixed([name], for_all=True)
-    refuse_fixed(PER_BROKER)
-    refuse_fixed(STORED.keys() - PER_BROKER.keys(), for_all=True)
+            reject_fixed([name], for_all=True)
+    reject_fixed(PER_BROKER)
+    reject_fixed(STORED.keys() - PER_BROKER.keys(), for_all=True)
     for name in PER_LISTENER:
         with pytest.raises(InvalidBrokerConfig, match="only per-listener"):
-            refuse_fixed([name])
-        refuse_fixed([f"listener.name.plaintext.{name}"])
+            reject_fixed([name])
+        reject_fixed([f"listener.name.plaintext.{name}"])
 
 
 def test_names_of_others_are_bounded() -> None:
     names = {f"com.example.x{number:02}": "1" for number in range(MAX_FOREIGN + 1)}
-    for check in (refuse_fixed, check_size):
+    for check in (reject_fixed, check_size):
         with pytest.raises(InvalidBrokerConfig, match=f"51 unknown names, at most {MAX_FOREIGN} are stored"):
             check(names)
     del names["com.example.x00"]
-    refuse_fixed(names)
+    reject_fixed(names)
     check_size({**names, "num.io.threads": "1", "log.retention.ms": "5"})
     for name in ("com.example.a", "metric.reporters"):
         check_size({name: "x" * (MAX_FOREIGN_CHARACTERS - len(name))})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.settings.config import PROPERTIES
-from broker.settings.foreign_names import FORMER_NAMES, hint, is_misspelt, unused_names_warning
+from broker.settings.foreign_names import FORMER_NAMES, hint, is_misspelled, unused_names_warning
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 
 
 def test_kafkas_former_names_are_neither_its_present_ones_nor_mistakes() -> None:
     assert not FORMER_NAMES & {*PROPERTIES, *UNUSED_KAFKA_NAMES}
-    assert not [name for name in FORMER_NAMES if is_misspelt(name, [*PROPERTIES])]
+    assert not [name for name in FORMER_NAMES if is_misspelled(name, [*PROPERTIES])]
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ def test_kafkas_former_names_are_neither_its_present_ones_nor_mistakes() -> None
     ],
 )
 def test_a_name_like_no_other_is_no_mistake(name: str) -> None:
-    assert not is_misspelt(name, [*PROPERTIES])
+    assert not is_misspelled(name, [*PROPERTIES])
 
 
 def test_a_name_is_a_mistake_where_it_is_like_one_that_has_an_effect() -> None:
-    assert is_misspelt("num.partition", ["num.partitions"])
-    assert is_misspelt("NUM-PARTITIONS", ["num.partitions"])
-    assert is_misspelt("lockstep.of.a.later.version", [])
-    assert not is_misspelt("num.parts", ["num.partitions"])
+    assert is_misspelled("num.partition", ["num.partitions"])
+    assert is_misspelled("NUM-PARTITIONS", ["num.partitions"])
+    assert is_misspelled("lockstep.of.a.later.version", [])
+    assert not is_misspelled("num.parts", ["num.partitions"])
     assert hint("num.partition", ["num.partitions"]) == "; did you mean num.partitions?"
     assert hint("zebra", ["num.partitions"]) == ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.loading import load
+from broker.settings.loader import load
 from broker.settings.properties import ConfigError
 
 FILES = {
@@ -176,7 +176,11 @@ def test_values_that_are_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.Monk
     text = file.read_text().replace("env,file,directory", "env,file,directory,vault")
     file.write_text(text)
     settings = load(file)
-    assert (settings.listening()[0].port, settings.broker_rack, settings.num_partitions) == (19092, "r1", 5)
+    assert (settings.client_listeners()[0].port, settings.broker_rack, settings.num_partitions) == (
+        19092,
+        "r1",
+        5,
+    )
     assert settings.warnings == ("without effect here: ssl.key.password (there is no TLS)",)
     assert load(file, ["broker.rack=${env:BROKER_PORT}"]).broker_rack == "19092"
 

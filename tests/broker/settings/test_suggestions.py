@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.near_names import NearNames
+from broker.settings.suggestions import Suggestions
 
-NAMES = NearNames({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "log.roll.ms": "segment.ms"})
+NAMES = Suggestions({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "log.roll.ms": "segment.ms"})
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,10 @@ NAMES = NearNames({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "
     ],
 )
 def test_one_slip(name: str, meant: str | None) -> None:
-    assert NAMES.meant(name) == meant
+    assert NAMES.suggest(name) == meant
     assert NAMES.hint(name) == ("" if meant is None else f"; did you mean {meant}?")
 
 
 def test_a_whole_name_goes_before_one_that_lacks_a_character() -> None:
-    names = NearNames({"min.lag.mss": "other", "min.lag.ms": "min.lag.ms"})
-    assert (names.meant("MIN.LAG.MS"), names.meant("min.lag.msx")) == ("min.lag.ms", "min.lag.ms")
+    names = Suggestions({"min.lag.mss": "other", "min.lag.ms": "min.lag.ms"})
+    assert (names.suggest("MIN.LAG.MS"), names.suggest("min.lag.msx")) == ("min.lag.ms", "min.lag.ms")

@@ -11,33 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 
-class NearNames:
+class Suggestions:
     """See the module. `names`: what might be written -> what is meant by it; the first of two wins."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
-        self._most_characters = max(map(len, names)) + 1
-        self._near: dict[str, str] = {}
+        self._max_characters = max(map(len, names)) + 1
+        self._index: dict[str, str] = {}
         """Each of them, and each without one of its characters. Empty until somebody asks."""
 
-    def meant(self, name: str) -> str | None:
+    def suggest(self, name: str) -> str | None:
         """The name that is meant by `name`, which there is not; None where none is near."""
-        if len(name) > self._most_characters:
+        if len(name) > self._max_characters:
             return None
-        if not self._near:
-            self._near.update(self._names)
-            for written, what in self._names.items():
-                for shorter in _shorter(written):
-                    self._near.setdefault(shorter, what)
+        if not self._index:
+            self._index.update(self._names)
+            for written, suggestion in self._names.items():
+                for deletion in _deletions(written):
+                    self._index.setdefault(deletion, suggestion)
         written = name.lower()
-        near = self._near.get(written)
-        return near or next((self._near[each] for each in _shorter(written) if each in self._near), None)
+        exact = self._index.get(written)
+        return exact or next((self._index[each] for each in _deletions(written) if each in self._index), None)
 
     def hint(self, name: str) -> str:
         """The end of a refusal: "; did you mean ...?", or nothing."""
-        meant = self.meant(name)
-        return "" if meant is None else f"; did you mean {meant}?"
+        suggestion = self.suggest(name)
+        return "" if suggestion is None else f"; did you mean {suggestion}?"
 
 
-def _shorter(name: str) -> Iterator[str]:
+def _deletions(name: str) -> Iterator[str]:
     return (name[:place] + name[place + 1 :] for place in range(len(name)))

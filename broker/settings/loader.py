@@ -15,7 +15,7 @@ from pathlib import Path
 import javaproperties
 
 from broker.settings.addresses import Listener
-from broker.settings.config import PROPERTIES, Settings, aliased, for_clients, from_texts
+from broker.settings.config import PROPERTIES, Settings, for_clients, from_texts, resolve_aliases
 from broker.settings.config_providers import UnresolvedReferences, resolve_references
 from broker.settings.properties import ConfigError, ConfigErrors
 
@@ -31,15 +31,15 @@ def load(
     file cannot be read.
     """
     warnings: list[str] = []
-    from_set = aliased(_assigned(assignments), warnings)
+    from_set = resolve_aliases(_parse_assignments(assignments), warnings)
     from_file: dict[str, str] = {}
     if properties_file is not None:
         with open(properties_file, encoding="utf-8") as stream:
             from_file = dict(javaproperties.load(stream))
     written: dict[str, str] = {}
-    from_flags = aliased(flags or {}, warnings)
+    from_flags = resolve_aliases(flags or {}, warnings)
     try:
-        written |= aliased(from_file, warnings)
+        written |= resolve_aliases(from_file, warnings)
         from_file |= written
         written |= from_set
         unresolved: Sequence[ConfigError] = ()
@@ -47,23 +47,25 @@ def load(
             texts = resolve_references(written, PROPERTIES.__contains__, os.environ)
         except UnresolvedReferences as references:
             texts, unresolved = references.found, references.errors
-        overridden = _overridden(texts) if "listeners" in from_flags and not unresolved else None
-        replaced = written.get("listeners")
+        overridden_listeners = (
+            _overridden_listeners(texts) if "listeners" in from_flags and not unresolved else None
+        )
+        replaced_listeners = written.get("listeners")
         written |= from_flags
         settings = from_texts(texts | from_flags, from_file.keys() - from_set.keys(), unresolved)
     except ConfigErrors as errors:
         raise ConfigErrors(
-            [_as_written(each, written, from_file, properties_file) for each in errors.errors]
+            [_with_unresolved_value(each, written, from_file, properties_file) for each in errors.errors]
         ) from None
     except ConfigError as error:
-        raise _as_written(error, written, from_file, properties_file) from None
-    if overridden is not None and overridden != settings.listening():
+        raise _with_unresolved_value(error, written, from_file, properties_file) from None
+    if overridden_listeners is not None and overridden_listeners != settings.client_listeners():
         address = from_flags["listeners"]
-        warnings.append(f"listeners={replaced} has no effect: --listen {address} overrides it")
+        warnings.append(f"listeners={replaced_listeners} has no effect: --listen {address} overrides it")
     return replace(settings, warnings=(*warnings, *settings.warnings))
 
 
-def _as_written(
+def _with_unresolved_value(
     error: ConfigError, texts: Mapping[str, str], from_file: Mapping[str, str], file: Path | None
 ) -> ConfigError:
     """`error` with the unresolved value, and with the file if its setting is from there.
@@ -78,18 +80,18 @@ def _as_written(
     return ConfigError(key, value, problem)
 
 
-def _assigned(assignments: Iterable[str]) -> dict[str, str]:
+def _parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     """The settings of `--set` options. Raises ConfigError."""
-    found = {}
+    settings = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError("--set", assignment, "not of the form key=value")
-        found[key.strip()] = value
-    return found
+        settings[key.strip()] = value
+    return settings
 
 
-def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
+def _overridden_listeners(texts: Mapping[str, str]) -> list[Listener] | None:
     """The listeners that `--listen` overrides; None if none are set.
 
     Raises ConfigError as without `--listen`: that names an address, and does not allow plaintext for a
@@ -98,12 +100,12 @@ def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
     names = ("listeners", "listener.security.protocol.map", "controller.listener.names")
     if "listeners" not in texts:
         return None
-    known = [(name, *PROPERTIES[name]) for name in names if name in texts]
-    values = {attribute: declared.parse(texts[name]) for name, attribute, declared in known}
+    properties = [(name, *PROPERTIES[name]) for name in names if name in texts]
+    values = {attribute: declared.parse(texts[name]) for name, attribute, declared in properties}
     try:
         return for_clients(Settings(**values))
     except ConfigError as error:
         each = list(error.errors) if isinstance(error, ConfigErrors) else [error]
-        meant = "--listen does not change that; to allow plaintext, set listeners=PLAINTEXT://HOST:PORT"
-        each[-1] = ConfigError(each[-1].key, each[-1].value, f"{each[-1].problem}; {meant}")
+        advice = "--listen does not change that; to allow plaintext, set listeners=PLAINTEXT://HOST:PORT"
+        each[-1] = ConfigError(each[-1].key, each[-1].value, f"{each[-1].problem}; {advice}")
         raise ConfigErrors(each) from None
