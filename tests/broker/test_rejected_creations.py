@@ -43,7 +43,7 @@ def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
     time[0] += TTL_SECONDS - 1
     assert is_held(creations, "t")
     assert [each.getMessage() for each in caplog.records] == [
-        "topic t: its creation with configurations was refused (max.message.bytes is too large): for 15 "
+        "topic t: its creation with configurations was rejected (max.message.bytes is too large): for 15 "
         "minutes, or until it is created, it is not auto-created"
     ]
     time[0] += 1
