@@ -17,7 +17,7 @@ from pathlib import Path
 
 from broker.connections.listeners import CannotListen, bind
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
-from broker.settings.addresses import NOBODYS_HOSTS, Listener
+from broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep import cluster
 from lockstep.client import Client
 from lockstep.connection import ClientError
@@ -90,7 +90,7 @@ def problems(options: argparse.Namespace) -> list[str]:
 def bootstrap(options: argparse.Namespace) -> str:
     """Where clients on this machine reach the nodes."""
     host, port = options.listen
-    host = "localhost" if host in NOBODYS_HOSTS else host
+    host = "localhost" if host in WILDCARD_HOSTS else host
     return ",".join(f"{host}:{port + number}" for number in range(options.nodes))
 
 
