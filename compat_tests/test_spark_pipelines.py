@@ -24,12 +24,12 @@ from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.spark_driver import DELTA, JARS, installed
 from compat_tests.targets import ROOT, LockstepTarget
 from protocol.records.record import Headers
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import events
-from spark_connector.pipelines.appending import Appender, Row
-from spark_connector.pipelines.claims import claim
+from spark_connector.pipelines.claims import claim_topic
 from spark_connector.pipelines.event_data import ACCOUNTS, TOPICS, Shape
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.partition_appender import PartitionAppender, Row
+from spark_connector.pipelines.progress import ProgressReporter
 from tests.campaigns import player_processes, spark_pipelines
 from tests.campaigns.spark_processes import CONF, Pipelines
 from tests.lockstep.postgres import PostgresMissing, postgres
@@ -83,8 +83,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockstepTarget]
 
 
 @pytest.fixture(scope="module")
-def cluster(broker: LockstepTarget) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap) as made:
+def cluster(broker: LockstepTarget) -> Iterator[ClusterClient]:
+    with ClusterClient(broker.bootstrap) as made:
         yield made
 
 
@@ -102,12 +102,12 @@ def topics(broker: LockstepTarget, tmp_path_factory: pytest.TempPathFactory) -> 
     settings = events.EventSettings(
         broker.bootstrap, tmp_path_factory.mktemp("events"), SHAPE, PARTITIONS, prefix=prefix
     )
-    events.run(settings, Progress("events", quiet=True))
+    events.run(settings, ProgressReporter("events", quiet=True))
     return [prefix + name for name in TOPICS]
 
 
 def test_an_archive_in_delta_by_our_source_gives_the_topics_back(
-    spark: Spark, cluster: Cluster, topics: list[str], tmp_path: Path
+    spark: Spark, cluster: ClusterClient, topics: list[str], tmp_path: Path
 ) -> None:
     copies = f"{{topic}}-delta-{uuid4().hex[:8]}"
     into = ["--to", tmp_path / "archive", "--source", "lockstep", "--records-per-batch", 1000]
@@ -122,18 +122,18 @@ def test_an_archive_in_delta_by_our_source_gives_the_topics_back(
 
 
 def test_what_was_aborted_is_not_archived_and_a_replay_closes_up(
-    broker: LockstepTarget, spark: Spark, cluster: Cluster, tmp_path: Path
+    broker: LockstepTarget, spark: Spark, cluster: ClusterClient, tmp_path: Path
 ) -> None:
     """In Parquet, with keys, values and headers of every kind, and times before 1970."""
     topic = f"compat-transactions-{tmp_path.name}"  # a second try finds no records of the first one
-    claimed = claim(cluster, tmp_path, topic, "rows", partitions=1, configs={})
+    claimed = claim_topic(cluster, tmp_path, topic, "rows", partitions=1, configs={})
     odd: list[Row] = [
         (None, None, -1, []),
         (b"", b"", 0, [("", b"")]),
         (b"\xff\0", b"\xfe", -86_400_000, [("n", None), ("n", b"1"), ("ü", b"\xff")]),
         (b"v" * 300_000, None, 1_700_000_000_001, []),
     ]
-    appender = Appender(cluster, claimed, 0)
+    appender = PartitionAppender(cluster, claimed, 0)
     for each in odd:
         appender.add(each)
     appender.finish()
@@ -163,7 +163,7 @@ def test_what_was_aborted_is_not_archived_and_a_replay_closes_up(
 
 
 def test_a_state_has_the_newest_values_and_no_tombstones(
-    spark: Spark, cluster: Cluster, topics: list[str], tmp_path: Path
+    spark: Spark, cluster: ClusterClient, topics: list[str], tmp_path: Path
 ) -> None:
     accounts = topics[TOPICS.index(ACCOUNTS)]
     newest = {
@@ -232,12 +232,12 @@ def delivered_row(number: int) -> Row:
 
 
 @pytest.fixture
-def shards(spark: Spark, broker: LockstepTarget, cluster: Cluster, tmp_path: Path) -> Iterator[Shards]:
+def shards(spark: Spark, broker: LockstepTarget, cluster: ClusterClient, tmp_path: Path) -> Iterator[Shards]:
     topic = f"played-{time.time_ns()}"
-    claimed = claim(cluster, tmp_path, topic, "rows", partitions=2, configs={})
+    claimed = claim_topic(cluster, tmp_path, topic, "rows", partitions=2, configs={})
     rows = 0
     for partition in range(2):
-        appender = Appender(cluster, claimed, partition)
+        appender = PartitionAppender(cluster, claimed, partition)
         for number in range(150):
             value, key, time_ms, headers = delivered_row(number)
             appender.add((value, key and key + b"-%d" % partition, time_ms, headers))
@@ -335,7 +335,7 @@ def test_killed_pipelines_double_and_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_by_spark_submit_on_two_executors(
-    broker: LockstepTarget, cluster: Cluster, topics: list[str], tmp_path: Path
+    broker: LockstepTarget, cluster: ClusterClient, topics: list[str], tmp_path: Path
 ) -> None:
     """Each executor is a process with a working directory of its own, which has what spark-submit sent it."""
     with zipfile.ZipFile(tmp_path / "connector.zip", "w") as archive:

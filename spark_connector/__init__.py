@@ -8,7 +8,7 @@
 data source to a session that is there already. Importing this package imports no pyspark: executors and
 tools that only want a connection need none.
 
-Imports `protocol` of the broker's packages and nothing else, so that these two are all an executor is sent.
+Imports `protocol` of the broker's packages and nothing else, so that executors need these two alone.
 """
 
 from __future__ import annotations

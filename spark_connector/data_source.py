@@ -1,7 +1,7 @@
-"""`format("lockstep")`: what Spark asks for a schema, a reader or a writer.
+"""`format("lockstep")`: the data source that gives Spark its schema, readers and writers.
 
 Invariants: an instance is pickled into planners and tasks, so it holds its options alone; `source` and `sink`
-are imported when they are asked for, so that a reading job needs nothing of writing.
+are imported at their first use, so that a reading job needs nothing of writing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LockstepDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format()` is given."""
+        """The name for `format()`."""
         return NAME
 
     def schema(self) -> str:
@@ -39,21 +39,21 @@ class LockstepDataSource(DataSource):
         return DDL_WITH_HEADERS if source_options(self.options).include_headers else DDL
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of a batch query. OptionError."""
+        """The reader of a batch query. OptionError."""
         from spark_connector.source.batch import BatchReader
 
-        self._refuse_other_schema(schema)
+        self._check_schema(schema)
         return BatchReader(source_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Of a stream. OptionError."""
+        """The reader of a stream. OptionError."""
         from spark_connector.source.stream import StreamReader
 
-        self._refuse_other_schema(schema)
+        self._check_schema(schema)
         return StreamReader(source_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch query. OptionError."""
+        """The writer of a batch query. OptionError."""
         from spark_connector.sink.writers import BatchWriter
 
         if overwrite:
@@ -61,7 +61,7 @@ class LockstepDataSource(DataSource):
         return BatchWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Of a stream. OptionError."""
+        """The writer of a stream. OptionError."""
         from spark_connector.sink.writers import StreamWriter
 
         if overwrite:
@@ -70,7 +70,7 @@ class LockstepDataSource(DataSource):
             )
         return StreamWriter(self.options, schema)
 
-    def _refuse_other_schema(self, schema: StructType) -> None:
+    def _check_schema(self, schema: StructType) -> None:
         from spark_connector.source.columns import names
 
         with_headers = source_options(self.options).include_headers

@@ -1,13 +1,13 @@
 """The options of `format("lockstep")` for reading, by the names that Spark's own Kafka source has for them.
 
-Owns: their spelling, what each may be, and the words of a refusal, for the sink, too; each names the option
-and what to do.
+Owns: their spelling, their values, and the error texts, for the sink, too; each names the option and the
+remedy.
 Spark hands options over as text and looks names up without regard to case, and so does this.
 
-Invariants: an option that is not known is refused, not passed over: `startingOffset` would otherwise read
-from where nobody asked for. What Spark's Kafka source refuses because it sets it itself is refused here, too.
+Invariants: an unknown option is rejected, not ignored: `startingOffset` would otherwise read from another
+offset. An option that Spark's Kafka source rejects because it sets it itself is rejected here, too.
 
-Does not: ask a broker anything. Options of the sink are read by `sink/settings.py`.
+Does not: send requests. Options of the sink are read by `sink/settings.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TopicPartition = tuple[str, int]
 
 
 class OptionError(ValueError):
-    """What a query was told cannot be; the text names it and says what to do.
+    """An invalid option of a query; the text names it and the remedy.
 
     Args:
         name: of the option, as the user spells it.
-        problem: what is wrong, and what to do.
-        kind: what else the name is of: a "column" of what is written, a "method" that was called.
+        problem: the fault and the remedy.
+        kind: the kind of the name: an "option", a "column" that is written, a "method".
     """
 
     def __init__(self, name: str, problem: str, *, kind: str = "option") -> None:
@@ -45,24 +45,24 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True)
-class Position:
-    """Where a range begins or ends. Of the first four, one is set."""
+class OffsetRangeLimit:
+    """The beginning or the end of a range, as Spark's KafkaOffsetRangeLimit. One of the first four is set."""
 
     everywhere: int | None = None
     """EARLIEST or LATEST."""
     offsets: Mapping[TopicPartition, int] | None = None
-    """Of each partition; EARLIEST and LATEST may be among them."""
+    """The offset of each partition; EARLIEST and LATEST are possible."""
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] | None = None
     option: str = ""
-    """Which one said so; for errors."""
+    """The option that set it; for errors."""
     or_latest: bool = False
-    """What a time after the last record means: the end, or an error."""
+    """True: a time after the last record means the end; False: an error."""
 
 
 @dataclass(frozen=True)
-class Connecting:
-    """How to reach the brokers."""
+class ConnectionOptions:
+    """The addresses and the timeouts of connections."""
 
     bootstrap: str
     client_id: str = "lockstep-spark"
@@ -71,8 +71,8 @@ class Connecting:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which partitions are read. One of the three is set."""
+class PartitionSelection:
+    """The partitions to read. One of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -83,10 +83,10 @@ class Chosen:
 class SourceOptions:
     """Everything a reader needs to know; picklable, because tasks get it."""
 
-    connecting: Connecting
-    chosen: Chosen
-    starting: Position
-    ending: Position
+    connection: ConnectionOptions
+    selection: PartitionSelection
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
     committed: bool = False
     include_headers: bool = False
     fail_on_data_loss: bool = True
@@ -96,13 +96,13 @@ class SourceOptions:
     max_records_per_partition: int | None = None
     poll_timeout_s: float = 120.0
     fetch_bytes: int = 1024 * 1024
-    """Of one partition in one Fetch, Kafka's own default: larger answers leave the processor's caches before
-    they are decoded."""
+    """The bytes of one partition in one Fetch, Kafka's own default: larger responses leave the processor's
+    caches before they are decoded."""
     check_crcs: bool = True
     group_id: str | None = None
     group_id_prefix: str = "lockstep-spark"
     named: Mapping[str, str] = field(default_factory=dict)
-    """As they were given, names in lower case."""
+    """The options as the user set them, names in lower case."""
 
 
 _NAMES: Final = (
@@ -133,7 +133,7 @@ _NAMES: Final = (
     "kafka.max.partition.fetch.bytes",
     "kafka.check.crcs",
 )
-_WITHOUT_MEANING: Final = frozenset(
+_IGNORED: Final = frozenset(
     {
         "kafka.max.poll.records",
         "kafka.fetch.min.bytes",
@@ -144,7 +144,7 @@ _WITHOUT_MEANING: Final = frozenset(
         "fetchoffset.retryintervalms",
     }
 )
-"""Tuning of Spark's own source that changes no row; there is nothing here that it would tune."""
+"""Tuning of Spark's own source that changes no row; this source has nothing to tune by it."""
 _SET_BY_SOURCE: Final = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "positions are stored when Spark has committed a batch",
@@ -152,25 +152,25 @@ _SET_BY_SOURCE: Final = {
     "kafka.value.deserializer": "values are binary; cast or decode the column",
     "kafka.interceptor.classes": "there are no interceptors",
 }
-_NOT_OFFERED: Final = {
+_UNSUPPORTED: Final = {
     "minoffsetspertrigger": "use a trigger with a processing time",
     "maxtriggerdelay": "use a trigger with a processing time",
 }
-_LARGEST_FETCH_BYTES: Final = 128 * 1024 * 1024
+_MAX_FETCH_BYTES: Final = 128 * 1024 * 1024
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """What `given` say, with defaults for the rest. Raises OptionError."""
+    """Parses `given`, with defaults for the rest. Raises OptionError."""
     named = {name.lower(): str(text).strip() for name, text in given.items()}
-    _known(given)
-    starting, ending = _starting(named), _ending(named)
+    _check_names(given)
+    starting, ending = _starting_limit(named), _ending_limit(named)
     limits = {
         name: _count(named, name) for name in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minPartitions")
     }
     isolation = _one_of(named, "kafka.isolation.level", ("read_uncommitted", "read_committed"))
     return SourceOptions(
-        connecting=connecting(named),
-        chosen=_chosen(named),
+        connection=connection_options(named),
+        selection=_parse_selection(named),
         starting=starting,
         ending=ending,
         committed=isolation == "read_committed",
@@ -189,8 +189,8 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def connecting(named: Mapping[str, str]) -> Connecting:
-    """How to reach the brokers; names in lower case. Raises OptionError."""
+def connection_options(named: Mapping[str, str]) -> ConnectionOptions:
+    """Parses the options of the connection; names in lower case. Raises OptionError."""
     bootstrap = named.get("kafka.bootstrap.servers", "")
     if not bootstrap:
         raise OptionError("kafka.bootstrap.servers", "is missing: say HOST:PORT of one broker or several")
@@ -200,37 +200,37 @@ def connecting(named: Mapping[str, str]) -> Connecting:
             "kafka.security.protocol", f"{security} is not offered, PLAINTEXT alone; leave it out"
         )
     timeout_ms = _count(named, "kafka.request.timeout.ms")
-    return Connecting(
+    return ConnectionOptions(
         bootstrap,
         client_id=named.get("kafka.client.id") or "lockstep-spark",
         timeout_s=60.0 if timeout_ms is None else timeout_ms / 1000,
     )
 
 
-def unknown(name: str, names: Sequence[str]) -> OptionError:
-    """The refusal of an option that is none of `names`."""
+def unknown_option(name: str, names: Sequence[str]) -> OptionError:
+    """The error for an option that is none of `names`."""
     spelled = {each.lower(): each for each in names}
     near = get_close_matches(name.lower(), spelled, 1, cutoff=0.8)
     meant = "".join(f"Did you mean {spelled[each]}? " for each in near)
     return OptionError(name, f"is not known. {meant}There are {', '.join(names)}")
 
 
-def _known(given: Mapping[str, str]) -> None:
-    known = {name.lower() for name in _NAMES} | _WITHOUT_MEANING
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {name.lower() for name in _NAMES} | _IGNORED
     for name in given:
         lower = name.lower()
         if lower in known:
             continue
         if lower in _SET_BY_SOURCE:
             raise OptionError(name, f"is not supported, as in Spark's Kafka source: {_SET_BY_SOURCE[lower]}")
-        if lower in _NOT_OFFERED:
-            raise OptionError(name, f"is not offered: {_NOT_OFFERED[lower]}")
+        if lower in _UNSUPPORTED:
+            raise OptionError(name, f"is not offered: {_UNSUPPORTED[lower]}")
         if lower.startswith(("kafka.sasl.", "kafka.ssl.")):
             raise OptionError(name, "the brokers offer neither TLS nor SASL; leave it out")
-        raise unknown(name, _NAMES)
+        raise unknown_option(name, _NAMES)
 
 
-def _chosen(named: Mapping[str, str]) -> Chosen:
+def _parse_selection(named: Mapping[str, str]) -> PartitionSelection:
     given = [name for name in ("assign", "subscribe", "subscribePattern") if named.get(name.lower())]
     if len(given) != 1:
         raise OptionError(
@@ -241,17 +241,17 @@ def _chosen(named: Mapping[str, str]) -> Chosen:
         topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
         if not topics:
             raise OptionError("subscribe", f"{text!r} names no topic")
-        return Chosen(topics=topics)
+        return PartitionSelection(topics=topics)
     if given == ["subscribePattern"]:
         try:
             re.compile(text)
         except re.error as error:
             raise OptionError("subscribePattern", f"{text!r} is not a regular expression: {error}") from None
-        return Chosen(pattern=text)
-    return Chosen(partitions=_assigned(text))
+        return PartitionSelection(pattern=text)
+    return PartitionSelection(partitions=_parse_assign(text))
 
 
-def _assigned(text: str) -> tuple[TopicPartition, ...]:
+def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     found = _json(text, "assign", '{"topic":[0,1]}')
     partitions = []
     for topic, indexes in found.items():
@@ -263,36 +263,38 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(partitions)))
 
 
-def _starting(named: Mapping[str, str]) -> Position:
+def _starting_limit(named: Mapping[str, str]) -> OffsetRangeLimit:
     strategy = _one_of(named, "startingOffsetsByTimestampStrategy", ("error", "latest"))
-    timed = _timed(named, "startingTimestamp", "startingOffsetsByTimestamp", or_latest=strategy == "latest")
+    timed = _time_limit(
+        named, "startingTimestamp", "startingOffsetsByTimestamp", or_latest=strategy == "latest"
+    )
     return timed or _offsets(named, "startingOffsets")
 
 
-def _ending(named: Mapping[str, str]) -> Position:
-    timed = _timed(named, "endingTimestamp", "endingOffsetsByTimestamp", or_latest=True)
+def _ending_limit(named: Mapping[str, str]) -> OffsetRangeLimit:
+    timed = _time_limit(named, "endingTimestamp", "endingOffsetsByTimestamp", or_latest=True)
     return timed or _offsets(named, "endingOffsets")
 
 
-def _timed(named: Mapping[str, str], one: str, each: str, *, or_latest: bool) -> Position | None:
+def _time_limit(named: Mapping[str, str], one: str, each: str, *, or_latest: bool) -> OffsetRangeLimit | None:
     if named.get(one.lower()):
         text = named[one.lower()]
         if not text.isdecimal():
             raise OptionError(one, f"{text!r} is not a time in milliseconds since 1970")
-        return Position(timestamp_ms=int(text), option=one, or_latest=or_latest)
+        return OffsetRangeLimit(timestamp_ms=int(text), option=one, or_latest=or_latest)
     if named.get(each.lower()):
         found = _by_partition(named[each.lower()], each)
-        return Position(timestamps_ms=found, option=each, or_latest=or_latest)
+        return OffsetRangeLimit(timestamps_ms=found, option=each, or_latest=or_latest)
     return None
 
 
-def _offsets(named: Mapping[str, str], name: str) -> Position:
+def _offsets(named: Mapping[str, str], name: str) -> OffsetRangeLimit:
     text = named.get(name.lower(), "")
     if text.lower() in ("earliest", "latest"):
-        return Position(everywhere=EARLIEST if text.lower() == "earliest" else LATEST, option=name)
+        return OffsetRangeLimit(everywhere=EARLIEST if text.lower() == "earliest" else LATEST, option=name)
     if not text:
-        return Position(option=name)  # what is meant depends on who asks
-    return Position(offsets=_by_partition(text, name, least=EARLIEST), option=name)
+        return OffsetRangeLimit(option=name)  # what is meant depends on who asks
+    return OffsetRangeLimit(offsets=_by_partition(text, name, least=EARLIEST), option=name)
 
 
 def _by_partition(text: str, name: str, least: int = 0) -> dict[TopicPartition, int]:
@@ -319,8 +321,8 @@ def _json(text: str, name: str, example: str) -> dict[str, Any]:
 
 def _fetch_bytes(named: Mapping[str, str]) -> int:
     size = _count(named, "kafka.max.partition.fetch.bytes")
-    if size is not None and size > _LARGEST_FETCH_BYTES:
-        raise OptionError("kafka.max.partition.fetch.bytes", f"{size} is more than {_LARGEST_FETCH_BYTES}")
+    if size is not None and size > _MAX_FETCH_BYTES:
+        raise OptionError("kafka.max.partition.fetch.bytes", f"{size} is more than {_MAX_FETCH_BYTES}")
     return size or SourceOptions.fetch_bytes
 
 

@@ -1,13 +1,13 @@
 """A Spark session that can read and write Kafka topics in both ways: `format("kafka")` and
 `format("lockstep")`.
 
-Owns: which jars of Spark's Kafka connector belong to which pyspark, and how this package gets to executors.
+Owns: the jars of Spark's Kafka connector for each pyspark, and the archive of this package for executors.
 
 Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where the
 caller does not ask for it, with a warning. Where the caller names jars or asks for `kafka=True`, a session is
 returned only if the connector's classes are loaded in its JVM, so that "Failed to find data source: kafka"
-cannot come later. Jars are a matter of the JVM's start: a session that runs already without them is refused
-then, because Spark would pass over the setting without a word.
+cannot come later. Jars are a matter of the JVM's start: a running session without them is rejected then,
+because Spark would ignore the setting silently.
 
 Does not: download jars itself. Spark does (`spark.jars.packages`) where `kafka=True` asks for the connector
 and no jars are named."""
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JARS_VARIABLE: Final = "LOCKSTEP_SPARK_JARS"
-"""Environment variable: the folder with the connector's jars, where `session` is not told another."""
+"""Environment variable: the folder with the connector's jars, where `session` gets no other."""
 
 WITHOUT_CONNECTOR: Final = (
     'this session has format("lockstep") and not format("kafka"): pass kafka=True to have Spark fetch its '
@@ -44,12 +44,12 @@ SPARK_CONNECT: Final = (
 )
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_SHIPPED: Final = ("spark_connector", "protocol")
+_PACKAGES: Final = ("spark_connector", "protocol")
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
-class SessionRefused(RuntimeError):
-    """No session can be made that would work; the text says what to do."""
+class SessionError(RuntimeError):
+    """No working session can be made; the text names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ CONNECTORS: Final[Mapping[str, Connector]] = {
         ),
     ),
 }
-"""By pyspark's version; each was run."""
+"""The connectors by pyspark's version; each was run."""
 
 
 def session(
@@ -88,11 +88,11 @@ def session(
     names its jars; the running session if there is one.
 
     Args:
-        master: as Spark names it, "local[4]" for example; what spark-submit says where there is none.
+        master: as Spark names it, "local[4]" for example; the master of spark-submit where it is None.
         config: further settings of Spark. `spark.jars` and `spark.jars.packages` are added to.
         jars: the connector's jars, or the folder that has them (others in it are left alone); by default
             the folder that the environment variable LOCKSTEP_SPARK_JARS names.
-        kafka: whether `format("kafka")` must work. True: Spark fetches the connector where no jars are named.
+        kafka: must `format("kafka")` work? True: Spark fetches the connector where no jars are named.
             False: the connector is left out. None, the default: True where jars or a connector are named,
             else False with a RuntimeWarning.
     Raises:
@@ -105,12 +105,12 @@ def session(
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
             raise
-        raise SessionRefused(
+        raise SessionError(
             f"pyspark is not installed in {sys.executable}: pip install pyspark=={max(CONNECTORS)} "
             "pyarrow pandas; see docs/spark.md"
         ) from None
     if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
-        raise SessionRefused(SPARK_CONNECT)
+        raise SessionError(SPARK_CONNECT)
     running = SparkSession.getActiveSession()
     wanted: Mapping[str, str] = config or {}  # of a running one Spark changes what can be changed
     builder = SparkSession.builder
@@ -129,7 +129,7 @@ def session(
             if running
             else "was made from other jars"
         )
-        raise SessionRefused(f"a Spark session without Spark's Kafka connector {how}")
+        raise SessionError(f"a Spark session without Spark's Kafka connector {how}")
     if kafka is None and running is None and not is_required:
         warnings.warn(WITHOUT_CONNECTOR, RuntimeWarning, stacklevel=2)
     register(found)
@@ -137,7 +137,7 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("lockstep")` known to a session that is there already, and to its executors."""
+    """Registers `format("lockstep")` in an existing session and its executors."""
     from spark_connector.data_source import LockstepDataSource
 
     if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
@@ -148,7 +148,7 @@ def register(spark: SparkSession) -> None:
 def is_kafka_required(
     kafka: bool | None, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None
 ) -> bool:
-    """True where the caller asks for Spark's Kafka connector, or names it or its jars: no session without it
+    """True where the caller requires Spark's Kafka connector, or names it or its jars: no session without it
     then."""
     if kafka is not None:
         return kafka
@@ -158,23 +158,23 @@ def is_kafka_required(
 def settings(
     version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None = None
 ) -> dict[str, str]:
-    """Settings for a pyspark of this version: `config`, and what brings the connector. SessionRefused."""
+    """Settings for a pyspark of this version: `config`, and those that load the connector. SessionRefused."""
     found = dict(config)
     if _names_connector(config):
         return found
     connector = CONNECTORS.get(version)
     if connector is None:
-        raise SessionRefused(
+        raise SessionError(
             f"pyspark {version}: no Kafka connector for it is known to work. Install one of pyspark "
             f"{', '.join(sorted(CONNECTORS))}, or name the connector in spark.jars or spark.jars.packages"
         )
     named = os.environ.get(JARS_VARIABLE) if jars is None else jars
     if named is None or not connector.jars:
-        wanted = [*_listed(config.get("spark.jars.packages")), *connector.packages]
+        wanted = [*_split_list(config.get("spark.jars.packages")), *connector.packages]
         found["spark.jars.packages"] = ",".join(wanted)
         return found
     paths = jars_of(connector, version, named)
-    found["spark.jars"] = ",".join([*_listed(config.get("spark.jars")), *map(str, paths)])
+    found["spark.jars"] = ",".join([*_split_list(config.get("spark.jars")), *map(str, paths)])
     return found
 
 
@@ -188,18 +188,18 @@ def jars_of(connector: Connector, version: str, given: Path | str | Sequence[Pat
     by_name = {path.name: path.resolve() for path in candidates if path.is_file()}
     missing = [name for name in connector.jars if name not in by_name]
     if missing:
-        raise SessionRefused(
+        raise SessionError(
             f"pyspark {version} needs {', '.join(missing)} (not in {given}). Maven copies all of them: "
             "see docs/spark.md, Jars"
         )
     return [by_name[name] for name in connector.jars]
 
 
-def shipped(folder: Path) -> Path:
+def zip_packages(folder: Path) -> Path:
     """A zip of this package and of `protocol`, for executors that have neither; made in `folder`."""
     target = folder / "lockstep_spark.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in _SHIPPED:
+        for name in _PACKAGES:
             package = Path(importlib.import_module(name).__file__ or "").parent
             for path in sorted(package.rglob("*.py")):
                 archive.write(path, str(Path(name) / path.relative_to(package)))
@@ -208,11 +208,11 @@ def shipped(folder: Path) -> Path:
 
 @functools.cache
 def _archive() -> Path:
-    """What `shipped` makes, once: Spark refuses a second file of the same name. Executors fetch it as long as
-    this process runs."""
+    """The archive of `zip_packages`, made once: Spark refuses a second file of the same name. Executors fetch
+    it as long as this process runs."""
     folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return shipped(folder)
+    return zip_packages(folder)
 
 
 def _prepare_local_workers(master: str | None) -> None:
@@ -231,7 +231,7 @@ def _is_local(master: str) -> bool:
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Whether the session's JVM finds this class, so whether the jar that brings it was loaded."""
+    """Does the session's JVM find this class, so was its jar loaded?"""
     jvm: Any = spark._jvm
     try:
         jvm.org.apache.spark.util.Utils.classForName(name, False, False)
@@ -244,9 +244,9 @@ def has_class(spark: SparkSession, name: str) -> bool:
 
 def _names_connector(config: Mapping[str, str]) -> bool:
     """True where the caller chose a connector: it is taken as it is."""
-    given = [*_listed(config.get("spark.jars")), *_listed(config.get("spark.jars.packages"))]
+    given = [*_split_list(config.get("spark.jars")), *_split_list(config.get("spark.jars.packages"))]
     return any("spark-sql-kafka-0-10" in each for each in given)
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]

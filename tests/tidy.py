@@ -113,9 +113,9 @@ PURE = (
     "lockstep/transactions/pending.py",
     "lockstep/transactions/records.py",
     "spark_connector/options.py",
-    "spark_connector/sink/encoding.py",
-    "spark_connector/source/decoding.py",
-    "spark_connector/source/planning.py",
+    "spark_connector/sink/batch_encoder.py",
+    "spark_connector/source/batch_decoder.py",
+    "spark_connector/source/range_plan.py",
 )
 LISTING = (
     "broker",

@@ -27,7 +27,7 @@ from compat_tests.clients.face import Refused
 from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.spark_driver import JARS, installed
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
-from spark_connector.connection import ClientError, Cluster
+from spark_connector.connection import ClientError, ClusterClient
 
 RECORD_BYTES = 1000
 TURNS = 3
@@ -90,7 +90,7 @@ class Run:
     def sink(self) -> None:
         """One broker of ours, written to by both sinks in turn; then epochs."""
         with self.target("lockstep", "sink") as target:
-            with Cluster(target.bootstrap) as cluster:
+            with ClusterClient(target.bootstrap) as cluster:
                 create(cluster, "out", 8)
             for turn in range(2 * self.rounds + 1):
                 order = (STOCK, OURS) if turn % 2 else (OURS, STOCK)

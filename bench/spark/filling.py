@@ -11,8 +11,8 @@ from collections import deque
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from spark_connector.connection import BrokerError, Cluster, Pending
-from spark_connector.sink.encoding import bodies, sealed
+from spark_connector.connection import BrokerError, ClusterClient, ResponseFuture
+from spark_connector.sink.batch_encoder import bodies, build_batch
 
 BATCH_BYTES = 512 * 1024
 ON_THEIR_WAY = 4
@@ -20,7 +20,7 @@ NAMES_TOPICS = 12
 TIMEOUT_MS = 30_000
 
 
-def create(cluster: Cluster, topic: str, partitions: int) -> None:
+def create(cluster: ClusterClient, topic: str, partitions: int) -> None:
     """Raises BrokerError."""
     wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
@@ -34,13 +34,13 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, record_bytes
     now_ms = time.time_ns() // 1_000_000  # retention would take older ones
     per_batch = max(BATCH_BYTES // record_bytes, 1)
     (body,) = bodies(None, [b"x" * record_bytes] * per_batch, None, now_ms, 2 * BATCH_BYTES)
-    batch = sealed(body, -1, -1, -1)
+    batch = build_batch(body, -1, -1, -1)
     rounds = -(-records // (per_batch * partitions))
-    with Cluster(bootstrap, client_id="bench-spark") as cluster:
+    with ClusterClient(bootstrap, client_id="bench-spark") as cluster:
         create(cluster, topic, partitions)
         for partition in range(partitions):  # a topic's leaders are there a moment after it
-            cluster.retried(lambda at=partition: _taken(_sent(cluster, topic, at, batch)))  # type: ignore[misc]
-        sent: deque[Pending[ProduceResponse]] = deque()
+            cluster.retry(lambda at=partition: _taken(_sent(cluster, topic, at, batch)))  # type: ignore[misc]
+        sent: deque[ResponseFuture[ProduceResponse]] = deque()
         for _ in range(rounds - 1):
             for partition in range(partitions):
                 sent.append(_sent(cluster, topic, partition, batch))
@@ -51,14 +51,16 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, record_bytes
     return rounds * partitions * per_batch
 
 
-def _sent(cluster: Cluster, topic: str, partition: int, batch: bytes) -> Pending[ProduceResponse]:
+def _sent(
+    cluster: ClusterClient, topic: str, partition: int, batch: bytes
+) -> ResponseFuture[ProduceResponse]:
     part = PartitionProduceData(index=partition, records=batch)
     data = TopicProduceData(name=topic, partition_data=[part])
     request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
     return cluster.leader(topic, partition).start(request, ProduceResponse, newest=NAMES_TOPICS)
 
 
-def _taken(pending: Pending[ProduceResponse]) -> None:
+def _taken(pending: ResponseFuture[ProduceResponse]) -> None:
     for topic in pending.result().responses:
         for each in topic.partition_responses:
             if each.error_code:

@@ -21,8 +21,8 @@ os.environ["PYTHONPATH"] = _ROOT  # of the workers, which the JVM starts
 
 from compat_tests.spark.serving import Ask, serve  # noqa: E402
 from spark_connector.pipelines import __main__ as command  # noqa: E402
-from spark_connector.pipelines import submitting  # noqa: E402
-from spark_connector.pipelines.progress import Progress  # noqa: E402
+from spark_connector.pipelines import spark_session  # noqa: E402
+from spark_connector.pipelines.progress import ProgressReporter  # noqa: E402
 
 
 def _run(spark: Any, name: str, words: list[str]) -> dict[str, Any]:
@@ -30,18 +30,18 @@ def _run(spark: Any, name: str, words: list[str]) -> dict[str, Any]:
     module, _ = command.PIPELINES[name]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        result = module.run(spark, module.from_arguments(options), Progress(name))
+        result = module.run(spark, module.from_arguments(options), ProgressReporter(name))
     return {**result, "lines": printed.getvalue().splitlines()}
 
 
 def _start() -> tuple[Any, Callable[[Ask], Any]]:
     words = ["state", "--topic", "any", "--to", "any", "--format", "delta", *sys.argv[1:]]
-    spark = submitting.session(command.parser().parse_args(words), "lockstep-compat-pipelines")
+    spark = spark_session.session(command.parser().parse_args(words), "lockstep-compat-pipelines")
     return spark, lambda ask: _run(spark, ask["do"], ask["words"])
 
 
 def _why(thrown: Exception) -> Ask:
-    return {"code": -1, "class": type(thrown).__name__, "text": command.in_a_line(str(thrown))}
+    return {"code": -1, "class": type(thrown).__name__, "text": command.summary_line(str(thrown))}
 
 
 if __name__ == "__main__":

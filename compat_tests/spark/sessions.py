@@ -29,7 +29,7 @@ def refused(jars: str) -> dict[str, Any]:
     """What is said where a session without the connector runs already."""
     from pyspark.sql import SparkSession
 
-    from spark_connector.sessions import SessionRefused
+    from spark_connector.sessions import SessionError
 
     builder = SparkSession.builder.master("local[1]")
     for name, value in _QUIET.items():
@@ -38,7 +38,7 @@ def refused(jars: str) -> dict[str, Any]:
     try:
         spark_connector.session(jars=jars)
         said = "nothing"
-    except SessionRefused as error:
+    except SessionError as error:
         said = str(error)
     plain.stop()
     return {"said": said}

@@ -1,10 +1,10 @@
-"""A cluster of brokers: who leads which partition, who coordinates which group, and a connection to each.
+"""A client of one cluster: the leaders of partitions, the coordinators of groups, connections to brokers.
 
-Owns: the connections of one task or one driver, and what the metadata last said.
+Owns: the connections of one task or one driver, and the newest metadata.
 
-Invariants: one connection to each broker. What fails because leadership moved, or because a connection
-broke, is asked again by `retried` alone, after fresh metadata, and only what its caller says may be asked
-again: nothing that writes is sent twice by this package on its own.
+Invariants: one connection to each broker. Only `retry` repeats a request that failed because leadership moved
+or a connection broke, after fresh metadata, and only where its caller allows it: this package never sends a
+write twice on its own.
 
 Does not: authenticate or encrypt (the brokers offer neither), join groups. One thread at a time may use it.
 """
@@ -26,17 +26,17 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from spark_connector.connection.wire import Connection
+from spark_connector.connection.wire import BlockingConnection
 
 T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators, as FindCoordinator has them."""
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.5
+_MIN_BACKOFF_S: Final = 0.02
+_MAX_BACKOFF_S: Final = 0.5
 _STALE_S: Final = 3.0
-"""An election is over by then: a broker that knows no leader for so long may be cut off from the others."""
-MOVED: Final = frozenset(
+"""Longer than an election: a broker that knows no leader for so long may be cut off from the others."""
+LEADERSHIP_ERRORS: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -49,7 +49,7 @@ MOVED: Final = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""Refusals that come of old metadata, or of an election that is under way."""
+"""The errors of old metadata, or of an election in progress."""
 NO_TOPIC: Final = "there is no such topic"
 NOT_CREATED: Final = (
     f"{NO_TOPIC}, and the brokers create none (auto.create.topics.enable=false): create it first"
@@ -57,7 +57,7 @@ NOT_CREATED: Final = (
 
 
 @dataclass(frozen=True)
-class Partition:
+class PartitionInfo:
     """One partition of a topic; `leader` is a node, -1 where there is none now."""
 
     index: int
@@ -66,24 +66,24 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicInfo:
     """A topic as the cluster's metadata describe it; partitions in order, from 0 without a gap."""
 
     name: str
     topic_id: bytes
     is_internal: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionInfo, ...]
 
 
-class Cluster:
-    """Connections to one cluster. Use it as `with Cluster("host:9092") as cluster`.
+class ClusterClient:
+    """Connections to one cluster. Use it as `with ClusterClient("host:9092") as cluster`.
 
     Args:
-        bootstrap: HOST:PORT of brokers, with commas between them; any one that answers is enough.
-        timeout_s: for each connection, each answer, and for `retried` as a whole.
-        security: what `kafka.security.protocol` says; PLAINTEXT is the only one there is.
+        bootstrap: HOST:PORT of brokers, with commas between them; any one that responds is enough.
+        timeout_s: for each connection, each response, and for `retry` as a whole.
+        security: the value of `kafka.security.protocol`; only PLAINTEXT is supported.
     Raises:
-        ClientError: for an address or a protocol that cannot be.
+        ClientError: for an invalid address or protocol.
     """
 
     def __init__(
@@ -105,15 +105,16 @@ class Cluster:
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int], Connection] = {}
-        self._topics: dict[str, Topic] = {}
-        self._asked: tuple[str, int] | None = None
-        """Who was asked last about all others."""
-        self._given_up: dict[tuple[str, int], None] = {}
-        """Who did not answer, or may be cut off from the others: asked last, the newest at the end."""
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._metadata_source: tuple[str, int] | None = None
+        """The broker that sent the newest metadata."""
+        self._unreachable: dict[tuple[str, int], None] = {}
+        """Brokers that did not respond, or may be cut off from the others: tried last, the newest at the
+        end."""
         self._is_closed = False
         self.cluster_id: str | None = None
-        """As the metadata last said it; None before any were asked for."""
+        """From the newest metadata; None before the first."""
 
     def __enter__(self) -> Self:
         return self
@@ -122,22 +123,22 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """For good."""
+        """Closes all connections, for good."""
         self._is_closed = True
         for connection in self._connections.values():
             connection.close()
 
     # -- metadata ---------------------------------------------------------------------------------------
 
-    def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
+    def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
         """The topics of these names, or all, sorted by name, as they are now. BrokerError for one unknown."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(set(names))]
         found = sorted(map(_topic, self._metadata(wanted)), key=lambda topic: topic.name)
         self._topics.update((topic.name, topic) for topic in found)
         return found
 
-    def topic(self, name: str, *, create: bool = False) -> Topic:
-        """A topic as it was when last asked for: `refresh` forgets it. BrokerError where there is none.
+    def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+        """A topic from the cached metadata, which `refresh` drops. BrokerError for an unknown topic.
 
         Args: create: let the brokers make a missing topic, as a producer's Metadata request does
             (auto.create.topics.enable and their defaults decide).
@@ -149,24 +150,24 @@ class Cluster:
         return known
 
     def refresh(self) -> None:
-        """Forget who leads what; connections that broke are made again when they are asked for."""
+        """Drops the cached leaders; a broken connection is opened again at its next use."""
         self._topics.clear()
 
     # -- connections ------------------------------------------------------------------------------------
 
-    def any(self) -> Connection:
-        """A connection to one of those that were named. ConnectionFailed where none of them answers."""
+    def any(self) -> BlockingConnection:
+        """A connection to one of the bootstrap brokers. ConnectionFailed where none of them responds."""
         known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
-        trusted = [address for address in known if address not in self._given_up]
+        trusted = [address for address in known if address not in self._unreachable]
         failure: ClientError | None = None
-        for some in (trusted, [address for address in self._given_up if address in known]):
+        for some in (trusted, [address for address in self._unreachable if address in known]):
             for address in sorted(some, key=lambda each: not self._is_open(each)):
                 try:
-                    self._asked = address
-                    return self._connected(*address)
+                    self._metadata_source = address
+                    return self._connection_to(*address)
                 except ConnectionFailed as error:
                     failure = failure or error
-                    self._give_up(address)
+                    self._mark_unreachable(address)
         assert failure is not None
         raise failure
 
@@ -174,48 +175,48 @@ class Cluster:
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
-    def _give_up(self, address: tuple[str, int] | None) -> None:
+    def _mark_unreachable(self, address: tuple[str, int] | None) -> None:
         if address is not None:
-            self._given_up.pop(address, None)
-            self._given_up[address] = None
+            self._unreachable.pop(address, None)
+            self._unreachable[address] = None
 
-    def leader(self, topic: str, partition: int) -> Connection:
-        """Whom to ask about a partition. BrokerError where there is no such partition or no leader."""
+    def leader(self, topic: str, partition: int) -> BlockingConnection:
+        """The connection to a partition's leader. BrokerError for an unknown partition or no leader."""
         about = f"{topic}, partition {partition}"
         partitions = self.topic(topic).partitions
         if 0 <= partition < len(partitions):  # they are in order, and there is no gap between them
             return self._node(partitions[partition].leader, about)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about, "there is no such partition")
 
-    def coordinator(self, key: str, kind: int = GROUP) -> Connection:
-        """The broker that looks after a group, or a transactional id; waits for one. BrokerError."""
+    def coordinator(self, key: str, kind: int = GROUP) -> BlockingConnection:
+        """The coordinator of a group or a transactional id; waits for one. BrokerError."""
         about = f"{'group' if kind == GROUP else 'transactional id'} {key}"
 
-        def ask() -> Connection:
+        def ask() -> BlockingConnection:
             connection = self.any()
             request = FindCoordinatorRequest(key=key, key_type=kind)
             if connection.version_of(FindCoordinatorRequest) >= 4:
                 request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            answer = connection.call(request, FindCoordinatorResponse)
-            for found in answer.coordinators or (answer,):
+            response = connection.call(request, FindCoordinatorResponse)
+            for found in response.coordinators or (response,):
                 if found.error_code:
                     raise BrokerError(found.error_code, about, found.error_message)
                 self._addresses[found.node_id] = (found.host, found.port)
                 return self._node(found.node_id, about)
             raise ClientError(f"{about}: the broker answered with no coordinator")
 
-        return self.retried(ask)
+        return self.retry(ask)
 
-    def retried(self, ask: Callable[[], T], *, also: Iterable[ErrorCode] = ()) -> T:
-        """`ask`, and again after fresh metadata while leadership moves or connections break.
+    def retry(self, ask: Callable[[], T], *, retriable: Iterable[ErrorCode] = ()) -> T:
+        """Calls `ask`, and again after fresh metadata while leadership moves or connections break.
 
-        For what may be asked twice. Gives up with the last error after `timeout_s`.
+        For idempotent requests. Raises the last error after `timeout_s`.
 
-        Args: also: further refusals that are worth asking again.
+        Args: retriable: further errors after which the request may succeed.
         """
         deadline, stale_at = time.monotonic() + self.timeout_s, time.monotonic() + _STALE_S
-        pause_s, is_second = _FIRST_PAUSE_S, False
-        again = MOVED.union(also)
+        pause_s, is_second = _MIN_BACKOFF_S, False
+        again = LEADERSHIP_ERRORS.union(retriable)
         while True:
             try:
                 return ask()
@@ -226,25 +227,27 @@ class Cluster:
                 if error.code not in again or time.monotonic() >= deadline:
                     raise
             if time.monotonic() >= stale_at:
-                self._give_up(self._asked)
+                self._mark_unreachable(self._metadata_source)
                 stale_at = time.monotonic() + _STALE_S
-            is_second = True  # a broker that fell silent has used up all the time: another may lead by now
+            is_second = True  # a silent broker has used up all the time: another may lead by now
             time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_BACKOFF_S)
             self.refresh()
 
-    def _node(self, node_id: int, about: str) -> Connection:
+    def _node(self, node_id: int, about: str) -> BlockingConnection:
         address = self._addresses.get(node_id)
         if address is None:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, about)
-        return self._connected(*address)
+        return self._connection_to(*address)
 
-    def _connected(self, host: str, port: int) -> Connection:
+    def _connection_to(self, host: str, port: int) -> BlockingConnection:
         if self._is_closed:
             raise ConnectionFailed("the connections to this cluster are closed")
         connection = self._connections.get((host, port))
         if connection is None or not connection.is_open:
-            connection = Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+            connection = BlockingConnection.open(
+                host, port, client_id=self._client_id, timeout_s=self.timeout_s
+            )
             self._connections[host, port] = connection
         return connection
 
@@ -253,22 +256,22 @@ class Cluster:
     ) -> list[MetadataResponseTopic]:
         def ask() -> list[MetadataResponseTopic]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-            answer = self.any().call(request, MetadataResponse)
-            self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-            self.cluster_id = answer.cluster_id
-            for topic in answer.topics:
+            response = self.any().call(request, MetadataResponse)
+            self._addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+            self.cluster_id = response.cluster_id
+            for topic in response.topics:
                 if topic.error_code:
                     unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     message = (NOT_CREATED if create else NO_TOPIC) if unknown else None
                     raise BrokerError(topic.error_code, f"topic {topic.name}", message)
-            return list(answer.topics)
+            return list(response.topics)
 
-        return self.retried(ask)
+        return self.retry(ask)
 
 
-def _topic(found: MetadataResponseTopic) -> Topic:
+def _topic(found: MetadataResponseTopic) -> TopicInfo:
     partitions = tuple(
-        Partition(each.partition_index, each.leader_id, each.leader_epoch)
+        PartitionInfo(each.partition_index, each.leader_id, each.leader_epoch)
         for each in sorted(found.partitions, key=lambda each: each.partition_index)
     )
-    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
+    return TopicInfo(found.name or "", bytes(found.topic_id), found.is_internal, partitions)

@@ -1,6 +1,6 @@
-"""How a topic is configured: DescribeConfigs, asked of whichever broker answers.
+"""The configurations of a topic: DescribeConfigs, sent to any broker.
 
-Owns: one question about one topic, asked again while connections break. Does not: change anything.
+Owns: one request about one topic, repeated while connections break. Does not: change anything.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from spark_connector.connection.cluster import Cluster
+from spark_connector.connection.cluster import ClusterClient
 
 
 def topic_configs(
-    cluster: Cluster, topic: str, names: Sequence[str], *, also: Iterable[ErrorCode] = ()
+    cluster: ClusterClient, topic: str, names: Sequence[str], *, retriable: Iterable[ErrorCode] = ()
 ) -> dict[str, str | None]:
-    """The values of these configurations; a name that the broker does not know is left out.
+    """The values of these configurations; unknown names are left out.
 
-    Raises BrokerError, ConnectionFailed. Args: also: as of `Cluster.retried`.
+    Raises BrokerError, ConnectionFailed. Args: retriable: as of `ClusterClient.retry`.
     """
     resource = DescribeConfigsResource(
         resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=list(names)
@@ -38,4 +38,4 @@ def topic_configs(
             found |= {each.name: each.value for each in result.configs if each.name in names}
         return found
 
-    return cluster.retried(ask, also=also)
+    return cluster.retry(ask, retriable=retriable)

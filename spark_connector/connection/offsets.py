@@ -1,7 +1,7 @@
-"""How far partitions reach: ListOffsets, asked of whoever leads them.
+"""The offsets of partitions by time: ListOffsets, sent to their leaders.
 
-Owns: one request per leader and question, asked again while leaders move. Invariants: of several partitions
-either all are answered, or the question fails. Does not: say what a position means (`source/positions.py`).
+Owns: one request per leader and call, repeated while leaders move. Invariants: the result has all of the
+partitions, or the call fails. Does not: know what a position means (`source/positions.py`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from spark_connector.connection.cluster import Cluster
-from spark_connector.connection.wire import Connection
+from spark_connector.connection.cluster import ClusterClient
+from spark_connector.connection.wire import BlockingConnection
 
 
 def list_offsets(
-    cluster: Cluster,
+    cluster: ClusterClient,
     wanted: Mapping[tuple[str, int], int],
     *,
     committed: bool = False,
-    also: Iterable[ErrorCode] = (),
+    retriable: Iterable[ErrorCode] = (),
 ) -> dict[tuple[str, int], int]:
     """The offset that each partition has for a time. BrokerError, ConnectionFailed.
 
     Args:
         wanted: by topic and partition a time in ms, -2 (earliest) or -1 (latest).
         committed: latest is the last stable offset, else the high watermark.
-        also: further refusals that are worth asking again, as of `Cluster.retried`.
+        retriable: further errors after which the request may succeed, as of `ClusterClient.retry`.
     Returns:
         By topic and partition; -1 where no record is as late as that.
     """
 
     def ask() -> dict[tuple[str, int], int]:
-        by_leader: dict[int, tuple[Connection, dict[str, list[ListOffsetsPartition]]]] = {}
+        by_leader: dict[int, tuple[BlockingConnection, dict[str, list[ListOffsetsPartition]]]] = {}
         for (topic, index), timestamp in wanted.items():
             leader = cluster.leader(topic, index)
             _, topics = by_leader.setdefault(id(leader), (leader, {}))
@@ -52,14 +52,14 @@ def list_offsets(
                 isolation_level=int(committed),
                 topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
             )
-            for answer in leader.call(request, ListOffsetsResponse).topics:
+            for response in leader.call(request, ListOffsetsResponse).topics:
                 found |= {
-                    (answer.name, each.partition_index): _offset(answer.name, each)
-                    for each in answer.partitions
+                    (response.name, each.partition_index): _offset(response.name, each)
+                    for each in response.partitions
                 }
         return found
 
-    return cluster.retried(ask, also=also) if wanted else {}
+    return cluster.retry(ask, retriable=retriable) if wanted else {}
 
 
 def _offset(topic: str, found: ListOffsetsPartitionResponse) -> int:

@@ -1,11 +1,11 @@
-"""One TCP connection to a broker, blocking: requests out, answers kept for whoever asks for them.
+"""One TCP connection to a broker, blocking: it sends requests and keeps responses until they are taken.
 
-Owns: the socket, and which answers are awaited; what is said on it is `protocol.client_protocol`. Requests
-may be started before the answers of earlier ones are there (`start`); a task that decodes one Fetch while
-the broker reads the next does so.
+Owns: the socket and the pending responses; the messages are `protocol.client_protocol`'s. Requests may be
+sent before the responses of earlier ones have come (`start`), so that a task decodes one Fetch while the
+broker reads the next.
 
-Invariants: a request whose answer did not come in time leaves the connection closed, because nobody knows any
-more what the broker did with it; a closed connection fails everything that waits on it.
+Invariants: a request that timed out leaves the connection closed, because its outcome is unknown; a closed
+connection fails all pending responses.
 
 Does not: know topics or leaders (`cluster`), reconnect, authenticate. One thread at a time may use it.
 """
@@ -24,46 +24,49 @@ from protocol.primitives import Buffer
 T = TypeVar("T", bound=Struct)
 
 CLIENT_SOFTWARE: Final = "lockstep-spark"
-MAX_STARTED: Final = 64
-"""Requests without their answers: more than any task here has, and their answers fit into memory."""
+MAX_IN_FLIGHT: Final = 64
+"""Requests without their responses: more than any task here has, and the responses fit into memory."""
 
-_JOINED_BYTES: Final = 64 * 1024
+_MAX_COPIED_BYTES: Final = 64 * 1024
 """Up to here one copy and one system call are cheaper than several system calls."""
 
 
-class Pending(Generic[T]):
-    """A request that was sent; `result` is its answer."""
+class ResponseFuture(Generic[T]):
+    """A request that was sent; `result` is its response."""
 
     __slots__ = ("_answer", "_connection", "_correlation_id", "_version")
 
-    def __init__(self, connection: Connection, answer: type[T], version: int, correlation_id: int) -> None:
+    def __init__(
+        self, connection: BlockingConnection, response: type[T], version: int, correlation_id: int
+    ) -> None:
         self._connection = connection
-        self._answer = answer
+        self._answer = response
         self._version = version
         self._correlation_id = correlation_id
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for the answer; record data in it are the caller's to keep. Raises as `Connection.call`."""
+        """Waits for the response; the caller may keep its record data. Raises as
+        `BlockingConnection.call`."""
         frame = self._connection._frame_of(self._correlation_id, timeout_s)
-        return self._connection._decoded(self._answer, self._version, frame)
+        return self._connection._decode(self._answer, self._version, frame)
 
 
-class Connection(Peer):
-    """A connection that is ready for requests. Make it with `Connection.open`, or ask a `Cluster` for one."""
+class BlockingConnection(Peer):
+    """A connection that is ready for requests, made by `open` or by a `ClusterClient`."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
         self._socket: socket.socket | None = None
         self._failure: ClientError | None = None
-        self._started: set[int] = set()
-        self._arrived: dict[int, memoryview] = {}
+        self._in_flight: set[int] = set()
+        self._received: dict[int, memoryview] = {}
 
     @classmethod
     def open(
         cls, host: str, port: int, *, client_id: str = "lockstep-spark", timeout_s: float = 30.0
-    ) -> Connection:
-        """Connect and learn what the broker speaks. Raises ConnectionFailed, TimedOut or ClientError."""
+    ) -> BlockingConnection:
+        """Connects and negotiates versions. Raises ConnectionFailed, TimedOut or ClientError."""
         connection = cls(host, port, client_id, timeout_s)
         try:
             connection._socket = socket.create_connection((host, port), timeout_s)
@@ -88,19 +91,19 @@ class Connection(Peer):
         return self._socket is not None and self._failure is None
 
     def call(
-        self, request: Struct, answer: type[T], *, timeout_s: float | None = None, newest: int | None = None
+        self, request: Struct, response: type[T], *, timeout_s: float | None = None, newest: int | None = None
     ) -> T:
-        """Send a request and return its answer; record data in it are the caller's to keep.
+        """Sends a request and returns its response; the caller may keep its record data.
 
         `timeout_s` is how long to wait, besides what the request itself allows the broker to take.
         Raises Unsupported, ConnectionFailed, TimedOut, ClientError.
         """
-        return self.start(request, answer, newest=newest).result(timeout_s)
+        return self.start(request, response, newest=newest).result(timeout_s)
 
-    def start(self, request: Struct, answer: type[T], *, newest: int | None = None) -> Pending[T]:
-        """Send a request, and leave its answer for later. Raises as `call`."""
+    def start(self, request: Struct, response: type[T], *, newest: int | None = None) -> ResponseFuture[T]:
+        """Sends a request without waiting for its response. Raises as `call`."""
         version = self.version_of(type(request), newest)
-        return Pending(self, answer, version, self._write(request, version))
+        return ResponseFuture(self, response, version, self._write(request, version))
 
     def close(self) -> None:
         self._fail(ConnectionFailed(f"the connection to {self} is closed"))
@@ -114,17 +117,17 @@ class Connection(Peer):
 
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_socket()
-        if len(self._started) >= MAX_STARTED:
-            raise ClientError(f"{MAX_STARTED} requests to {self} wait for their answers already")
+        if len(self._in_flight) >= MAX_IN_FLIGHT:
+            raise ClientError(f"{MAX_IN_FLIGHT} requests to {self} wait for their answers already")
         correlation_id, parts = self._protocol.encode_request(request, version)
         self._send(wire, parts)
-        self._started.add(correlation_id)
+        self._in_flight.add(correlation_id)
         return correlation_id
 
     def _send(self, wire: socket.socket, parts: list[Buffer]) -> None:
         try:
             wire.settimeout(self.timeout_s)
-            for part in [b"".join(parts)] if sum(map(len, parts)) <= _JOINED_BYTES else parts:
+            for part in [b"".join(parts)] if sum(map(len, parts)) <= _MAX_COPIED_BYTES else parts:
                 wire.sendall(part)
         except TimeoutError:
             late = TimedOut(f"{self} took nothing for {self.timeout_s:g} s")
@@ -138,9 +141,9 @@ class Connection(Peer):
     def _frame_of(self, correlation_id: int, timeout_s: float | None) -> memoryview:
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + allowed_s
-        while correlation_id not in self._arrived:
+        while correlation_id not in self._received:
             wire = self._open_socket()
-            if correlation_id not in self._started:
+            if correlation_id not in self._in_flight:
                 raise ClientError(f"the answer of {self} was taken already")
             try:
                 wire.settimeout(max(deadline - time.monotonic(), 0.001))
@@ -154,18 +157,18 @@ class Connection(Peer):
                 self._fail(broken)
                 raise broken from None
             self._take(count)
-        return self._arrived.pop(correlation_id)
+        return self._received.pop(correlation_id)
 
     def _take(self, count: int) -> None:
-        """Keep the answers that `count` more bytes made whole."""
+        """Stores the responses that `count` more bytes completed."""
         try:
             if not count:
                 raise ConnectionFailed(f"{self} closed the connection")
             for correlation_id, frame in self._protocol.receive(count):
-                if correlation_id not in self._started:
+                if correlation_id not in self._in_flight:
                     raise ClientError(f"{self} does not speak Kafka's protocol: an answer to nothing")
-                self._started.remove(correlation_id)
-                self._arrived[correlation_id] = frame
+                self._in_flight.remove(correlation_id)
+                self._received[correlation_id] = frame
         except ClientError as error:
             self._fail(error)
             raise
@@ -177,9 +180,9 @@ class Connection(Peer):
             raise ConnectionFailed(f"no connection to {self}")
         return self._socket
 
-    def _decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
+    def _decode(self, response: type[T], version: int, frame: memoryview) -> T:
         try:
-            return self._protocol.decode_response(answer, version, frame)
+            return self._protocol.decode_response(response, version, frame)
         except ClientError:
             self.close()
             raise
@@ -190,5 +193,5 @@ class Connection(Peer):
             self._failure = error
         if self._socket is not None:
             self._socket.close()
-        self._arrived.clear()
-        self._started.clear()
+        self._received.clear()
+        self._in_flight.clear()

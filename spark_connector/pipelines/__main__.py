@@ -19,11 +19,11 @@ from types import ModuleType
 from typing import Any, Final
 
 from spark_connector.connection import ClientError
-from spark_connector.pipelines import archive, audit, events, replay, state, submitting
-from spark_connector.pipelines.asking import default_bootstrap
+from spark_connector.pipelines import archive, audit, events, replay, spark_session, state
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
-from spark_connector.sessions import SessionRefused
+from spark_connector.pipelines.progress import ProgressReporter
+from spark_connector.pipelines.topic_queries import default_bootstrap
+from spark_connector.sessions import SessionError
 
 PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
     "events": (events, "generate a data set and append it to topics"),
@@ -34,7 +34,7 @@ PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
 }
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _PY4J: Final = "An error occurred while calling "
-"""What py4j says first, whatever it was."""
+"""The first words of every error of py4j."""
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(:|$)")
 
 
@@ -58,36 +58,36 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--quiet", action="store_true", help="no progress")
         module.add_arguments(command)
         if module is not events:
-            submitting.add_arguments(command)
+            spark_session.add_arguments(command)
     return root
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     options = parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _on_term)
     module, _ = PIPELINES[options.name]
-    progress = Progress(options.name, quiet=options.quiet)
+    progress = ProgressReporter(options.name, quiet=options.quiet)
     try:
         result = _result(module, options, progress)
-    except (PipelineFailed, SessionRefused, ClientError, ValueError, OSError) as error:
-        return _failed(error)
+    except (PipelineFailed, SessionError, ClientError, ValueError, OSError) as error:
+        return _report_failure(error)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "psycopg", "sqlite3"):
             raise
-        return _failed(error)
+        return _report_failure(error)
     print(json.dumps({"pipeline": options.name, **result}), flush=True)
     return 1 if result.get("differences") else 0
 
 
-def _result(module: ModuleType, options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+def _result(module: ModuleType, options: argparse.Namespace, progress: ProgressReporter) -> dict[str, Any]:
     settings = module.from_arguments(options)
     if module is events:
         found: dict[str, Any] = events.run(settings, progress)
         return found
-    spark = submitting.session(options, f"lockstep {options.name}")
+    spark = spark_session.session(options, f"lockstep {options.name}")
     try:
         found = module.run(spark, settings, progress)
         return found
@@ -96,12 +96,12 @@ def _result(module: ModuleType, options: argparse.Namespace, progress: Progress)
             spark.stop()
 
 
-def _failed(error: Exception) -> int:
-    print(f"error: {in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
+def _report_failure(error: Exception) -> int:
+    print(f"error: {summary_line(str(error)) or type(error).__name__}", file=sys.stderr)
     return 1
 
 
-def in_a_line(text: str) -> str:
+def summary_line(text: str) -> str:
     """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why, and
     where Java failed, its second line does."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -1,12 +1,12 @@
 """`archive`: a log into Parquet or Delta, in directories by topic, date and hour, exactly once.
 
-Owns: one streaming query. Spark writes down which offsets a micro-batch has before it reads them, and does
-that batch again after a crash; the sink knows a batch that it has. Delta records the query's id and the batch
+Owns: one streaming query. Spark logs the offsets of a micro-batch before it reads them, and repeats that
+batch after a crash; the sink recognises a batch that it has. Delta records the query's id and the batch
 in the table's own transaction (SetTransaction); the Parquet sink has a list of its files, `_spark_metadata`,
-which Spark's readers go by. Restart it with the same path and checkpoint. Another program that reads a
-Parquet archive would also see files that a killed writer has left: give it Delta.
+which Spark's readers follow. Restart it with the same path and checkpoint. Another program that reads a
+Parquet archive would also see files of a killed writer: use Delta for it.
 
-Does not: compact small files (Delta's OPTIMIZE does), or read what was deleted from the log before it came.
+Does not: compact small files (Delta's OPTIMIZE does), or read records that were deleted before it read them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +30,8 @@ _LOOK_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ArchiveSettings:
-    """`every`: a trigger's interval ("30 seconds") of an archive that follows the log; None: what is there
-    now.
+    """`every`: a trigger's interval ("30 seconds") of an archive that follows the log; None: the present
+    records.
     """
 
     bootstrap: str
@@ -43,23 +43,24 @@ class ArchiveSettings:
     records_per_batch: int = 200_000
     every: str | None = None
     files_per_hour: int = 1
-    """Of each topic and batch: so many tasks share what falls into one hour."""
+    """The files of each topic, batch and hour: so many tasks share the records of one hour."""
 
     @property
     def checkpoint_path(self) -> str:
-        """Within the archive, where readers pass over what begins with an underscore."""
+        """A path within the archive, where readers skip names that begin with an underscore."""
         return self.checkpoint or f"{self.to.rstrip('/')}/_checkpoint"
 
 
-def run(spark: SparkSession, settings: ArchiveSettings, progress: Progress) -> dict[str, Any]:
-    """Archive until the trigger is done, or for ever. Returns figures; raises PipelineFailed, ClientError."""
-    with Cluster(settings.bootstrap) as cluster:
+def run(spark: SparkSession, settings: ArchiveSettings, progress: ProgressReporter) -> dict[str, Any]:
+    """Archives until the trigger is done, or for ever. Returns figures; raises PipelineFailed,
+    ClientError."""
+    with ClusterClient(settings.bootstrap) as cluster:
         cluster.topics(settings.topics)  # one that is not there is named, whichever source would read it
     options = log_frames.read_options(
         settings.bootstrap, settings.topics, {"maxOffsetsPerTrigger": str(settings.records_per_batch)}
     )
-    records = _gathered(
-        spark, log_frames.archived(log_frames.stream(spark, settings.source, options)), settings
+    records = _repartition(
+        spark, log_frames.with_archive_columns(log_frames.stream(spark, settings.source, options)), settings
     )
     writer = (
         records.writeStream.format(settings.format)
@@ -74,14 +75,14 @@ def run(spark: SparkSession, settings: ArchiveSettings, progress: Progress) -> d
         writer = writer.trigger(processingTime=settings.every)
     query = writer.start()
     try:
-        return _watched(query, progress)
+        return _await_query(query, progress)
     finally:
         query.stop()
 
 
-def _gathered(spark: SparkSession, records: DataFrame, settings: ArchiveSettings) -> DataFrame:
-    """What goes into one directory in a few tasks: else each partition of a topic would make a file for
-    each hour.
+def _repartition(spark: SparkSession, records: DataFrame, settings: ArchiveSettings) -> DataFrame:
+    """Collects the rows of one directory in a few tasks: else each partition of a topic would make a file
+    for each hour.
     """
     from pyspark.sql import functions
 
@@ -90,8 +91,8 @@ def _gathered(spark: SparkSession, records: DataFrame, settings: ArchiveSettings
     return records.repartition(tasks, *log_frames.DIRECTORIES, functions.expr(share))
 
 
-def _watched(query: StreamingQuery, progress: Progress) -> dict[str, Any]:
-    """Wait for its end, and say how it goes on."""
+def _await_query(query: StreamingQuery, progress: ProgressReporter) -> dict[str, Any]:
+    """Waits for the end of the query and reports its progress."""
     rows = batches = 0
     last_batch = -1
     first_batch: int | None = None
@@ -118,7 +119,7 @@ def _watched(query: StreamingQuery, progress: Progress) -> dict[str, Any]:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What this pipeline takes."""
+    """The options of this pipeline."""
     command.add_argument("--topics", required=True, metavar="A,B", help="which topics")
     command.add_argument("--to", required=True, metavar="PATH", help="where the archive is, or is made")
     command.add_argument(
@@ -149,7 +150,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(options: argparse.Namespace) -> ArchiveSettings:
-    """Raises PipelineFailed for what cannot be."""
+    """Raises PipelineFailed for invalid options."""
     topics = tuple(name.strip() for name in options.topics.split(",") if name.strip())
     if not topics:
         raise PipelineFailed("--topics names no topic")

@@ -1,21 +1,20 @@
-"""`audit`: what every target of a player holds, compared with the log at the position where that target
-stands.
+"""`audit`: the contents of every target of a player, compared with the log up to that target's position.
 
-Owns: the comparison. Of each target one snapshot is read, with its marks; then the log up to the highest
-mark, routed as the player's file says; then, for each target and partition, up to its own mark:
+Owns: the comparison. It reads one snapshot of each target, with its marks (positions); then the log up to the
+highest mark, routed as the player's file defines; then it compares each target and partition up to its mark:
 
 | difference | meaning |
 |---|---|
 | `ahead` | a mark, or a record that was applied, where the log has ended, or which lies beyond the mark |
 | `missing` | the log has a record for this target, and it was not applied |
-| `extra` | applied, and the log has no such record for this target |
+| `extra` | applied, though the log has no such record for this target |
 | `twice` | applied more than once |
 | `order` | applied after a later record of its partition |
 | `key` | applied with another key than the log has |
-| `value` | the stored value of a key is not what the log says, or should be there, or should not |
+| `value` | the stored value of a key differs from the log's, is missing, or should not exist |
 
-A key's value must be that of its record that was applied last; that order was compared before. What the log
-has no more, because it was deleted or compacted, cannot be compared: such rows are counted as `unchecked`.
+A key's value must be that of its record that was applied last; that order was compared before. Rows whose
+records were deleted or compacted in the log cannot be compared: they are counted as `unchecked`.
 
 Does not: stop a player. Targets may be anywhere: each is compared at its own mark.
 """
@@ -31,14 +30,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.records.record import Record
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.options import EARLIEST, LATEST
 from spark_connector.pipelines import log_frames, routes, shard_stores
-from spark_connector.pipelines.asking import config_of, default_bootstrap, offsets_of
-from spark_connector.pipelines.differences import found_in
+from spark_connector.pipelines.differences import find_differences
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
-from spark_connector.pipelines.routes import Played, Router
+from spark_connector.pipelines.progress import ProgressReporter
+from spark_connector.pipelines.routes import RouteConfig, TargetRouter
+from spark_connector.pipelines.topic_queries import config_of, default_bootstrap, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,15 +52,15 @@ class AuditSettings:
     """`stores`: the URL of each target's store, by the target's name."""
 
     bootstrap: str
-    played: Played
+    route_config: RouteConfig
     stores: Mapping[str, str]
     source: str = "kafka"
     differences_shown: int = 20
 
 
 @dataclass(frozen=True)
-class Position:
-    """Where one target stands in one partition. `first`: what it may have begun with."""
+class TargetRange:
+    """The range of offsets that one target has of one partition. `first`: its earliest possible beginning."""
 
     target: str
     partition: int
@@ -71,7 +70,7 @@ class Position:
 
 @dataclass(frozen=True)
 class _Log:
-    """The topic as it is now."""
+    """The present state of the topic."""
 
     cluster_id: str
     topic_id: bytes
@@ -84,29 +83,29 @@ class _Log:
     """The partition of each log, by the name that marks have."""
 
 
-def run(spark: SparkSession, settings: AuditSettings, progress: Progress) -> dict[str, Any]:
-    """Compare. Returns figures, `differences` among them; raises PipelineFailed, Spark's and the stores'
+def run(spark: SparkSession, settings: AuditSettings, progress: ProgressReporter) -> dict[str, Any]:
+    """Compares. Returns figures, `differences` among them; raises PipelineFailed, Spark's and the stores'
     errors.
     """
-    played = settings.played
+    route_config = settings.route_config
     snapshots = {}
     for name, url in settings.stores.items():
-        snapshots[name] = shard_stores.snapshot(url, played.topic)
+        snapshots[name] = shard_stores.read_snapshot(url, route_config.topic)
         progress.note(
             f"{name}: {snapshots[name].applied.num_rows:,} applied, {snapshots[name].values.num_rows:,} keys"
         )
-    log = _log(settings.bootstrap, played)  # after the stores, so that it reaches at least as far
+    log = _log(settings.bootstrap, route_config)  # after the stores, so that it reaches at least as far
     for name, snapshot in snapshots.items():
-        _same_log(name, snapshot.marks, played.topic, log)
-    positions = list(_positions(played, snapshots, log))
+        _same_log(name, snapshot.marks, route_config.topic, log)
+    positions = list(_positions(route_config, snapshots, log))
     ahead = [each for each in positions if each.mark >= log.ends[each.partition]]
-    expected = _expected(spark, settings, log, positions)
-    applied = _stored(spark, {name: each.applied for name, each in snapshots.items()}, log)
-    values = _stored(spark, {name: each.values for name, each in snapshots.items()}, log)
+    expected = _expected_records(spark, settings, log, positions)
+    applied = _stored_rows(spark, {name: each.applied for name, each in snapshots.items()}, log)
+    values = _stored_rows(spark, {name: each.values for name, each in snapshots.items()}, log)
     ranges = spark.createDataFrame(
         [(each.target, each.partition, each.first, each.mark) for each in positions], _RANGES
     )
-    found = found_in(expected, applied, values, ranges, is_compacted=log.is_compacted)
+    found = find_differences(expected, applied, values, ranges, is_compacted=log.is_compacted)
     shown = [
         f"ahead: {each.target}: its mark in partition {each.partition} is {each.mark}, the log ends at "
         f"{log.ends[each.partition]}"
@@ -130,15 +129,15 @@ def run(spark: SparkSession, settings: AuditSettings, progress: Progress) -> dic
     return result
 
 
-def _log(bootstrap: str, played: Played) -> _Log:
-    topic = played.topic
-    with Cluster(bootstrap) as cluster:
+def _log(bootstrap: str, route_config: RouteConfig) -> _Log:
+    topic = route_config.topic
+    with ClusterClient(bootstrap) as cluster:
         known = cluster.topic(topic)
         starts = offsets_of(cluster, topic, EARLIEST)
         ends = offsets_of(cluster, topic, LATEST, committed=True)
         cleanup = config_of(cluster, topic, "cleanup.policy") or ""
         cluster_id = cluster.cluster_id or ""
-    wanted = starts if played.partitions is None else played.partitions
+    wanted = starts if route_config.partitions is None else route_config.partitions
     encoded = base64.urlsafe_b64encode(known.topic_id)[:22].decode()
     log_ids = {f"{cluster_id}/{encoded}/{partition}": partition for partition in wanted}
     return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, encoded, log_ids)
@@ -146,8 +145,8 @@ def _log(bootstrap: str, played: Played) -> _Log:
 
 def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> None:
     """PipelineFailed where a target has marks, but none of this topic's: nothing would be compared, and
-    nothing be wrong. One without any has not been delivered to yet; one that has other topics alone cannot be
-    told from one of another cluster."""
+    no difference found. A target without marks has received nothing yet; a target of other topics alone
+    cannot be distinguished from one of another cluster."""
     if marks and log.log_ids.keys().isdisjoint(marks):
         raise PipelineFailed(
             f"--store {name}: none of its marks is of topic {topic}, whose id is {log.encoded_id} in cluster "
@@ -156,9 +155,9 @@ def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> Non
 
 
 def _positions(
-    played: Played, snapshots: Mapping[str, shard_stores.Snapshot], log: _Log
-) -> Iterator[Position]:
-    for name, begins in played.first:
+    route_config: RouteConfig, snapshots: Mapping[str, shard_stores.StoreSnapshot], log: _Log
+) -> Iterator[TargetRange]:
+    for name, begins in route_config.first:
         if name not in snapshots:
             continue
         found = snapshots[name]
@@ -171,43 +170,44 @@ def _positions(
                 first = max(first, _first_applied(found, log_id, mark + 1))
             elif isinstance(begins, int):
                 first = max(first, begins)
-            yield Position(name, partition, first, mark)
+            yield TargetRange(name, partition, first, mark)
 
 
-def _first_applied(found: shard_stores.Snapshot, log_id: str, otherwise: int) -> int:
-    """Where a target that began at the log's end of then has begun."""
+def _first_applied(found: shard_stores.StoreSnapshot, log_id: str, otherwise: int) -> int:
+    """The first offset of a target that began at the end of the log."""
     import pyarrow.compute
 
     offsets = found.applied.filter(pyarrow.compute.field("log_id") == log_id)["offset"]
     return int(pyarrow.compute.min(offsets).as_py()) if len(offsets) else otherwise
 
 
-def _expected(
-    spark: SparkSession, settings: AuditSettings, log: _Log, positions: Iterable[Position]
+def _expected_records(
+    spark: SparkSession, settings: AuditSettings, log: _Log, positions: Iterable[TargetRange]
 ) -> DataFrame:
-    """target, partition, offset, key, value: what the log has for each target, up to the highest mark."""
-    played = settings.played
+    """target, partition, offset, key, value: the records of the log for each target, up to the highest
+    mark."""
+    route_config = settings.route_config
     ends = dict(log.starts)
     for each in positions:
         ends[each.partition] = max(ends[each.partition], min(each.mark + 1, log.ends[each.partition]))
     options = log_frames.read_options(
         settings.bootstrap,
-        [played.topic],
+        [route_config.topic],
         {
-            "startingOffsets": log_frames.as_json({played.topic: log.starts}),
-            "endingOffsets": log_frames.as_json({played.topic: ends}),
+            "startingOffsets": log_frames.as_json({route_config.topic: log.starts}),
+            "endingOffsets": log_frames.as_json({route_config.topic: ends}),
         },
     )
     records = log_frames.batch(spark, settings.source, options).selectExpr(
         "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"
     )
-    return records.mapInArrow(_routing(played, frozenset(settings.stores)), _ROUTED)
+    return records.mapInArrow(_route_function(route_config, frozenset(settings.stores)), _ROUTED)
 
 
-def _routing(
-    played: Played, targets: frozenset[str]
+def _route_function(
+    route_config: RouteConfig, targets: frozenset[str]
 ) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """What a task does with records."""
+    """The function that a task applies to records."""
 
     def route(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
@@ -221,7 +221,7 @@ def _routing(
                 ("value", pyarrow.binary()),
             ]
         )
-        choose = Router(played)
+        choose = TargetRouter(route_config)
         for each in batches:
             rows = []
             for partition, offset, key, value, time_ms, headers in zip(
@@ -239,8 +239,8 @@ def _routing(
     return route
 
 
-def _stored(spark: SparkSession, tables: Mapping[str, pyarrow.Table], log: _Log) -> DataFrame:
-    """The rows of all targets, with `target` and `partition`; those of other logs are left out."""
+def _stored_rows(spark: SparkSession, tables: Mapping[str, pyarrow.Table], log: _Log) -> DataFrame:
+    """The rows of all targets, with `target` and `partition`; rows of other logs are left out."""
     from pyspark.sql import functions
 
     logs = spark.createDataFrame(
@@ -255,7 +255,7 @@ def _stored(spark: SparkSession, tables: Mapping[str, pyarrow.Table], log: _Log)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What this pipeline takes."""
+    """The options of this pipeline."""
     command.set_defaults(bootstrap=None)  # the player's file may name them
     command.add_argument(
         "--player", type=Path, required=True, metavar="FILE", help="the player's configuration"
@@ -279,17 +279,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(options: argparse.Namespace) -> AuditSettings:
-    """Raises PipelineFailed for what cannot be."""
-    played = routes.read(options.player)
+    """Raises PipelineFailed for invalid options."""
+    route_config = routes.read(options.player)
     stores: dict[str, str] = {}
     for each in options.store:
         name, equals, url = each.partition("=")
         if not equals:
             raise PipelineFailed(f"--store {each} is not of the form NAME=URL")
-        if name not in played.targets:
+        if name not in route_config.targets:
             raise PipelineFailed(f"--store {each}: {options.player} has no target {name!r}")
         stores[name] = url
-    if missing := [name for name in played.targets if name not in stores]:
+    if missing := [name for name in route_config.targets if name not in stores]:
         raise PipelineFailed(f"--store: {', '.join(missing)} of {options.player} must be named, too")
-    bootstrap = options.bootstrap or played.bootstrap or default_bootstrap()
-    return AuditSettings(bootstrap, played, stores, options.source, options.differences)
+    bootstrap = options.bootstrap or route_config.bootstrap or default_bootstrap()
+    return AuditSettings(bootstrap, route_config, stores, options.source, options.differences)

@@ -1,12 +1,11 @@
-"""What a pipeline that writes must remember across its own death: which topic it fills, under which
-producer id.
+"""The claim of a pipeline that writes: the topic that it fills and its producer id, kept across crashes.
 
 Owns: one small file for each topic in the pipeline's checkpoint directory, made once and never changed; the
-making of a topic that is not there. Invariants: the file is there, whole and flushed, before the first record
-is sent; of two drivers that make it at once one wins, and both go by what it wrote. A topic that holds
-records of somebody else, or was deleted and made anew, is refused.
+creation of a missing topic. Invariants: the file is complete and flushed before the first record is
+sent; of two drivers that make it at once one wins, and both use its file. A topic with records of another
+writer, or one that was deleted and made anew, is rejected.
 
-Does not: say how far a pipeline has come. That is the topic's own end: see `appending`.
+Does not: know the progress of a pipeline. That is the topic's own end: see `appending`.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from spark_connector.connection import BrokerError, Cluster
-from spark_connector.pipelines.asking import config_of, ends_of
+from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.topic_queries import config_of, ends_of
 
-KEEPS_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Of topics made here: events have times of their own, which may be long ago."""
+UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""The configuration of topics made here: events have their own times, which may be long ago."""
 _STAMPED: Final = "message.timestamp.type"
-_NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+_NEW_TOPIC_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 _NAME_ANOTHER: Final = "name another topic (events: --prefix, replay: --into)"
 
 
 @dataclass(frozen=True)
-class Claim:
+class TopicClaim:
     """A topic that one pipeline fills from its first offset on; safe to send to executors."""
 
     topic: str
@@ -50,11 +49,11 @@ class Claim:
     producer_id: int
     partitions: int
     contents: str
-    """What it is filled with, in words: rows of something else must not follow."""
+    """The description of its rows: rows of another description must not follow."""
 
 
-def claim(
-    cluster: Cluster,
+def claim_topic(
+    cluster: ClusterClient,
     directory: Path,
     topic: str,
     contents: str,
@@ -62,23 +61,27 @@ def claim(
     partitions: int,
     configs: Mapping[str, str],
     replication: int = -1,
-    reworded: Callable[[str], str] = str,
-) -> Claim:
-    """The claim on `topic` that `directory` has; else the topic, made where it is missing, is claimed.
+    canonical_contents: Callable[[str], str] = str,
+) -> TopicClaim:
+    """Reads the claim on `topic` from `directory`; else claims the topic, which is created where it is
+    missing.
 
-    `reworded` turns contents that an older run has written into the words of `contents`.
+    `canonical_contents` converts contents that an older run has written to the form of `contents`.
     Raises PipelineFailed where the topic is not empty, or another than it was, or has fewer than `partitions`
-    partitions, or gives records its own times; BrokerError, ClientError.
+    partitions, or stamps records with its own times; BrokerError, ClientError.
     """
     path = directory / f"{topic}.claim.json"
     found = _read(path)
     is_new = found is None
-    _create(cluster, topic, partitions, {**KEEPS_ALL, **configs}, replication, must_be_there=not is_new)
-    known = cluster.retried(lambda: cluster.topics([topic])[0], also=_NOT_YET)
-    topic_id = known.topic_id.hex()
-    if len(known.partitions) < partitions:
+    _create(
+        cluster, topic, partitions, {**UNLIMITED_RETENTION, **configs}, replication, must_be_there=not is_new
+    )
+    metadata = cluster.retry(lambda: cluster.topics([topic])[0], retriable=_NEW_TOPIC_ERRORS)
+    topic_id = metadata.topic_id.hex()
+    if len(metadata.partitions) < partitions:
         raise PipelineFailed(
-            f"topic {topic} has {len(known.partitions)} partitions, {partitions} are needed: {_NAME_ANOTHER}"
+            f"topic {topic} has {len(metadata.partitions)} partitions, "
+            f"{partitions} are needed: {_NAME_ANOTHER}"
         )
     if found is None:
         _check_empty(cluster, topic, path)
@@ -87,8 +90,10 @@ def claim(
                 f"topic {topic} has {_STAMPED}=LogAppendTime and would lose the records' own times: "
                 "set CreateTime"
             )
-        found = _made(path, Claim(topic, topic_id, _producer_id(cluster), len(known.partitions), contents))
-    found = replace(found, contents=reworded(found.contents))
+        found = _write_new(
+            path, TopicClaim(topic, topic_id, _producer_id(cluster), len(metadata.partitions), contents)
+        )
+    found = replace(found, contents=canonical_contents(found.contents))
     if found.contents != contents:
         raise PipelineFailed(
             f"{path}: topic {topic} is being filled with {found.contents}, not with {contents}: "
@@ -102,7 +107,7 @@ def claim(
     return found
 
 
-def _check_empty(cluster: Cluster, topic: str, path: Path) -> None:
+def _check_empty(cluster: ClusterClient, topic: str, path: Path) -> None:
     for partition, end in ends_of(cluster, topic).items():
         if end:
             raise PipelineFailed(
@@ -111,21 +116,21 @@ def _check_empty(cluster: Cluster, topic: str, path: Path) -> None:
             )
 
 
-def _read(path: Path) -> Claim | None:
+def _read(path: Path) -> TopicClaim | None:
     try:
-        return Claim(**json.loads(path.read_text()))
+        return TopicClaim(**json.loads(path.read_text()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
         raise PipelineFailed(f"{path} cannot be read: {error}") from None
 
 
-def _made(path: Path, wanted: Claim) -> Claim:
-    """`wanted`, or what somebody else has claimed in the meantime."""
+def _write_new(path: Path, new_claim: TopicClaim) -> TopicClaim:
+    """Writes `new_claim`; returns it, or the claim that another process has written in the meantime."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     with open(descriptor, "w") as file:
-        json.dump(asdict(wanted), file)
+        json.dump(asdict(new_claim), file)
         file.flush()
         os.fsync(file.fileno())
     try:
@@ -144,20 +149,20 @@ def _made(path: Path, wanted: Claim) -> Claim:
     return found
 
 
-def _producer_id(cluster: Cluster) -> int:
+def _producer_id(cluster: ClusterClient) -> int:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 
     def ask() -> int:
-        answer = cluster.any().call(request, InitProducerIdResponse)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, "a producer id")
-        return int(answer.producer_id)
+        response = cluster.any().call(request, InitProducerIdResponse)
+        if response.error_code:
+            raise BrokerError(response.error_code, "a producer id")
+        return int(response.producer_id)
 
-    return cluster.retried(ask)
+    return cluster.retry(ask)
 
 
 def _create(
-    cluster: Cluster,
+    cluster: ClusterClient,
     topic: str,
     partitions: int,
     configs: Mapping[str, str],
@@ -165,7 +170,7 @@ def _create(
     *,
     must_be_there: bool,
 ) -> None:
-    """Make the topic unless it is there."""
+    """Creates the topic unless it exists."""
     try:
         cluster.topics([topic])
         return
@@ -176,7 +181,7 @@ def _create(
         raise PipelineFailed(
             f"topic {topic} is gone, which this checkpoint has claimed: name a new --checkpoint"
         )
-    wanted = CreatableTopic(
+    new_claim = CreatableTopic(
         name=topic,
         num_partitions=partitions,
         replication_factor=replication,
@@ -184,10 +189,10 @@ def _create(
     )
 
     def ask() -> None:
-        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(cluster.timeout_s * 1000))
-        answer = cluster.any().call(request, CreateTopicsResponse)  # it finds the controller
-        for each in answer.topics:
+        request = CreateTopicsRequest(topics=[new_claim], timeout_ms=int(cluster.timeout_s * 1000))
+        response = cluster.any().call(request, CreateTopicsResponse)  # it finds the controller
+        for each in response.topics:
             if each.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise BrokerError(each.error_code, f"topic {topic}", each.error_message)
 
-    cluster.retried(ask, also=(ErrorCode.NOT_CONTROLLER,))
+    cluster.retry(ask, retriable=(ErrorCode.NOT_CONTROLLER,))

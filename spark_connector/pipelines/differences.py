@@ -1,8 +1,8 @@
 """The differences between what targets should hold and what they hold: `audit`'s comparison, in Spark.
 
 Owns: one row for each difference. Frames, all with `target` and `partition`: `expected` (offset, key, value),
-`applied` (number, offset, key), `values` (offset, key, value), `ranges` (first, mark). `audit` says what each
-kind means.
+`applied` (number, offset, key), `values` (offset, key, value), `ranges` (first, mark). `audit` defines
+each kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Differences:
-    """What was found; `sample` says some of it in words."""
+    """The result of a comparison; `sample` describes some of it."""
 
     counts: dict[str, int]
     compared: int
@@ -37,13 +37,13 @@ class Differences:
         ]
 
 
-def found_in(
+def find_differences(
     expected: DataFrame, applied: DataFrame, values: DataFrame, ranges: DataFrame, *, is_compacted: bool
 ) -> Differences:
-    """Compare. The frames are evaluated here."""
-    wanted = _within(expected, ranges).drop("first", "mark").persist()
+    """Compares. The frames are evaluated here."""
+    wanted = _in_range(expected, ranges).drop("first", "mark").persist()
     ranged = applied.join(ranges, ["target", "partition"], "left").persist()
-    paired = _paired(wanted, ranged).persist()
+    paired = _pair_records(wanted, ranged).persist()
     rows = _applied_differences(paired, ranged, is_compacted)
     stored = _value_rows(paired, values, ranges, is_compacted).persist()
     rows = rows.unionByName(
@@ -56,13 +56,13 @@ def found_in(
     return Differences(counts, wanted.count(), stored.where("NOT unchecked").count(), unchecked, rows)
 
 
-def _within(frame: DataFrame, ranges: DataFrame) -> DataFrame:
-    """What lies where the target stands."""
+def _in_range(frame: DataFrame, ranges: DataFrame) -> DataFrame:
+    """The rows within the target's range."""
     return frame.join(ranges, ["target", "partition"]).where("offset BETWEEN first AND mark")
 
 
-def _paired(wanted: DataFrame, ranged: DataFrame) -> DataFrame:
-    """Each record that should be, or was, applied; how often, in what place of the target's order."""
+def _pair_records(wanted: DataFrame, ranged: DataFrame) -> DataFrame:
+    """Each record that should be, or was, applied; how often, and its number in the target's order."""
     from pyspark.sql import functions
 
     once = (
@@ -86,12 +86,12 @@ def _applied_differences(paired: DataFrame, ranged: DataFrame, is_compacted: boo
         "before", functions.max("offset").over(by_number.rowsBetween(Window.unboundedPreceding, -1))
     )
     parts = [
-        _rows(paired.where("times IS NULL"), "missing", _said("key")),
+        _rows(paired.where("times IS NULL"), "missing", _as_text("key")),
         _rows(paired.where("times > 1"), "twice", "concat('applied ', times, ' times')"),
         _rows(
             paired.where("wanted_offset IS NOT NULL AND times IS NOT NULL AND NOT (key <=> applied_key)"),
             "key",
-            f"concat('the log has ', {_said('key')}, ', applied was ', {_said('applied_key')})",
+            f"concat('the log has ', {_as_text('key')}, ', applied was ', {_as_text('applied_key')})",
         ),
         _rows(
             ranged.where("mark IS NULL OR offset > mark"),
@@ -101,7 +101,7 @@ def _applied_differences(paired: DataFrame, ranged: DataFrame, is_compacted: boo
         _rows(ordered.where("before > offset"), "order", "concat('applied after ', before)"),
     ]
     if not is_compacted:
-        parts.append(_rows(paired.where("wanted_offset IS NULL"), "extra", _said("applied_key")))
+        parts.append(_rows(paired.where("wanted_offset IS NULL"), "extra", _as_text("applied_key")))
     found = parts[0]
     for each in parts[1:]:
         found = found.unionByName(each)
@@ -136,8 +136,8 @@ def _value_rows(paired: DataFrame, values: DataFrame, ranges: DataFrame, is_comp
         "target",
         "coalesce(wanted.partition, held.partition) AS partition",
         "coalesce(wanted.offset, held.offset) AS offset",
-        f"concat('key ', {_said('key')}, ': the log says ', {_said('wanted.value')}, ', stored is ', "
-        f"{_said('held.value')}, coalesce(concat(' of offset ', held.offset), '')) AS about",
+        f"concat('key ', {_as_text('key')}, ': the log says ', {_as_text('wanted.value')}, ', stored is ', "
+        f"{_as_text('held.value')}, coalesce(concat(' of offset ', held.offset), '')) AS about",
         f"NOT ({present} AND held IS NOT NULL AND wanted <=> held) AS differs",
         f"{gone} AS unchecked",
     )
@@ -147,7 +147,7 @@ def _rows(frame: DataFrame, kind: str, about: str) -> DataFrame:
     return frame.selectExpr(f"'{kind}' AS kind", *_PLACE, f"{about} AS about")
 
 
-def _said(column: str) -> str:
+def _as_text(column: str) -> str:
     """Bytes as text where they are text, in hexadecimal digits where they are not."""
     text = f"CASE WHEN is_valid_utf8({column}) THEN cast({column} AS string) ELSE hex({column}) END"
     return f"coalesce(substring({text}, 1, {_SHOWN_CHARACTERS}), 'null')"

@@ -58,7 +58,7 @@ _ACCOUNT: Final = (
 
 @dataclass(frozen=True)
 class Shape:
-    """Which data set. `events`: of all topics together; `span_ms`: over how much time they are spread."""
+    """The parameters of a data set. `events`: of all topics together; `span_ms`: the time that they span."""
 
     seed: int = 1
     events: int = 1_140_000
@@ -89,7 +89,7 @@ def events(shape: Shape) -> Iterator[Event]:
 
 
 def block(shape: Shape, number: int) -> list[Event]:
-    """The events from `number` * BLOCK_EVENTS on, as many as a block has, or as are left."""
+    """The events from `number` * BLOCK_EVENTS on, a block's, or the rest."""
     first = number * BLOCK_EVENTS
     maker = _Maker(shape, random.Random(f"{shape.seed}/{number}"))
     return [maker.event(index) for index in range(first, min(first + BLOCK_EVENTS, shape.events))]

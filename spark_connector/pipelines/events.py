@@ -1,8 +1,8 @@
 """`events`: the generated data set, appended to the topics orders, payments and accounts.
 
-Owns: which partition an event goes to (by key, as all Kafka producers do), and the topics' configuration:
-accounts is compacted, and all of them keep records however old their times are. Restartable: each partition's
-end says how many of its events are there; they are made again, and passed over. Needs no Spark.
+Owns: the partition of an event (by key, as all Kafka producers do), and the topics' configuration:
+accounts is compacted, and all of them keep records of any age. Restartable: each partition's end is the
+number of its stored events; they are made again, and skipped. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, Final
 
 from protocol.partitioner import partition_of
 from protocol.records.compression import Codec
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import event_data
-from spark_connector.pipelines.appending import Appender, BatchSettings
-from spark_connector.pipelines.claims import claim
+from spark_connector.pipelines.claims import claim_topic
 from spark_connector.pipelines.event_data import ACCOUNTS, BLOCK_EVENTS, TOPICS, Shape
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.partition_appender import BatchSettings, PartitionAppender
+from spark_connector.pipelines.progress import ProgressReporter
 
 CONFIGS: Final[dict[str, dict[str, str]]] = {ACCOUNTS: {"cleanup.policy": "compact"}}
 _KEYS_REMEMBERED: Final = 100_000
-_FORMERLY: Final = re.compile(
+_OLD_CONTENTS: Final = re.compile(
     r"(\w+) of Shape\(seed=(-?\d+), events=(\d+), accounts=(\d+), first_ms=(-?\d+), span_ms=(\d+)\), "
     r"by key over (\d+) partitions"
 )
-"""How claims said what `contents` says, before it did."""
+"""The earlier form of `contents` in claims."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class EventSettings:
     replication: int = -1
 
 
-def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
-    """Append what is not there yet. Returns figures; raises PipelineFailed, ClientError."""
+def run(settings: EventSettings, progress: ProgressReporter) -> dict[str, Any]:
+    """Appends the missing events. Returns figures; raises PipelineFailed, ClientError."""
     shape = settings.shape
     began = time.monotonic()
-    with Cluster(settings.bootstrap) as cluster:
+    with ClusterClient(settings.bootstrap) as cluster:
         appenders = _appenders(cluster, settings)
         waiting = {place: each.position for place, each in appenders.items()}
         chosen = lru_cache(_KEYS_REMEMBERED)(partition_of)
@@ -78,10 +78,10 @@ def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
     }
 
 
-def _appenders(cluster: Cluster, settings: EventSettings) -> dict[tuple[str, int], Appender]:
+def _appenders(cluster: ClusterClient, settings: EventSettings) -> dict[tuple[str, int], PartitionAppender]:
     found = {}
     for topic in TOPICS:
-        claimed = claim(
+        claimed = claim_topic(
             cluster,
             settings.checkpoint,
             settings.prefix + topic,
@@ -89,15 +89,15 @@ def _appenders(cluster: Cluster, settings: EventSettings) -> dict[tuple[str, int
             partitions=settings.partitions,
             configs=CONFIGS.get(topic, {}),
             replication=settings.replication,
-            reworded=reworded,
+            canonical_contents=canonical_contents,
         )
         for partition in range(settings.partitions):
-            found[topic, partition] = Appender(cluster, claimed, partition, settings.batch)
+            found[topic, partition] = PartitionAppender(cluster, claimed, partition, settings.batch)
     return found
 
 
 def contents(topic: str, shape: Shape, partitions: int) -> str:
-    """What a topic is filled with, in the arguments that make the same again; two shapes never read alike."""
+    """The description of a topic's events by the arguments that make them; two shapes never have the same."""
     default = Shape()
     times = f", over {shape.span_ms} ms from {shape.first_ms} ms after 1970 on"  # no argument says others
     usual = (shape.first_ms, shape.span_ms) == (default.first_ms, default.span_ms)
@@ -107,9 +107,9 @@ def contents(topic: str, shape: Shape, partitions: int) -> str:
     )
 
 
-def reworded(claimed: str) -> str:
-    """The contents of a claim in today's words, also where an older run has written them."""
-    found = _FORMERLY.fullmatch(claimed)
+def canonical_contents(claimed: str) -> str:
+    """The contents of a claim in the present form, also where an older run has written them."""
+    found = _OLD_CONTENTS.fullmatch(claimed)
     if found is None:
         return claimed
     topic, *numbers = found.groups()
@@ -118,7 +118,7 @@ def reworded(claimed: str) -> str:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What this pipeline takes."""
+    """The options of this pipeline."""
     default = Shape()
     command.add_argument("--events", type=int, default=default.events, help="how many (default %(default)s)")
     command.add_argument("--seed", type=int, default=default.seed, help="the same seed: the same bytes")
@@ -133,7 +133,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(options: argparse.Namespace) -> EventSettings:
-    """Raises ValueError for numbers that cannot be."""
+    """Raises ValueError for invalid numbers."""
     if options.partitions < 1:
         raise ValueError(f"--partitions {options.partitions}: there is at least one")
     return EventSettings(

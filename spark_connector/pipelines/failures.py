@@ -1,7 +1,7 @@
-"""What a pipeline tells its user."""
+"""The error of a pipeline for its user."""
 
 from __future__ import annotations
 
 
 class PipelineFailed(Exception):
-    """It cannot go on: one line that names what is wrong, and what to do."""
+    """A pipeline cannot continue: one line that names the fault and the remedy."""

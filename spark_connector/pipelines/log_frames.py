@@ -1,13 +1,13 @@
 """A log as a DataFrame, and an archive as one: the columns that all pipelines agree on.
 
-Owns: the columns of an archived record, the partitioning by time, the options with which a log is read. What
-is read is committed (read_committed), with headers. `format("lockstep")` stores the position of a stream as a
+Owns: the columns of an archived record, the partitioning by time, the options with which a log is read. Reads
+are read_committed, with headers. `format("lockstep")` stores the position of a stream as a
 consumer group, so that its lag is seen by every Kafka tool; `format("kafka")` is Spark's own source, and
 needs no connector on the executors.
 
 | column | type | |
 |---|---|---|
-| `topic`, `partition`, `offset` | string, int, long | where the record was |
+| `topic`, `partition`, `offset` | string, int, long | the record's position |
 | `timestamp`, `timestampType` | timestamp, int | of the record, to the millisecond; 0 its own, 1 the log's |
 | `key`, `value` | binary | null where it has none |
 | `headers` | array of (key string, value binary) | in order; null where it has none |
@@ -31,13 +31,13 @@ SCHEMA: Final = (
     "partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, date DATE, hour INT"
 )
-"""Of an archive in Parquet, whose directories' names would be taken for numbers otherwise."""
+"""The schema of an archive in Parquet, whose directories' names Spark would read as numbers otherwise."""
 
 DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
-"""Of Delta Lake's jars. Spark passes over an extension that it does not find."""
+"""The extension of Delta Lake's jars. Spark skips an extension that it does not find."""
 
 Offsets = Mapping[str, Mapping[int, int]]
-"""By topic and partition."""
+"""Offsets by topic and partition."""
 
 
 def read_options(bootstrap: str, topics: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
@@ -54,7 +54,7 @@ def read_options(bootstrap: str, topics: Sequence[str], more: Mapping[str, str])
 
 
 def batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> DataFrame:
-    """What is in the log now, or between the offsets that the options say."""
+    """The present records of the log, or those between the offsets of the options."""
     return spark.read.format(source).options(**options).load()
 
 
@@ -64,13 +64,13 @@ def stream(spark: SparkSession, source: str, options: Mapping[str, str]) -> Data
 
 
 def as_json(offsets: Offsets) -> str:
-    """For startingOffsets and endingOffsets."""
+    """The JSON for startingOffsets and endingOffsets."""
     return json.dumps(
         {topic: {str(partition): offset for partition, offset in of.items()} for topic, of in offsets.items()}
     )
 
 
-def archived(records: DataFrame) -> DataFrame:
+def with_archive_columns(records: DataFrame) -> DataFrame:
     """Records of a log with the columns of an archive."""
     from pyspark.sql import functions
 
@@ -82,7 +82,7 @@ def archived(records: DataFrame) -> DataFrame:
 
 
 def archive(spark: SparkSession, archive_format: str, path: str) -> DataFrame:
-    """What an archive holds: only what its transactions say, whatever files a killed writer has left."""
+    """Reads an archive: the files of its transactions alone, without those of a killed writer."""
     reader = spark.read.format(archive_format)
     if archive_format == "parquet":
         reader = reader.schema(SCHEMA)
@@ -90,7 +90,7 @@ def archive(spark: SparkSession, archive_format: str, path: str) -> DataFrame:
 
 
 def session_config(archive_format: str | None) -> dict[str, str]:
-    """What a session needs for all this: directories in UTC, and Delta's commands where it is used."""
+    """The configuration of a session: directories in UTC, and Delta's commands where it is used."""
     config: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"}
     if archive_format == "delta":
         config["spark.sql.extensions"] = DELTA_EXTENSION

@@ -1,4 +1,4 @@
-"""How far a pipeline has come, on standard error, a line every few seconds.
+"""The progress of a pipeline on standard error, a line every few seconds.
 
 Owns: the lines' shape and pace. Does not: decide anything; results go to standard output.
 """
@@ -12,8 +12,8 @@ from typing import TextIO
 EVERY_S = 2.0
 
 
-class Progress:
-    """Rows so far, of all that there will be if that is known."""
+class ProgressReporter:
+    """Reports the rows so far, with the total where it is known."""
 
     def __init__(
         self, name: str, rows: int | None = None, *, quiet: bool = False, out: TextIO | None = None
@@ -22,36 +22,36 @@ class Progress:
         self._rows = rows
         self._quiet = quiet
         self._out = out or sys.stderr
-        self._began = self._said = time.monotonic()
-        self._begun_at: int | None = None
-        self._waits = False
-        """A line says already that nothing has come."""
+        self._began = self._reported_at = time.monotonic()
+        self._first_rows: int | None = None
+        self._is_waiting = False
+        """A line has reported already that nothing has come."""
 
     def at(self, rows: int, more: str = "") -> None:
-        """Say it, if it is time to. The rate is of this process: what an earlier one did is not counted."""
-        if self._begun_at is None:
-            self._begun_at = rows
+        """Reports `rows`, if it is time to. The rate is that of this process alone."""
+        if self._first_rows is None:
+            self._first_rows = rows
         now = time.monotonic()
-        if now - self._said < EVERY_S:
+        if now - self._reported_at < EVERY_S:
             return
-        self._said = now
-        if rows > self._begun_at:
-            self._say(rows, more)
-        elif not self._waits:
-            self._waits = True
+        self._reported_at = now
+        if rows > self._first_rows:
+            self._write_line(rows, more)
+        elif not self._is_waiting:
+            self._is_waiting = True
             self.note("no rows yet")
 
     def end(self, rows: int, more: str = "") -> None:
         """The last line, at once."""
-        self._say(rows, more)
+        self._write_line(rows, more)
 
     def note(self, text: str) -> None:
         """A line of its own, at once."""
         if not self._quiet:
             print(f"{self._name}: {text}", file=self._out, flush=True)
 
-    def _say(self, rows: int, more: str) -> None:
+    def _write_line(self, rows: int, more: str) -> None:
         elapsed = max(time.monotonic() - self._began, 1e-6)
         of = f" of {self._rows:,}" if self._rows is not None else ""
-        rate = (rows - (self._begun_at or 0)) / elapsed
+        rate = (rows - (self._first_rows or 0)) / elapsed
         self.note(f"{rows:,}{of} rows, {rate:,.0f}/s{', ' + more if more else ''}")

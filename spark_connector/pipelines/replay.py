@@ -5,9 +5,9 @@ that the archive has of a partition is at offset n of the same partition there. 
 times are those of the archive; offsets are the same where the archive has all of them, and close up where
 the log had transaction markers or compaction had taken records.
 
-Restart it with the same checkpoint: each task asks its partition how far it has come (`appending`), and goes
-on there, so what a killed run has written is not written again. An archive that grows meanwhile may be
-replayed again, too: what is new is appended.
+Restart it with the same checkpoint: each task lists the end of its partition
+(`partition_appender`) and resumes there, so rows of a killed run are not written again. An archive that grows
+meanwhile may be replayed again, too: the new rows are appended.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protocol.records.compression import Codec
 from protocol.records.record import Headers
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import log_frames
-from spark_connector.pipelines.appending import Appender, BatchSettings
-from spark_connector.pipelines.claims import Claim, claim
+from spark_connector.pipelines.claims import TopicClaim, claim_topic
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.partition_appender import BatchSettings, PartitionAppender
+from spark_connector.pipelines.progress import ProgressReporter
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,21 +47,21 @@ class ReplaySettings:
     checkpoint: Path
     format: str = "delta"
     partitions: int | None = None
-    """None for as many as the archive has records of."""
+    """None: as many as the archive has records of."""
     batch: BatchSettings = field(default_factory=BatchSettings)
     replication: int = -1
 
 
-def run(spark: SparkSession, settings: ReplaySettings, progress: Progress) -> dict[str, Any]:
-    """Replay what is not there yet. Returns figures; raises PipelineFailed, ClientError, Spark's errors."""
+def run(spark: SparkSession, settings: ReplaySettings, progress: ProgressReporter) -> dict[str, Any]:
+    """Replays the missing rows. Returns figures; raises PipelineFailed, ClientError, Spark's errors."""
     began = time.monotonic()
     found = log_frames.archive(spark, settings.format, settings.archive)
     rows = appended = 0
     for topic in settings.topics:
         records = found.where(found.topic == topic)
-        claimed = _claimed(settings, topic, records)
+        claimed = _make_claim(settings, topic, records)
         progress.note(f"{topic} into {claimed.topic}")
-        for result in _written(records, settings, claimed).collect():
+        for result in _write_partitions(records, settings, claimed).collect():
             rows += result.rows
             appended += result.appended
         progress.end(rows, f"{appended:,} of them now")
@@ -69,7 +69,7 @@ def run(spark: SparkSession, settings: ReplaySettings, progress: Progress) -> di
     return {"rows": rows, "appended": appended, "resumed": rows - appended, "seconds": round(elapsed, 3)}
 
 
-def _claimed(settings: ReplaySettings, topic: str, records: DataFrame) -> Claim:
+def _make_claim(settings: ReplaySettings, topic: str, records: DataFrame) -> TopicClaim:
     from pyspark.sql import functions
 
     (most,) = records.agg(functions.max("partition")).collect()[0]
@@ -78,8 +78,8 @@ def _claimed(settings: ReplaySettings, topic: str, records: DataFrame) -> Claim:
     partitions = settings.partitions or most + 1
     if partitions <= most:
         raise PipelineFailed(f"--partitions {partitions}: {topic} has records of partition {most}")
-    with Cluster(settings.bootstrap) as cluster:
-        return claim(
+    with ClusterClient(settings.bootstrap) as cluster:
+        return claim_topic(
             cluster,
             settings.checkpoint,
             settings.into.replace("{topic}", topic),
@@ -90,7 +90,7 @@ def _claimed(settings: ReplaySettings, topic: str, records: DataFrame) -> Claim:
         )
 
 
-def _written(records: DataFrame, settings: ReplaySettings, claimed: Claim) -> DataFrame:
+def _write_partitions(records: DataFrame, settings: ReplaySettings, claimed: TopicClaim) -> DataFrame:
     """A row for each partition, once the frame is evaluated."""
     columns = records.selectExpr(
         "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"
@@ -100,14 +100,14 @@ def _written(records: DataFrame, settings: ReplaySettings, claimed: Claim) -> Da
 
 
 def _writer(
-    bootstrap: str, claimed: Claim, batch: BatchSettings
+    bootstrap: str, claimed: TopicClaim, batch: BatchSettings
 ) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """What a task does with its rows."""
+    """The function that a task applies to its rows."""
 
     def write(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        with Cluster(bootstrap) as cluster:
+        with ClusterClient(bootstrap) as cluster:
             partitions = _Partitions(cluster, claimed, batch)
             for each in batches:
                 partitions.take(each)
@@ -128,20 +128,20 @@ def _writer(
 class _Partitions:
     """The partitions of one task, one after the other."""
 
-    def __init__(self, cluster: Cluster, claimed: Claim, batch: BatchSettings) -> None:
+    def __init__(self, cluster: ClusterClient, claimed: TopicClaim, batch: BatchSettings) -> None:
         self._cluster = cluster
         self._claim = claimed
         self._batch = batch
         self._partition = -1
-        self._appender: Appender | None = None
+        self._appender: PartitionAppender | None = None
         self._row = 0
         self._last_offset = -1
         self.result: list[tuple[int, int, int]] = []
         """Partition, rows of it, those appended here."""
 
     def take(self, records: pyarrow.RecordBatch) -> None:
-        """Rows in order of partition and offset. Raises PipelineFailed for a record that the archive has
-        twice.
+        """Appends rows in order of partition and offset. Raises PipelineFailed for a record that the archive
+        has twice.
         """
         partitions, offsets, keys, values, times, headers = (column.to_pylist() for column in records.columns)
         for number, partition in enumerate(partitions):
@@ -160,7 +160,7 @@ class _Partitions:
             self._row += 1
 
     def finish(self) -> None:
-        """Everything of the partition at hand is stored."""
+        """Waits until all rows of the current partition are stored."""
         if self._appender is None:
             return
         appender, self._appender = self._appender, None
@@ -174,13 +174,13 @@ class _Partitions:
 
     def _begin(self, partition: int) -> None:
         self._partition = partition
-        self._appender = Appender(self._cluster, self._claim, partition, self._batch)
+        self._appender = PartitionAppender(self._cluster, self._claim, partition, self._batch)
         self._row = 0
         self._last_offset = -1
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What this pipeline takes."""
+    """The options of this pipeline."""
     command.add_argument("--archive", required=True, metavar="PATH", help="what `archive` has made")
     command.add_argument(
         "--format", choices=log_frames.FORMATS, default="delta", help="(default %(default)s)"
@@ -200,7 +200,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(options: argparse.Namespace) -> ReplaySettings:
-    """Raises PipelineFailed for what cannot be."""
+    """Raises PipelineFailed for invalid options."""
     topics = tuple(name.strip() for name in options.topics.split(",") if name.strip())
     if not topics:
         raise PipelineFailed("--topics names no topic")

@@ -1,4 +1,4 @@
-"""Whose is which record, as a player's configuration says: for audits, which trust no player.
+"""The targets of each record by a player's configuration: for audits, which trust no player.
 
 Owns: reading `[route]`, the targets' names and their `first` from the file, and the four ways to choose. It
 is written from docs/player.md and shares no code with the player, so that a mistake there is found here.
@@ -22,26 +22,26 @@ from spark_connector.pipelines.failures import PipelineFailed
 TARGETS_HEADER: Final = "lockstep-targets"
 
 Choice = Mapping[str, bytes | None]
-"""What each target gets as the value of one record."""
+"""The value of one record for each of its targets."""
 
 
 @dataclass(frozen=True)
-class Played:
-    """What a player's file says of a topic; safe to send to executors."""
+class RouteConfig:
+    """The routing of a topic in a player's file; safe to send to executors."""
 
     topic: str
     partitions: tuple[int, ...] | None
     first: tuple[tuple[str, int | str], ...]
-    """Each target, and where it begins: an offset, earliest or latest."""
+    """Each target with its beginning: an offset, earliest or latest."""
     by: str
     names: tuple[str, ...] = ()
-    """Of `key` and `all`: the targets, in order; of `header`: those of records without one."""
+    """For `key` and `all` the targets, in order; for `header` those of records without one."""
     without_key: tuple[str, ...] = ()
     header: str = TARGETS_HEADER
-    """Of `header`: which one names the targets."""
+    """For `header` the name of the header that lists the targets."""
     function: str = ""
     directory: str = ""
-    """Where the function's module may be, beside the places where Python looks."""
+    """A folder of the function's module, beside Python's own path."""
     bootstrap: str | None = None
     """The brokers that the file names."""
 
@@ -50,11 +50,11 @@ class Played:
         return [name for name, _ in self.first]
 
 
-def read(path: Path) -> Played:
-    """From a player's TOML file; `lockstep player run` says more about mistakes in it. PipelineFailed."""
+def read(path: Path) -> RouteConfig:
+    """Reads a player's TOML file; `lockstep player run` reports more of its mistakes. PipelineFailed."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        return _played(document, path.resolve().parent)
+        return _parse(document, path.resolve().parent)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PipelineFailed(f"--player {path}: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
@@ -63,7 +63,7 @@ def read(path: Path) -> Played:
         ) from None
 
 
-def _played(document: Mapping[str, Any], directory: Path) -> Played:
+def _parse(document: Mapping[str, Any], directory: Path) -> RouteConfig:
     targets = document["targets"]
     route = document["route"]
     by = route["by"]
@@ -80,7 +80,7 @@ def _played(document: Mapping[str, Any], directory: Path) -> Played:
             f"order: marks in the order of a {order} have no offsets to compare; its shards can audit "
             "themselves (python -m lockstep.demo.shard --audit)"
         )
-    return Played(
+    return RouteConfig(
         document["topic"],
         None if partitions is None else tuple(partitions),
         tuple((name, table.get("first", "earliest")) for name, table in targets.items()),
@@ -94,32 +94,34 @@ def _played(document: Mapping[str, Any], directory: Path) -> Played:
     )
 
 
-class Router:
+class TargetRouter:
     """Chooses, record by record; of one process."""
 
-    def __init__(self, played: Played) -> None:
-        """PipelineFailed for a function that is not there."""
-        self._played = played
-        self._function = _function(played) if played.by == "function" else None
+    def __init__(self, route_config: RouteConfig) -> None:
+        """PipelineFailed for a missing function."""
+        self._route_config = route_config
+        self._function = _function(route_config) if route_config.by == "function" else None
         self._slots: dict[bytes, str] = {}
 
     def __call__(self, record: Record) -> Choice:
-        """The targets of a record, each with the value that it gets. PipelineFailed."""
+        """The targets of a record, each with its value. PipelineFailed."""
         if self._function is not None:
             return self._by_function(record)
         return {name: record.value for name in self._names(record)}
 
     def _names(self, record: Record) -> Sequence[str]:
-        played = self._played
-        if played.by == "all":
-            return played.names
-        if played.by == "header":
-            return _named(record.headers, played.header, played.names)
+        route_config = self._route_config
+        if route_config.by == "all":
+            return route_config.names
+        if route_config.by == "header":
+            return _targets_in_headers(record.headers, route_config.header, route_config.names)
         if record.key is None:
-            return played.without_key
+            return route_config.without_key
         slot = self._slots.get(record.key)
         if slot is None:
-            slot = self._slots[record.key] = played.names[partition_of(record.key, len(played.names))]
+            slot = self._slots[record.key] = route_config.names[
+                partition_of(record.key, len(route_config.names))
+            ]
         return (slot,)
 
     def _by_function(self, record: Record) -> Choice:
@@ -128,29 +130,29 @@ class Router:
             chosen = self._function(record)
         except Exception as error:
             raise PipelineFailed(
-                f"{self._played.function} failed for the record at {record.offset}: {error!r}"
+                f"{self._route_config.function} failed for the record at {record.offset}: {error!r}"
             ) from error
         if isinstance(chosen, dict):
             return chosen
         return {name: record.value for name in chosen}
 
 
-def _named(headers: Headers, wanted: str, otherwise: Sequence[str]) -> list[str]:
-    said = [value or b"" for name, value in headers if name == wanted]
-    if not said:
+def _targets_in_headers(headers: Headers, header: str, otherwise: Sequence[str]) -> list[str]:
+    values = [value or b"" for name, value in headers if name == header]
+    if not values:
         return list(otherwise)
-    texts = b",".join(said).decode("utf-8", "replace").split(",")
+    texts = b",".join(values).decode("utf-8", "replace").split(",")
     return list(dict.fromkeys(name for each in texts if (name := each.strip())))
 
 
-def _function(played: Played) -> Any:
-    module, _, path = played.function.partition(":")
-    if played.directory not in sys.path:
-        sys.path.insert(0, played.directory)
+def _function(route_config: RouteConfig) -> Any:
+    module, _, path = route_config.function.partition(":")
+    if route_config.directory not in sys.path:
+        sys.path.insert(0, route_config.directory)
     try:
         found: Any = import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise PipelineFailed(f"route.function: {played.function} cannot be had: {error}") from None
+        raise PipelineFailed(f"route.function: {route_config.function} cannot be had: {error}") from None
     return found

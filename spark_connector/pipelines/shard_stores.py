@@ -1,7 +1,7 @@
-"""What a shard of `lockstep.demo.shard` has stored, in SQLite or PostgreSQL, at one moment.
+"""The contents of a shard of `lockstep.demo.shard`, in SQLite or PostgreSQL, at one moment.
 
 Owns: the names of its two tables and of the marks beside them, and reading all three in one transaction that
-changes nothing, so that a shard may be read while it is being delivered to. Does not: compare anything.
+changes nothing, so that a shard may be read during a delivery. Does not: compare anything.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _VALUES: Final = "SELECT log_id, record_offset, record_key, record_value FROM sh
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StoreSnapshot:
     """One store's contents."""
 
     marks: dict[str, int]
-    """By log: everything up to there is stored."""
+    """The position in each log: everything up to there is stored."""
     applied: pyarrow.Table
     """number, log_id, offset, key: a row for each record ever applied."""
     values: pyarrow.Table
     """log_id, offset, key, value: a row for each key that has a value."""
 
 
-def snapshot(url: str, topic: str) -> Snapshot:
-    """Read a store. PipelineFailed: it is not there, or is no shard's; sqlite3.Error, psycopg.Error."""
+def read_snapshot(url: str, topic: str) -> StoreSnapshot:
+    """Reads a store. PipelineFailed: it is missing, or no shard's; sqlite3.Error, psycopg.Error."""
     import pyarrow
 
     key, number, text = pyarrow.binary(), pyarrow.int64(), pyarrow.string()
-    with _reading(url) as (rows, placeholder):
+    with _open_reader(url) as (rows, placeholder):
         marks = dict(next(rows(_MARKS, ()), []))
         applied = _table(
             rows(_APPLIED, ()), [("number", number), ("log_id", text), ("offset", number), ("key", key)]
@@ -53,7 +53,7 @@ def snapshot(url: str, topic: str) -> Snapshot:
             rows(_VALUES + placeholder, (topic,)),
             [("log_id", text), ("offset", number), ("key", key), ("value", key)],
         )
-    return Snapshot(marks, applied, values)
+    return StoreSnapshot(marks, applied, values)
 
 
 def _table(chunks: Iterator[Sequence[Sequence[Any]]], columns: Sequence[tuple[str, Any]]) -> pyarrow.Table:
@@ -71,7 +71,7 @@ def _table(chunks: Iterator[Sequence[Sequence[Any]]], columns: Sequence[tuple[st
 
 
 @contextlib.contextmanager
-def _reading(url: str) -> Iterator[tuple[Any, str]]:
+def _open_reader(url: str) -> Iterator[tuple[Any, str]]:
     """(rows of a statement in chunks, placeholder), within one transaction."""
     if url.startswith(SQLITE):
         path = Path(url.removeprefix(SQLITE))

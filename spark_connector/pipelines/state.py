@@ -1,7 +1,7 @@
 """`state`: a compacted topic as a table: the newest value of each key; a key that ended with a tombstone is
 gone.
 
-Owns: which record is a key's newest one (the highest offset of its partition; a key that is in several
+Owns: the choice of a key's newest record (the highest offset of its partition; a key that is in several
 partitions, because their number was raised, has a row for each). Compaction takes no newest record away, so
 the table is the same before and after it, but tombstones that it took as well.
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.progress import ProgressReporter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,8 +37,8 @@ class StateSettings:
     rows_shown: int = 20
 
 
-def run(spark: SparkSession, settings: StateSettings, progress: Progress) -> dict[str, Any]:
-    """Write or show the table. Returns figures; raises Spark's errors."""
+def run(spark: SparkSession, settings: StateSettings, progress: ProgressReporter) -> dict[str, Any]:
+    """Writes or shows the table. Returns figures; raises Spark's errors."""
     options: Mapping[str, str] = log_frames.read_options(settings.bootstrap, [settings.topic], {})
     table = newest(log_frames.batch(spark, settings.source, options))
     if settings.to is None:
@@ -66,7 +66,7 @@ def newest(records: DataFrame) -> DataFrame:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """What this pipeline takes."""
+    """The options of this pipeline."""
     command.add_argument("--topic", required=True, help="which topic")
     command.add_argument(
         "--to", metavar="PATH", help="the table, which is overwritten (default: it is shown)"
@@ -84,7 +84,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(options: argparse.Namespace) -> StateSettings:
-    """Raises PipelineFailed for what cannot be."""
+    """Raises PipelineFailed for invalid options."""
     if options.rows < 1:
         raise PipelineFailed(f"--rows {options.rows}: there is at least one")
     return StateSettings(

@@ -1,9 +1,9 @@
-"""Rows as Spark hands them over: which column is what, and whose partition each row is.
+"""The columns of Spark's rows, and the partition of each row.
 
-Owns: `Columns` (checked once, on the driver) and `Routing` (an Arrow batch cut by topic and partition).
-Invariants: columns are those of Spark's Kafka sink, and `timestamp`; rows of one partition keep their order;
-a key goes where Java's producer sends it, a row without one where its batch goes.
-Does not: encode, send. Source: KafkaWriter of Spark for what is allowed; KIP-480 for rows without keys.
+Owns: `SinkColumns` (checked once, on the driver) and `RowPartitioner` (an Arrow batch cut by topic and
+partition). Invariants: columns are those of Spark's Kafka sink, and `timestamp`; rows of one partition keep
+their order; a key has the partition that the Java producer chooses, a row without one that of its batch. Does
+not: encode, send. Source: KafkaWriter of Spark for what is allowed; KIP-480 for rows without keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from protocol.partitioner import partition_of
 from spark_connector.options import OptionError
-from spark_connector.sink.encoding import Headers
+from spark_connector.sink.batch_encoder import Headers
 
 BYTES: Final = ("binary", "string")
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
@@ -25,19 +25,19 @@ ALLOWED: Final[dict[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "timestamp": ("timestamp",),
 }
-MOST_KEYS_KNOWN: Final = 100_000
-"""LIMIT. Keys whose partition is remembered: hashing one costs as much as writing its record."""
+MAX_CACHED_KEYS: Final = 100_000
+"""LIMIT. Keys whose partition is cached: hashing one costs as much as writing its record."""
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The names that there are."""
+class SinkColumns:
+    """The names of the present columns."""
 
     names: frozenset[str]
 
     @classmethod
-    def of(cls, schema: Any, topic: str | None) -> Columns:
-        """From a Spark schema. Raises OptionError, in words, for what cannot be written."""
+    def of(cls, schema: Any, topic: str | None) -> SinkColumns:
+        """From a Spark schema. Raises OptionError for a schema that cannot be written."""
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
         for name, said in types.items():
             if name not in ALLOWED:
@@ -66,22 +66,22 @@ class Rows(NamedTuple):
     timestamps: Sequence[int] | int
 
 
-class Routing:
-    """Cuts one task's Arrow batches. Args: partitions_of: how many a topic has."""
+class RowPartitioner:
+    """Cuts one task's Arrow batches. Args: partitions_of: a topic's number of partitions."""
 
-    def __init__(self, columns: Columns, topic: str | None, partitions_of: Callable[[str], int]) -> None:
+    def __init__(self, columns: SinkColumns, topic: str | None, partitions_of: Callable[[str], int]) -> None:
         self._names = columns.names
         self._topic = topic
         self._partitions_of = partitions_of
-        self._known: dict[tuple[bytes, int], int] = {}
+        self._cached_partitions: dict[tuple[bytes, int], int] = {}
         self._turn = 0
 
     def cut(self, batch: Any, start: int, now_ms: int) -> Iterator[Rows]:
         """The rows of a `pyarrow.RecordBatch`, by partition.
 
         Args:
-            start: which partition the first batch without keys goes to: tasks begin at different ones.
-            now_ms: the time of rows that say none.
+            start: the partition of the first batch without keys: tasks begin at different ones.
+            now_ms: the time of rows without a timestamp.
         """
         columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
         values = _bytes(columns["value"])
@@ -124,11 +124,11 @@ class Routing:
             return said
         if key is None:
             return turn % count
-        known = self._known.get((key, count))
+        known = self._cached_partitions.get((key, count))
         if known is None:
-            if len(self._known) >= MOST_KEYS_KNOWN:
-                self._known.clear()
-            known = self._known[key, count] = partition_of(key, count)
+            if len(self._cached_partitions) >= MAX_CACHED_KEYS:
+                self._cached_partitions.clear()
+            known = self._cached_partitions[key, count] = partition_of(key, count)
         return known
 
 

@@ -1,11 +1,10 @@
-"""What of a query is committed: one record an epoch, found again by the lock that it holds.
+"""The committed epochs of a query: one record an epoch, found again by its lock.
 
-Owns: the record's contents, and the commit of an epoch, which is exactly one whoever asks how often.
+Owns: the record's contents, and the commit of an epoch, which happens exactly once.
 Invariants: a commit holds the write lock `spark/QUERY` with the offset of the query's last record as its
-mark, so it is refused where anybody committed since; then that record says what to do: our epoch with as many
-rows means that it is done; with another number, a later epoch, or that our run was followed by another, that
-we are fenced; else the commit is asked for again, with the new mark. A lost answer is the same case. Aborting
-undoes nothing that is committed.
+mark, so it is rejected after any other commit; then that record decides: our epoch with as many rows means
+that it is done; another number of rows, a later epoch, or a newer run after ours, that we are fenced; else
+the commit is sent again, with the new mark. A lost response is the same case. Aborting undoes no commit.
 Does not: write records (`stage`). Source: docs/staged.md; the rules for locks (docs/locks.md).
 """
 
@@ -30,13 +29,13 @@ from protocol.staged_messages import (
     StagedRecord,
     StagedTopic,
 )
-from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
-from spark_connector.sink.stage import Written
+from spark_connector.connection import BrokerError, ClientError, ClusterClient, ConnectionFailed
+from spark_connector.sink.stage import StageSummary
 
 COMMIT_PARTITION: Final = 0
-MOST_FORMER: Final = 100
-"""Runs that a record remembers to have been followed by others."""
-COMMITS_AGAIN: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT})
+MAX_FORMER_RUNS: Final = 100
+"""The former runs that a record lists."""
+RETRIABLE_COMMIT_ERRORS: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT})
 FETCH_BYTES: Final = 1 << 20
 FETCH_NAMES_TOPICS: Final = 12
 _CONFLICT: Final = re.compile(r"\breason=LOCK\b.* conflict_offset=(\d+) (exact|estimate)")
@@ -44,28 +43,28 @@ _VERSION: Final = 1
 
 
 class Fenced(ClientError):
-    """What is committed is another run's, or of another checkpoint: this one may not write any more."""
+    """The committed epoch is another run's, or of another checkpoint: this run may not write any more."""
 
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The newest that is committed of a query, and by whom."""
+    """The newest committed epoch of a query, with its run."""
 
     query: str
     run: str
     epoch: int
     records: int
     former: tuple[str, ...] = ()
-    """Runs that were followed by others, oldest first."""
+    """The former runs, oldest first."""
 
     def value(self) -> bytes:
-        """As it is in the log."""
-        said = {"version": _VERSION, **vars(self)}
-        return json.dumps(said, separators=(",", ":")).encode()
+        """Encodes the record for the log."""
+        fields = {"version": _VERSION, **vars(self)}
+        return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def of(cls, value: bytes | None) -> EpochRecord | None:
-        """None where the record is something else."""
+        """Decodes a record; None where it is no epoch record."""
         try:
             match json.loads(value or b""):
                 case {
@@ -82,8 +81,8 @@ class EpochRecord:
         return None
 
 
-class _End(NamedTuple):
-    """What is to be ended, and whom to ask: the leader of this partition."""
+class _EndRequest(NamedTuple):
+    """A request to end stages, for the leader of this partition."""
 
     topic: str
     partition: int
@@ -95,29 +94,31 @@ class Epochs:
     """Commits and aborts of one query's epochs.
 
     Args:
-        commit_topic: where its records are; `lockstep.locks=true`, in the log group of all that is written.
-        accepted: an epoch that counts as done where it is committed, with whatever number of rows.
+        commit_topic: the topic of its records; `lockstep.locks=true`, in the log group of the rows.
+        accepted: an epoch that counts as done where it is committed, with any number of rows.
     """
 
-    def __init__(self, cluster: Cluster, commit_topic: str, query: str, accepted: int | None = None) -> None:
+    def __init__(
+        self, cluster: ClusterClient, commit_topic: str, query: str, accepted: int | None = None
+    ) -> None:
         self._cluster = cluster
         self._accepted = accepted
         self._topic = commit_topic
         self._query = query
 
-    def commit(self, run: str, epoch: int, stages: Sequence[Written]) -> bool:
-        """Make the epoch visible; False where that was done before, by whomever.
+    def commit(self, run: str, epoch: int, stages: Sequence[StageSummary]) -> bool:
+        """Makes the epoch visible; False where it was visible before.
 
-        Raises Fenced, BrokerError (a stage has expired, say), ConnectionFailed; it may be asked for again.
+        Raises Fenced, BrokerError (as for an expired stage), ConnectionFailed; it may be repeated.
         """
         mark = -1
         last: EpochRecord | None = None
         while True:
             former = () if last is None else last.former
             if last is not None and last.run != run:
-                former = (*[each for each in former if each != last.run], last.run)[-MOST_FORMER:]
+                former = (*[each for each in former if each != last.run], last.run)[-MAX_FORMER_RUNS:]
             record = EpochRecord(self._query, run, epoch, sum(each.records for each in stages), former)
-            found = self._try(record, mark, stages)
+            found = self._try_commit(record, mark, stages)
             if found is None:
                 return True
             mark, last = found
@@ -141,22 +142,22 @@ class Epochs:
                     f"comes with epoch {epoch}; do two drivers share one checkpoint, or was it set back?"
                 )
 
-    def abort(self, stages: Sequence[Written]) -> None:
-        """End what is open of them, each also where another one fails. Raises as `commit`; what cannot be
-        reached expires by itself."""
+    def abort(self, stages: Sequence[StageSummary]) -> None:
+        """Ends the open ones of them, each also where another one fails. Raises as `commit`; an unreachable
+        stage expires by itself."""
         self._end(
-            _End(
+            _EndRequest(
                 *stage.places[0],
-                LockstepStagedRequest(query=self._query, stages=[_told(stage)]),
+                LockstepStagedRequest(query=self._query, stages=[_stage_message(stage)]),
                 f"abort of stage {stage.producer_id}",
             )
-            for stage in _open(stages)
+            for stage in _non_empty(stages)
         )
 
     def abandon(self, topics: Iterable[str]) -> None:
-        """End everything that the query has open in the log groups of these topics. Raises as `abort`."""
+        """Ends all open stages of the query in the log groups of these topics. Raises as `abort`."""
         self._end(
-            _End(
+            _EndRequest(
                 name,
                 0,
                 LockstepStagedRequest(query=self._query, abandoned=[name]),
@@ -167,43 +168,43 @@ class Epochs:
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _end(self, wanted: Iterable[_End]) -> None:
-        """All of them, as far as that can be done. Raises what failed first in the last round."""
-        left = dict(enumerate(wanted))
+    def _end(self, requests: Iterable[_EndRequest]) -> None:
+        """Ends all of them, as far as possible. Raises the first failure of the last round."""
+        pending = dict(enumerate(requests))
 
         def ask() -> None:
             failure: ClientError | None = None
             silent: set[str] = set()
-            for number, each in list(left.items()):
-                if each.topic in silent:  # whoever leads it has used up its time once
+            for number, each in list(pending.items()):
+                if each.topic in silent:  # its leader has timed out already
                     continue
                 try:
                     leader = self._cluster.leader(each.topic, each.partition)
-                    answer = leader.call(each.request, LockstepStagedResponse)
-                    if answer.error_code:
-                        raise BrokerError(answer.error_code, each.about, answer.error_message)
+                    response = leader.call(each.request, LockstepStagedResponse)
+                    if response.error_code:
+                        raise BrokerError(response.error_code, each.about, response.error_message)
                 except ClientError as error:
                     failure = failure or error
                     if isinstance(error, ConnectionFailed):
                         silent.add(each.topic)
                 else:
-                    del left[number]
+                    del pending[number]
             if failure is not None:
                 raise failure
 
-        self._cluster.retried(ask, also=COMMITS_AGAIN)
+        self._cluster.retry(ask, retriable=RETRIABLE_COMMIT_ERRORS)
 
-    def _try(
-        self, record: EpochRecord, mark: int, stages: Sequence[Written]
+    def _try_commit(
+        self, record: EpochRecord, mark: int, stages: Sequence[StageSummary]
     ) -> tuple[int, EpochRecord | None] | None:
-        """None when it is committed; else the record that was in the way, and its offset (see `_newest`)."""
+        """None when it is committed; else the conflicting record and its offset (see `_newest`)."""
         building = BatchBuilder()
         lock = f"spark/{self._query}".encode()
         headers = [(HWM, b"%d" % mark), (WRITE, lock)]
         building.append(record.value(), lock, timestamp_ms=time.time_ns() // 1_000_000, headers=headers)
         request = LockstepStagedRequest(
             query=self._query,
-            stages=[_told(each) for each in _open(stages)],
+            stages=[_stage_message(each) for each in _non_empty(stages)],
             is_commit=True,
             record=[
                 StagedRecord(topic=self._topic, partition_index=COMMIT_PARTITION, records=building.build())
@@ -212,29 +213,29 @@ class Epochs:
 
         def ask() -> LockstepStagedResponse:
             connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
-            answer = connection.call(request, LockstepStagedResponse)
-            if answer.error_code and answer.error_code != ErrorCode.POLICY_VIOLATION:
+            response = connection.call(request, LockstepStagedResponse)
+            if response.error_code and response.error_code != ErrorCode.POLICY_VIOLATION:
                 about = f"the commit of epoch {record.epoch} of query {self._query}"
-                raise BrokerError(answer.error_code, about, answer.error_message)
-            return answer
+                raise BrokerError(response.error_code, about, response.error_message)
+            return response
 
-        answer = self._cluster.retried(ask, also=COMMITS_AGAIN)
-        if not answer.error_code:
+        response = self._cluster.retry(ask, retriable=RETRIABLE_COMMIT_ERRORS)
+        if not response.error_code:
             return None
-        told = _CONFLICT.search(answer.error_message or "")
-        if told is None:
+        conflict = _CONFLICT.search(response.error_message or "")
+        if conflict is None:
             about = f"the commit of epoch {record.epoch} of query {self._query}"
-            raise BrokerError(answer.error_code, about, answer.error_message)
-        return self._newest(int(told[1]), mark, is_exact=told[2] == "exact")
+            raise BrokerError(response.error_code, about, response.error_message)
+        return self._newest(int(conflict[1]), mark, is_exact=conflict[2] == "exact")
 
     def _newest(self, upto: int, after: int, *, is_exact: bool) -> tuple[int, EpochRecord | None]:
         """The query's newest record above `after`: at `upto` or, where that is an estimate, below.
 
         An estimate may stand for locks of other queries: no record then, and all up to there is read.
         """
-        found = self._between(upto, upto)
+        found = self._newest_in(upto, upto)
         if found is None:
-            found = self._between(after + 1, upto)
+            found = self._newest_in(after + 1, upto)
         if found is not None:
             return found
         if not is_exact:
@@ -244,11 +245,11 @@ class Epochs:
             "was the topic cut? It needs retention.ms=-1 and retention.bytes=-1"
         )
 
-    def _between(self, first: int, last: int) -> tuple[int, EpochRecord] | None:
+    def _newest_in(self, first: int, last: int) -> tuple[int, EpochRecord] | None:
         newest: tuple[int, EpochRecord] | None = None
         position = first
         while position <= last:
-            data = self._fetched(position)
+            data = self._fetch(position)
             begun = position
             for at, header in iter_headers(data):
                 if not header.is_control:
@@ -261,7 +262,7 @@ class Epochs:
                 break
         return newest
 
-    def _fetched(self, offset: int) -> bytes:
+    def _fetch(self, offset: int) -> bytes:
         part = FetchPartition(
             partition=COMMIT_PARTITION, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
         )
@@ -275,25 +276,25 @@ class Epochs:
 
         def ask() -> bytes:
             connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
-            answer = connection.call(request, FetchResponse, newest=FETCH_NAMES_TOPICS)
-            for topic in answer.responses:
+            response = connection.call(request, FetchResponse, newest=FETCH_NAMES_TOPICS)
+            for topic in response.responses:
                 for each in topic.partitions:
                     if each.error_code:
                         raise BrokerError(each.error_code, f"{self._topic}, offset {offset}")
                     return bytes(memoryview(each.records or b""))  # type: ignore[arg-type]
-            raise BrokerError(answer.error_code, f"{self._topic}, offset {offset}")
+            raise BrokerError(response.error_code, f"{self._topic}, offset {offset}")
 
-        return self._cluster.retried(ask)
+        return self._cluster.retry(ask)
 
 
-def _open(stages: Sequence[Written]) -> list[Written]:
-    """Those that hold anything."""
+def _non_empty(stages: Sequence[StageSummary]) -> list[StageSummary]:
+    """The stages with batches."""
     return [each for each in stages if each.places]
 
 
-def _told(stage: Written) -> Stage:
+def _stage_message(stage: StageSummary) -> Stage:
     topics: dict[str, list[int]] = {}
     for topic, partition in stage.places:
         topics.setdefault(topic, []).append(partition)
-    told = [StagedTopic(name=name, partition_indexes=sorted(each)) for name, each in topics.items()]
-    return Stage(producer_id=stage.producer_id, topics=told)
+    staged_topics = [StagedTopic(name=name, partition_indexes=sorted(each)) for name, each in topics.items()]
+    return Stage(producer_id=stage.producer_id, topics=staged_topics)

@@ -1,7 +1,7 @@
 """The sink's options: names as Spark's Kafka sink has them where they mean the same.
 
-Owns: `SinkSettings`. Invariants: every option is known, or refused by its name with what to use instead
-(`OptionError`, as the source has it).
+Owns: `SinkSettings`. Invariants: every option is known, or rejected by its name with the option to use
+instead (`OptionError`, as in the source).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.records.compression import Codec
-from spark_connector.options import OptionError, unknown
+from spark_connector.options import OptionError, unknown_option
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 TOPIC: Final = "topic"
@@ -42,28 +42,28 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
     "kafka.acks": "the sink waits for all replicas always",
 }
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
-LARGEST_BATCH_BYTES: Final = 64 << 20
+MAX_BATCH_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True)
 class SinkSettings:
-    """What one write is told."""
+    """The settings of one write."""
 
     bootstrap: str
     topic: str | None
-    """For rows without a topic; an option wins over the column, as in Spark's Kafka sink."""
+    """The topic of all rows; the option wins over the column, as in Spark's Kafka sink."""
     commit_topic: str | None
-    """None for one that belongs to the log group."""
+    """None: the topic that belongs to the log group."""
     batch_bytes: int
     codec: Codec
     security: str
     timeout_s: float
     accepted_epoch: int | None = None
-    """One that counts as done where it is committed, however many rows it has now."""
+    """An epoch that counts as done where it is committed, with any number of rows."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkSettings:
-        """From Spark's options, in whatever case. Raises OptionError."""
+        """Parses Spark's options, in any case of letters. Raises OptionError."""
         given = {name.lower(): text for name, text in options.items()}
         if not given.get(BOOTSTRAP):
             raise OptionError(BOOTSTRAP, "is missing: say HOST:PORT of one broker or several")
@@ -71,7 +71,7 @@ class SinkSettings:
             if name.lower() in _MEANINGLESS:
                 raise OptionError(name, f"has no meaning here: {_MEANINGLESS[name.lower()]}; leave it out")
             if name.lower() not in _KNOWN:
-                raise unknown(name, _NAMES)
+                raise unknown_option(name, _NAMES)
         codecs = {codec.name.lower(): codec for codec in Codec}
         codec = codecs.get(given.get(COMPRESSION, "none").lower())
         if codec is None:
@@ -80,7 +80,7 @@ class SinkSettings:
             given[BOOTSTRAP],
             given.get(TOPIC),
             given.get(COMMIT_TOPIC.lower()),
-            _number(given, BATCH_BYTES, DEFAULT_BATCH_BYTES, LARGEST_BATCH_BYTES),
+            _number(given, BATCH_BYTES, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES),
             codec,
             given.get(SECURITY, "PLAINTEXT"),
             _number(given, TIMEOUT, 60_000, 86_400_000) / 1000,

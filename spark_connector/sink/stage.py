@@ -1,9 +1,9 @@
-"""One task's staged writing: a producer id of its own, batches in order, a few of them on their way.
+"""One task's staged writing: a producer id of its own, batches in order, a few of them in flight.
 
-Owns: the sequences of each partition, what is sent and not yet answered. Invariants: batches of a partition
-are appended in the order they were put, each once: what was lost on its way is sent again with the sequence
-it had, which the broker knows again; `finish` returns only when everything is committed by the brokers; what
-would leave the stage's log group is not sent, since one commit, or one abort, could not end it with the rest.
+Owns: the sequences of each partition, the batches in flight. Invariants: batches of a partition are appended
+in the order of `put`, each once: a lost batch is sent again with its sequence, which the broker recognises;
+`finish` returns only when everything is committed by the brokers; a batch for another log group than the
+stage's is not sent, since one commit, or one abort, could not end it with the rest.
 Does not: make batches' contents, or end the stage (`epochs`). Source: docs/staged.md; KIP-98 for sequences.
 """
 
@@ -31,26 +31,26 @@ from protocol.staged_messages import (
     staged_transactional_id,
 )
 from spark_connector.connection import (
+    BlockingConnection,
     BrokerError,
     ClientError,
-    Cluster,
-    Connection,
+    ClusterClient,
     ConnectionFailed,
-    Pending,
+    ResponseFuture,
     Unsupported,
 )
-from spark_connector.connection.cluster import MOVED
-from spark_connector.sink.encoding import Body, sealed
+from spark_connector.connection.cluster import LEADERSHIP_ERRORS
+from spark_connector.sink.batch_encoder import Body, build_batch
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""
 
-MOST_SENT: Final = 4
-"""Requests on their way: the broker remembers five batches of a partition, and would know each again."""
+MAX_IN_FLIGHT: Final = 4
+"""Requests in flight: the broker remembers five batches of a partition, and recognises each of them."""
 NAMES_TOPICS: Final = 12
 """The newest version of Produce whose topics have names."""
 REQUEST_TIMEOUT_MS: Final = 30_000
-AGAIN: Final = frozenset(
+RETRIABLE_ERRORS: Final = frozenset(
     {
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.REQUEST_TIMED_OUT,
@@ -58,88 +58,89 @@ AGAIN: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""Refusals that pass, besides those of a leadership that moves: a batch is late, or before its time."""
+"""Transient errors, besides those of a leadership that moves: a batch came late, or before another one."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What one stage holds: its id, and where it wrote."""
+class StageSummary:
+    """The contents of one stage: its id and its partitions."""
 
     producer_id: int
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     records: int
 
 
-class _Sent:
-    """A batch that is not known to be committed."""
+class _InFlightBatch:
+    """A batch whose commit is not confirmed."""
 
     __slots__ = ("batch", "pending", "place")
 
-    def __init__(self, place: Place, batch: bytes) -> None:
+    def __init__(self, place: TopicPartition, batch: bytes) -> None:
         self.place = place
         self.batch = batch
-        self.pending: Pending[ProduceResponse] | None = None
+        self.pending: ResponseFuture[ProduceResponse] | None = None
 
 
 class StageWriter:
-    """See the module. One task's; nothing is asked of a broker before the first batch.
+    """The stage of one task; no request is sent before the first batch.
 
-    Args: query: whose stage it is.
+    Args: query: the owner of the stage.
     """
 
-    def __init__(self, cluster: Cluster, query: str, codec: Codec = Codec.NONE) -> None:
+    def __init__(self, cluster: ClusterClient, query: str, codec: Codec = Codec.NONE) -> None:
         self._cluster = cluster
         self._query = query
         self._codec = codec
         self._producer_id = -1
         self._groups: dict[str, list[int]] = {}
-        """By topic that was written to: the log groups that its partitions are in."""
-        self._sequences: dict[Place, int] = {}
-        self._sent: deque[_Sent] = deque()
+        """The log groups of the partitions, by the topics that were written to."""
+        self._sequences: dict[TopicPartition, int] = {}
+        self._sent: deque[_InFlightBatch] = deque()
         self._records = 0
 
     def put(self, topic: str, partition: int, body: Body) -> None:
-        """Send a batch; may wait for earlier ones. Raises ClientError; the stage is of no use then."""
+        """Sends a batch; may wait for earlier ones. Raises ClientError; the stage is unusable then."""
         if topic not in self._groups:
             self._begin(topic)
-        while len(self._sent) >= MOST_SENT:
-            self._take_first()
+        while len(self._sent) >= MAX_IN_FLIGHT:
+            self._await_first()
         place = topic, partition
         sequence = self._sequences.get(place, 0)
-        batch = sealed(body, self._producer_id, STAGED_PRODUCER_EPOCH, sequence, self._codec)
+        batch = build_batch(body, self._producer_id, STAGED_PRODUCER_EPOCH, sequence, self._codec)
         self._sequences[place] = (sequence + body.record_count) & 0x7FFF_FFFF
         self._records += body.record_count
-        sent = _Sent(place, batch)
+        sent = _InFlightBatch(place, batch)
         self._sent.append(sent)
         try:
             sent.pending = self._start(sent)
         except (BrokerError, ConnectionFailed):
             self._send_again()
 
-    def finish(self) -> Written:
-        """Wait until all of it is committed by the brokers (and invisible). Raises as `put`."""
+    def finish(self) -> StageSummary:
+        """Waits until all of it is committed by the brokers (and invisible). Raises as `put`."""
         while self._sent:
-            self._take_first()
-        return self.written
+            self._await_first()
+        return self.summary
 
     @property
-    def written(self) -> Written:
-        """What there is to be ended, finished or not."""
-        return Written(self._producer_id, tuple(self._sequences), self._records)
+    def summary(self) -> StageSummary:
+        """The contents to be ended, finished or not."""
+        return StageSummary(self._producer_id, tuple(self._sequences), self._records)
 
     # --- within -------------------------------------------------------------------------------------------
 
     def _begin(self, topic: str) -> None:
-        """Before the first batch for it. Raises ClientError where it would leave the stage's log group."""
-        answer = new_stage(self._cluster, self._query, [topic])
-        groups = self._groups | {each.name: each.group_ids for each in answer.topics}
+        """Prepares for the first batch of a topic. Raises ClientError for one outside the stage's log
+        group."""
+        response = new_stage(self._cluster, self._query, [topic])
+        groups = self._groups | {each.name: each.group_ids for each in response.topics}
         groups_of(groups)
         self._groups = groups
         if self._producer_id < 0:
-            self._producer_id = answer.producer_id
+            self._producer_id = response.producer_id
 
-    def _take_first(self) -> None:
-        """The oldest batch is committed when this returns."""
+    def _await_first(self) -> None:
+        """Waits until the oldest batch is committed."""
         first = self._sent[0]
         assert first.pending is not None
         try:
@@ -147,25 +148,25 @@ class StageWriter:
         except ConnectionFailed:
             self._send_again()
         except BrokerError as error:
-            if not _passes(error):
+            if not _is_retriable(error):
                 raise
             self._send_again()
         else:
             self._sent.popleft()
 
     def _send_again(self) -> None:
-        """Whatever became of them: what is on its way, one after the other, until each is committed."""
+        """Sends the batches in flight again, one after the other, until each is committed."""
         while self._sent:
             first = self._sent[0]
 
-            def attempt(sent: _Sent = first) -> None:
+            def attempt(sent: _InFlightBatch = first) -> None:
                 _check(sent, self._start(sent).result())
 
             self._cluster.refresh()
-            self._cluster.retried(attempt, also=AGAIN)
+            self._cluster.retry(attempt, retriable=RETRIABLE_ERRORS)
             self._sent.popleft()
 
-    def _start(self, sent: _Sent) -> Pending[ProduceResponse]:
+    def _start(self, sent: _InFlightBatch) -> ResponseFuture[ProduceResponse]:
         topic, partition = sent.place
         request = ProduceRequest(
             transactional_id=staged_transactional_id(self._query),
@@ -181,28 +182,30 @@ class StageWriter:
         return connection.start(request, ProduceResponse, newest=NAMES_TOPICS)
 
 
-def new_stage(cluster: Cluster, query: str, topics: list[str] | None = None) -> LockstepStagedResponse:
-    """A staged producer id, and which log groups the topics are in. Raises ClientError."""
+def new_stage(cluster: ClusterClient, query: str, topics: list[str] | None = None) -> LockstepStagedResponse:
+    """Requests a staged producer id and the log groups of the topics. Raises ClientError."""
 
     def ask() -> LockstepStagedResponse:
         connection = require_staging(cluster.any())
         request = LockstepStagedRequest(query=query, topics=topics or [])
-        answer = connection.call(request, LockstepStagedResponse)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"a stage of query {query}", answer.error_message)
-        return answer
+        response = connection.call(request, LockstepStagedResponse)
+        if response.error_code:
+            raise BrokerError(response.error_code, f"a stage of query {query}", response.error_message)
+        return response
 
-    return cluster.retried(ask, also=(ErrorCode.KAFKA_STORAGE_ERROR,))
+    return cluster.retry(ask, retriable=(ErrorCode.KAFKA_STORAGE_ERROR,))
 
 
-def groups_of(told: Mapping[str, Sequence[int]]) -> list[int]:
-    """The log group that all of these topics are in, none where none of them is known.
+def groups_of(group_ids: Mapping[str, Sequence[int]]) -> list[int]:
+    """The log group of all of these topics, none where none of them is known.
 
-    Args: told: what `new_stage` answers, by topic. Raises ClientError where there are several.
+    Args: group_ids: the response of `new_stage`, by topic. Raises ClientError where there are several.
     """
-    groups = sorted({group for each in told.values() for group in each})
+    groups = sorted({group for each in group_ids.values() for group in each})
     if len(groups) > 1:
-        where = "; ".join(f"{name} in {', '.join(map(str, each))}" for name, each in told.items() if each)
+        where = "; ".join(
+            f"{name} in {', '.join(map(str, each))}" for name, each in group_ids.items() if each
+        )
         raise ClientError(
             f"the exactly-once sink writes to one log group, and this is in {len(groups)} ({where}); make "
             "the topics with the same lockstep.group"
@@ -210,8 +213,8 @@ def groups_of(told: Mapping[str, Sequence[int]]) -> list[int]:
     return groups
 
 
-def require_staging(connection: Connection) -> Connection:
-    """A broker that knows of stages. Raises Unsupported for Apache Kafka's."""
+def require_staging(connection: BlockingConnection) -> BlockingConnection:
+    """Returns the connection if its broker has stages. Raises Unsupported for Apache Kafka's."""
     if connection.features.get(STAGED_FEATURE, (0, 0))[1] < 1:
         raise Unsupported(
             f"{connection} does not have the feature {STAGED_FEATURE}: the exactly-once sink needs "
@@ -220,15 +223,15 @@ def require_staging(connection: Connection) -> Connection:
     return connection
 
 
-def _passes(error: BrokerError) -> bool:
-    return error.code in MOVED or error.code in AGAIN
+def _is_retriable(error: BrokerError) -> bool:
+    return error.code in LEADERSHIP_ERRORS or error.code in RETRIABLE_ERRORS
 
 
-def _check(sent: _Sent, answer: ProduceResponse) -> None:
-    """Raises BrokerError where the batch was refused, ClientError where the answer is of something else."""
+def _check(sent: _InFlightBatch, response: ProduceResponse) -> None:
+    """Raises BrokerError where the batch was rejected, ClientError for the response to another request."""
     topic, partition = sent.place
     found: list[PartitionProduceResponse] = [
-        each for one in answer.responses for each in one.partition_responses
+        each for one in response.responses for each in one.partition_responses
     ]
     if len(found) != 1 or found[0].index != partition:
         raise ClientError(f"{topic}, partition {partition}: the broker answered about something else")

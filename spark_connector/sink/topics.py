@@ -1,7 +1,7 @@
-"""Where a query's commit records go: a topic in the log group of what it writes, made where it is missing.
+"""The topic of a query's commit records: it is in the log group of the rows, and created where it is missing.
 
 Invariants: stages and their record are in one log group, else nothing is committed; a commit topic keeps
-locks and all of its records, else it is refused. Does not: write. Source: docs/staged.md.
+locks and all of its records, else it is rejected. Does not: write. Source: docs/staged.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from spark_connector.connection import BrokerError, Cluster, topic_configs
+from spark_connector.connection import BrokerError, ClusterClient, topic_configs
 from spark_connector.options import OptionError
 from spark_connector.sink.settings import COMMIT_TOPIC
 from spark_connector.sink.stage import groups_of, new_stage
@@ -27,37 +27,37 @@ COMMIT_CONFIGS: Final = {LOCKS: "true", "retention.ms": "-1", "retention.bytes":
 CREATE_TIMEOUT_MS: Final = 30_000
 
 
-def commit_topic(cluster: Cluster, query: str, topics: Iterable[str], chosen: str | None) -> str:
-    """The topic that the query's commit records go to; it is there when this returns.
+def commit_topic(cluster: ClusterClient, query: str, topics: Iterable[str], chosen: str | None) -> str:
+    """The topic of the query's commit records; it exists when this returns.
 
     Args:
-        topics: all that the query writes to.
-        chosen: by the option; None for the one that belongs to the log group.
-    Raises ClientError: several log groups, a topic that is not there, a broker that refuses; OptionError for
-    a chosen one that would lose records.
+        topics: all topics of the query's rows.
+        chosen: the option's value; None for the topic that belongs to the log group.
+    Raises ClientError for several log groups, a missing topic or a broker's error; OptionError for a chosen
+    topic that would lose records.
     """
     wanted = sorted(set(topics))
-    asked = [*wanted, *([chosen] if chosen else [])]
-    told = {each.name: each.group_ids for each in new_stage(cluster, query, asked).topics}
+    requested = [*wanted, *([chosen] if chosen else [])]
+    group_ids = {each.name: each.group_ids for each in new_stage(cluster, query, requested).topics}
     for name in wanted:
-        if not told.get(name):
+        if not group_ids.get(name):
             raise BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic: make it first"
             )
-    (group,) = groups_of(told)
+    (group,) = groups_of(group_ids)
     name = chosen or f"lockstep-spark-commits-{group}"
-    if chosen and told.get(chosen):
+    if chosen and group_ids.get(chosen):
         _require_kept(cluster, chosen)
     else:
         _create(cluster, name, group)
     return name
 
 
-def _require_kept(cluster: Cluster, chosen: str) -> None:
-    """Raises OptionError. Where retention takes a query's last record, its lock stays, and no later commit is
-    taken."""
-    also = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
-    found = topic_configs(cluster, chosen, [*COMMIT_CONFIGS, POLICY], also=also)
+def _require_kept(cluster: ClusterClient, chosen: str) -> None:
+    """Raises OptionError. Where retention deletes a query's last record, its lock stays, and every later
+    commit is rejected."""
+    retriable = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+    found = topic_configs(cluster, chosen, [*COMMIT_CONFIGS, POLICY], retriable=retriable)
     deletes = "delete" in (found.get(POLICY, "delete") or "").split(",")
     wrong = [
         f"{name}={found.get(name)}"
@@ -65,15 +65,15 @@ def _require_kept(cluster: Cluster, chosen: str) -> None:
         if found.get(name) != wanted and (deletes or name == LOCKS)
     ]
     if wrong:
-        said = ", ".join(f"{name}={value}" for name, value in COMMIT_CONFIGS.items())
+        required = ", ".join(f"{name}={value}" for name, value in COMMIT_CONFIGS.items())
         raise OptionError(
             COMMIT_TOPIC,
-            f"{chosen} has {', '.join(wrong)}, and commits need a topic that forgets nothing: set {said}, "
-            "or leave the option out",
+            f"{chosen} has {', '.join(wrong)}, and commits need a topic that forgets nothing: set "
+            f"{required}, or leave the option out",
         )
 
 
-def _create(cluster: Cluster, name: str, group_id: int) -> None:
+def _create(cluster: ClusterClient, name: str, group_id: int) -> None:
     try:
         cluster.topic(name)
         return
@@ -94,11 +94,11 @@ def _create(cluster: Cluster, name: str, group_id: int) -> None:
     )
 
     def ask() -> None:
-        answer = cluster.any().call(request, CreateTopicsResponse)
-        for each in answer.topics:
+        response = cluster.any().call(request, CreateTopicsResponse)
+        for each in response.topics:
             if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise BrokerError(each.error_code, f"commit topic {name}", each.error_message)
 
-    cluster.retried(ask)
+    cluster.retry(ask)
     cluster.refresh()
-    cluster.retried(lambda: cluster.leader(name, 0), also=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,))
+    cluster.retry(lambda: cluster.leader(name, 0), retriable=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,))

@@ -1,10 +1,10 @@
-"""What Spark calls: writers of streams and batches, their messages, where a task finds whose it is.
+"""The writers that Spark calls, for streams and batches, their messages, and the identity of a task.
 
-Owns: the joining of the parts for one task (`write`) and for the driver (`commit`, `abort`).
-Invariants: all that the driver needs travels in the messages: it runs in another process, with a writer made
-anew. A task's epoch is Spark's batch id, its query is that of the checkpoint. A task that fails aborts its
-stage as well as it can; what it cannot reach ends with the next commit, or expires.
-Does not: decide which attempt counts (Spark's commit coordinator does), or when a batch is tried again.
+Owns: the sequence of steps of one task (`write`) and of the driver (`commit`, `abort`).
+Invariants: the messages carry everything that the driver needs: it runs in another process, with a new
+writer. A task's epoch is Spark's batch id, its query is that of the checkpoint. A task that fails aborts its
+stage; a stage that it cannot reach ends with the next commit, or expires.
+Does not: choose the attempt that counts (Spark's commit coordinator does), or retry a batch.
 Source: MicroBatchExecution and StreamExecution of Spark 4 for the names of the local properties.
 """
 
@@ -21,12 +21,12 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
-from spark_connector.connection import ClientError, Cluster
-from spark_connector.sink.columns import Columns, Routing
-from spark_connector.sink.encoding import bodies
+from spark_connector.connection import ClientError, ClusterClient
+from spark_connector.sink.batch_encoder import bodies
+from spark_connector.sink.columns import RowPartitioner, SinkColumns
 from spark_connector.sink.epochs import Epochs
 from spark_connector.sink.settings import SinkSettings
-from spark_connector.sink.stage import StageWriter, Written
+from spark_connector.sink.stage import StageSummary, StageWriter
 from spark_connector.sink.topics import commit_topic
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -35,8 +35,8 @@ RUN_PROPERTY: Final = "spark.jobGroup.id"
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Whose write it is."""
+class WriteIdentity:
+    """The query, run and epoch of a write."""
 
     query: str
     run: str
@@ -44,30 +44,30 @@ class Identity:
 
 
 @dataclass
-class Staged(datasource.WriterCommitMessage):
-    """What a task tells the driver."""
+class StageCommitMessage(datasource.WriterCommitMessage):
+    """The message of a task to the driver."""
 
-    identity: Identity
-    written: Written
+    identity: WriteIdentity
+    summary: StageSummary
 
 
-class _Sink:
-    """What streams and batches share."""
+class _SinkWriter:
+    """The common part of streams and batches."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.settings = SinkSettings.of(options)
-        self.columns = Columns.of(schema, self.settings.topic)
+        self.columns = SinkColumns.of(schema, self.settings.topic)
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterClient:
         settings = self.settings
-        return Cluster(settings.bootstrap, timeout_s=settings.timeout_s, security=settings.security)
+        return ClusterClient(settings.bootstrap, timeout_s=settings.timeout_s, security=settings.security)
 
-    def write(self, identity: Identity, batches: Iterator[Any], start: int) -> Staged:
-        """One task: everything is staged when this returns."""
+    def write(self, identity: WriteIdentity, batches: Iterator[Any], start: int) -> StageCommitMessage:
+        """Runs one task: everything is staged when this returns."""
         settings = self.settings
         with self.cluster() as cluster:
             stage = StageWriter(cluster, identity.query, settings.codec)
-            routing = Routing(
+            routing = RowPartitioner(
                 self.columns,
                 settings.topic,
                 lambda topic: len(cluster.topic(topic, create=True).partitions),
@@ -79,23 +79,23 @@ class _Sink:
                             rows.keys, rows.values, rows.headers, rows.timestamps, settings.batch_bytes
                         ):
                             stage.put(rows.topic, rows.partition, body)
-                return Staged(identity, stage.finish())
+                return StageCommitMessage(identity, stage.finish())
             except BaseException:
                 with contextlib.suppress(ClientError):
-                    Epochs(cluster, "", identity.query).abort([stage.written])
+                    Epochs(cluster, "", identity.query).abort([stage.summary])
                 raise
 
-    def commit(self, messages: Sequence[Staged | None]) -> None:
-        """The driver: all of it is visible when this returns, or was before."""
-        told = [each for each in messages if each is not None]
-        if not told:
+    def commit(self, messages: Sequence[StageCommitMessage | None]) -> None:
+        """Commits on the driver: all of it is visible when this returns, or was before."""
+        staged = [each for each in messages if each is not None]
+        if not staged:
             return
-        identity = told[0].identity
+        identity = staged[0].identity
         if any(
-            each.identity.query != identity.query or each.identity.epoch != identity.epoch for each in told
+            each.identity.query != identity.query or each.identity.epoch != identity.epoch for each in staged
         ):
-            raise ClientError(f"tasks of several queries or epochs in one commit: {told}")
-        stages = [each.written for each in told]
+            raise ClientError(f"tasks of several queries or epochs in one commit: {staged}")
+        stages = [each.summary for each in staged]
         topics = {place[0] for each in stages for place in each.places}
         if not topics and self.settings.topic is None:
             return  # no row, and no topic that would say which log group it is about
@@ -107,19 +107,19 @@ class _Sink:
             epochs = Epochs(cluster, topic, identity.query, self.settings.accepted_epoch)
             epochs.commit(identity.run, identity.epoch, stages)
 
-    def abort(self, messages: Sequence[Staged | None]) -> None:
-        """The driver gave the epoch up. What failed tasks left ends with the query's next commit, or expires:
-        another run of the query may be writing. Spark hides why the epoch failed behind an abort that
-        raises: what brokers cannot be told now expires."""
-        told = [each for each in messages if each is not None]
-        if told:
+    def abort(self, messages: Sequence[StageCommitMessage | None]) -> None:
+        """Aborts the epoch on the driver. Stages of failed tasks end with the query's next commit, or expire:
+        another run of the query may be writing. Spark hides the epoch's failure behind an abort that raises,
+        so a stage that cannot be aborted now expires."""
+        staged = [each for each in messages if each is not None]
+        if staged:
             with contextlib.suppress(ClientError), self.cluster() as cluster:
-                Epochs(cluster, "", told[0].identity.query).abort([each.written for each in told])
+                Epochs(cluster, "", staged[0].identity.query).abort([each.summary for each in staged])
 
-    def abandon(self, messages: Sequence[Staged | None], query: str) -> None:
-        """The driver gave a query up that is nobody else's: everything that it has open ends, now or (as in
-        `abort`) when it expires."""
-        topics = {place[0] for each in messages if each is not None for place in each.written.places}
+    def abandon(self, messages: Sequence[StageCommitMessage | None], query: str) -> None:
+        """Aborts a query of its own on the driver: all of its open stages end, now or (as in `abort`) when
+        they expire."""
+        topics = {place[0] for each in messages if each is not None for place in each.summary.places}
         if self.settings.topic is not None:
             topics.add(self.settings.topic)
         with contextlib.suppress(ClientError), self.cluster() as cluster:
@@ -127,12 +127,12 @@ class _Sink:
 
 
 class StreamWriter(datasource.DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
-    """The sink of a stream. Args: as Spark calls `DataSource.streamWriter`."""
+    """The sink of a stream. Args: those of `DataSource.streamWriter`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._sink = _Sink(options, schema)
+        self._sink = _SinkWriter(options, schema)
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StageCommitMessage:
         """One task of one epoch, Arrow batches."""
         context = TaskContext.get()
         assert context is not None
@@ -143,13 +143,13 @@ class StreamWriter(datasource.DataSourceStreamArrowWriter):  # type: ignore[misc
                 "this task does not say which query and epoch it is of; the exactly-once sink works in "
                 "micro-batches, not in continuous or real-time mode"
             )
-        return self._sink.write(Identity(query, run, int(epoch)), iterator, context.partitionId())
+        return self._sink.write(WriteIdentity(query, run, int(epoch)), iterator, context.partitionId())
 
-    def commit(self, messages: list[Staged | None], batchId: int) -> None:
+    def commit(self, messages: list[StageCommitMessage | None], batchId: int) -> None:
         """Make the epoch visible."""
         self._sink.commit(messages)
 
-    def abort(self, messages: list[Staged | None], batchId: int) -> None:
+    def abort(self, messages: list[StageCommitMessage | None], batchId: int) -> None:
         """Undo what is staged, but nothing that is committed."""
         self._sink.abort(messages)
 
@@ -158,19 +158,19 @@ class BatchWriter(datasource.DataSourceArrowWriter):  # type: ignore[misc, unuse
     """The sink of a batch: a query of its own, with one epoch."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._sink = _Sink(options, schema)
+        self._sink = _SinkWriter(options, schema)
         self._query = f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[Any]) -> Staged:
+    def write(self, iterator: Iterator[Any]) -> StageCommitMessage:
         """One task."""
         context = TaskContext.get()
         assert context is not None
-        return self._sink.write(Identity(self._query, self._query, 0), iterator, context.partitionId())
+        return self._sink.write(WriteIdentity(self._query, self._query, 0), iterator, context.partitionId())
 
-    def commit(self, messages: list[Staged | None]) -> None:
+    def commit(self, messages: list[StageCommitMessage | None]) -> None:
         """Make it visible."""
         self._sink.commit(messages)
 
-    def abort(self, messages: list[Staged | None]) -> None:
+    def abort(self, messages: list[StageCommitMessage | None]) -> None:
         """Undo what is staged."""
         self._sink.abandon(messages, self._query)

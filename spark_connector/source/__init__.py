@@ -1,7 +1,7 @@
-"""Reading topics as Spark's batches and streams; rows as those of Spark's own Kafka source.
+"""The source: topics as Spark's batches and streams, with the rows of Spark's own Kafka source.
 
-`positions` knows where ranges begin and end, `planning` (pure) divides them into tasks and micro-batches,
-`decoding` (pure) opens record batches, `columns` makes Arrow of what comes out, `fetching` is the loop of one
-task, `sizing` finds how far bytes reach, `batch` and `stream` are what Spark calls, `progress` stores a
-stream's position as a consumer group's.
+`positions` resolves the beginnings and ends of ranges, `range_plan` (pure) divides them into tasks and
+micro-batches, `batch_decoder` (pure) opens record batches, `columns` makes Arrow of their records,
+`range_reader` is the loop of one task, `byte_limit` limits a micro-batch by bytes, `batch` and `stream` are
+the readers that Spark calls, `progress` stores a stream's position as a consumer group's.
 """

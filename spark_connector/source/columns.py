@@ -1,8 +1,8 @@
 """Arrow of decoded records: the rows of Spark's own Kafka source, in its order of columns.
 
-Owns: the schema, as text for Spark and as Arrow's, and what makes one Arrow batch of `decoding.Columns`.
-Invariant: the Arrow schema is what Spark makes of `DDL`; Spark refuses batches of any other.
-Does not: import pyspark, so that it runs wherever pyarrow is.
+Owns: the schema, as text for Spark and as Arrow's, and what makes one Arrow batch of
+`decoding.RecordColumns`. Invariant: the Arrow schema is Spark's own of `DDL`; Spark rejects batches of any
+other. Does not: import pyspark, so that it runs wherever pyarrow is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from protocol.primitives import Buffer
-from spark_connector.source.decoding import Columns, HeaderList
+from spark_connector.source.batch_decoder import HeaderList, RecordColumns
 
 DDL: Final = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp TIMESTAMP, "
@@ -47,10 +47,10 @@ def names(*, with_headers: bool) -> list[str]:
     return list(arrow_schema(with_headers=with_headers).names)
 
 
-def record_batch(columns: Columns, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+def record_batch(columns: RecordColumns, topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
     """One Arrow batch of all rows in `columns`.
 
-    Made of buffers alone: `pyarrow.array` imports pandas, which takes a task longer than a small range.
+    It is made of buffers alone: `pyarrow.array` imports pandas, which takes a task longer than a small range.
     """
     count = len(columns)
     name = topic.encode()
@@ -69,7 +69,7 @@ def record_batch(columns: Columns, topic: str, partition: int, schema: pa.Schema
 
 
 def _array(kind: pa.DataType, count: int, *buffers: Buffer | array[int]) -> pa.Array:
-    """Nothing in it is null."""
+    """An Arrow array without nulls."""
     return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, buffers)])
 
 

@@ -1,10 +1,9 @@
-"""Where the partitions begin and end now, and where the options want reading to begin and end.
+"""The present beginnings and ends of partitions, and those that the options choose.
 
-Owns: what a `Position` means for each partition; how it is asked is `connection.offsets`.
+Owns: the offsets that an `OffsetRangeLimit` means; the requests are `connection.offsets`'.
 
-Invariants: what is answered for LATEST is the last stable offset where only committed records are read, so no
-task ever waits for a transaction that is open. A given offset is taken as it is: whether it is still there
-shows when it is read, because it may be gone by then.
+Invariants: LATEST is the last stable offset where only committed records are read, so no task ever waits for
+an open transaction. A given offset is not verified: it may be deleted before it is read.
 
 Does not: divide anything into tasks (`planning`).
 """
@@ -15,14 +14,21 @@ import re
 from collections.abc import Iterable, Mapping
 
 from protocol.errors import ErrorCode
-from spark_connector.connection import BrokerError, Cluster, list_offsets
-from spark_connector.options import EARLIEST, LATEST, Chosen, OptionError, Position, TopicPartition
+from spark_connector.connection import BrokerError, ClusterClient, list_offsets
+from spark_connector.options import (
+    EARLIEST,
+    LATEST,
+    OffsetRangeLimit,
+    OptionError,
+    PartitionSelection,
+    TopicPartition,
+)
 
 _NO_OFFSET = -1
 
 
-def partitions_of(cluster: Cluster, chosen: Chosen) -> list[TopicPartition]:
-    """The partitions that are read, as the cluster has them now; sorted. BrokerError for one unknown."""
+def partitions_of(cluster: ClusterClient, chosen: PartitionSelection) -> list[TopicPartition]:
+    """The partitions to read, from the present metadata; sorted. BrokerError for one unknown."""
     if chosen.partitions:
         there = {
             (topic.name, each.index)
@@ -42,37 +48,37 @@ def partitions_of(cluster: Cluster, chosen: Chosen) -> list[TopicPartition]:
     return sorted((topic.name, each.index) for topic in topics for each in topic.partitions)
 
 
-def ends(
-    cluster: Cluster, partitions: Iterable[TopicPartition], which: int, *, committed: bool
+def offsets_at(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], which: int, *, committed: bool
 ) -> dict[TopicPartition, int]:
-    """Where each partition begins (EARLIEST) or ends (LATEST)."""
+    """The beginning (EARLIEST) or the end (LATEST) of each partition."""
     return list_offsets(cluster, dict.fromkeys(partitions, which), committed=committed)
 
 
-def resolved(
-    cluster: Cluster,
+def resolve_offsets(
+    cluster: ClusterClient,
     partitions: Iterable[TopicPartition],
-    position: Position,
+    position: OffsetRangeLimit,
     *,
     default: int,
     committed: bool,
 ) -> dict[TopicPartition, int]:
-    """The offset of each partition that `position` means; `default` is EARLIEST or LATEST, where it says
-    nothing. OptionError where it names other partitions than are read, or a time after the last record."""
+    """Resolves `position` to an offset of each partition; `default` is EARLIEST or LATEST, for an unset one.
+    OptionError where it names other partitions than are read, or a time after the last record."""
     parts = list(partitions)
     if position.offsets is not None:
-        _same_partitions(position.offsets, parts, position.option)
+        _check_partitions(position.offsets, parts, position.option)
         wanted = {part: offset for part, offset in position.offsets.items() if offset in (EARLIEST, LATEST)}
         return dict(position.offsets) | list_offsets(cluster, wanted, committed=committed)
     times: Mapping[TopicPartition, int]
     if position.timestamp_ms is not None:
         times = dict.fromkeys(parts, position.timestamp_ms)
     elif position.timestamps_ms is not None:
-        _same_partitions(position.timestamps_ms, parts, position.option)
+        _check_partitions(position.timestamps_ms, parts, position.option)
         times = position.timestamps_ms
     else:
         which = default if position.everywhere is None else position.everywhere
-        return ends(cluster, parts, which, committed=committed)
+        return offsets_at(cluster, parts, which, committed=committed)
     found = list_offsets(cluster, times, committed=committed)
     late = [part for part, offset in found.items() if offset == _NO_OFFSET]
     if late and not position.or_latest:
@@ -82,11 +88,11 @@ def resolved(
             f"{topic}, partition {index}: no record is as late as {times[topic, index]}; "
             "choose an earlier time, or set startingOffsetsByTimestampStrategy=latest",
         )
-    return found | ends(cluster, late, LATEST, committed=committed)
+    return found | offsets_at(cluster, late, LATEST, committed=committed)
 
 
-def moves(position: Position, part: TopicPartition, *, default: int) -> bool:
-    """Whether `resolved` may say where a partition ends, which is another offset whenever it is asked."""
+def is_moving(position: OffsetRangeLimit, part: TopicPartition, *, default: int) -> bool:
+    """May `resolve_offsets` return the partition's end, which changes with every call?"""
     if position.offsets is not None:
         return position.offsets.get(part) == LATEST
     if position.timestamp_ms is not None or position.timestamps_ms is not None:
@@ -94,13 +100,13 @@ def moves(position: Position, part: TopicPartition, *, default: int) -> bool:
     return (default if position.everywhere is None else position.everywhere) == LATEST
 
 
-def _same_partitions(given: Mapping[TopicPartition, int], parts: list[TopicPartition], option: str) -> None:
+def _check_partitions(given: Mapping[TopicPartition, int], parts: list[TopicPartition], option: str) -> None:
     missing, unknown = sorted(set(parts) - set(given)), sorted(set(given) - set(parts))
     if missing:
-        raise OptionError(option, f"{_named(missing)} are read, too: each partition needs its own")
+        raise OptionError(option, f"{_join_names(missing)} are read, too: each partition needs its own")
     if unknown:
-        raise OptionError(option, f"{_named(unknown)} are not among the partitions that are read")
+        raise OptionError(option, f"{_join_names(unknown)} are not among the partitions that are read")
 
 
-def _named(parts: list[TopicPartition]) -> str:
+def _join_names(parts: list[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{index}" for topic, index in parts[:5]) + (" …" if len(parts) > 5 else "")

@@ -1,10 +1,10 @@
-"""A stream's position as the offsets of a consumer group, so that every Kafka tool shows how far behind it
-is.
+"""A stream's position as the offsets of a consumer group, so that every Kafka tool shows its
+lag.
 
-Invariants: what is stored is what Spark has committed, never more; nothing is read back: the checkpoint alone
-says where a stream goes on. The group has no members, so who looks at it disturbs nobody.
+Invariants: the stored offsets are those that Spark has committed, never more; they are not read back: the
+checkpoint alone decides where a stream resumes. The group has no members, so inspecting it disturbs no one.
 
-Does not: fail a stream because brokers are away for a moment; the next commit stores all of it again.
+Does not: fail a stream while brokers are unavailable; the next commit stores all of it again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from spark_connector.connection import BrokerError, Cluster, ConnectionFailed
+from spark_connector.connection import BrokerError, ClusterClient, ConnectionFailed
 from spark_connector.options import OptionError, TopicPartition
 
 _NEWEST = 9
-"""Version 10 has ids in place of names, which would have to be looked up."""
+"""Version 10 has ids in place of names, which would need a lookup."""
 _HAS_MEMBERS = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -35,8 +35,8 @@ _HAS_MEMBERS = frozenset(
 _log = logging.getLogger(__name__)
 
 
-def store(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Store the next offset of each partition. OptionError where others are members of the group."""
+def store(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Stores the next offset of each partition. OptionError where others are members of the group."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         wanted = OffsetCommitRequestPartition(
@@ -49,15 +49,15 @@ def store(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -
     )
 
     def ask() -> None:
-        answer = cluster.coordinator(group).call(request, OffsetCommitResponse, newest=_NEWEST)
-        for topic in answer.topics:
+        response = cluster.coordinator(group).call(request, OffsetCommitResponse, newest=_NEWEST)
+        for topic in response.topics:
             for each in topic.partitions:
                 if each.error_code:
                     about = f"group {group}, {topic.name}, partition {each.partition_index}"
                     raise BrokerError(each.error_code, about)
 
     try:
-        cluster.retried(ask)
+        cluster.retry(ask)
     except BrokerError as error:
         if error.code in _HAS_MEMBERS:
             raise OptionError(

@@ -1,18 +1,18 @@
-"""A stream: what `spark.readStream.format("lockstep")` reads, micro-batch by micro-batch.
+"""A stream: the reader of `spark.readStream.format("lockstep")`, micro-batch by micro-batch.
 
 Owns: the offsets that Spark keeps in the checkpoint, as JSON: {"group": name, "topics": {topic: {"0":
 next}}}. The group's name is chosen once and travels with them, so it is one for each checkpoint.
 
-Invariants: a micro-batch is what lies between two such offsets, today and after any restart. With
+Invariants: a micro-batch has the records between two such offsets, also after any restart. With
 `availableNow` the end is fixed when the query starts and nothing is read beyond it. A partition that appears
 later is read from its beginning.
 
-Spark keeps ends alone. Where the first micro-batch begins it asks anew, twice in a run and again after a
-restart, and `latest` means something else by then: so a reader answers once, what it answers says "initial",
-and the first end that differs from it says where it "began", which counts for more than a later answer.
+Spark stores ends alone. It requests the beginning of the first micro-batch anew, twice in a run and again
+after a restart, and `latest` has changed by then: so a reader resolves it once and marks it "initial", and
+the first end that differs from it has "began", which takes precedence over a later result.
 
-pyspark 4.0 and 4.1 ask for the newest offset without saying from where: there are no limits per trigger
-there, and the group is named after the options. They ask for the end before the beginning, so that `latest`
+pyspark 4.0 and 4.1 request the newest offset without the previous one: there are no limits per trigger
+there, and the group is named after the options. They request the end before the beginning, so that `latest`
 is never below that end: there the first micro-batch begins where it ends, after a restart, too."""
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.options import EARLIEST, LATEST, OptionError, SourceOptions, TopicPartition
-from spark_connector.source.batch import connected, divided_as, read_range
-from spark_connector.source.fetching import DataLost
-from spark_connector.source.planning import Offsets, Range, limited
-from spark_connector.source.positions import ends, moves, partitions_of, resolved
+from spark_connector.source.batch import connect, divide_ranges, read_range
+from spark_connector.source.byte_limit import PartitionRotation, limit_bytes
+from spark_connector.source.positions import is_moving, offsets_at, partitions_of, resolve_offsets
 from spark_connector.source.progress import store
-from spark_connector.source.sizing import Turns, within_bytes
+from spark_connector.source.range_plan import OffsetRange, Offsets, limit_offsets
+from spark_connector.source.range_reader import DataLost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,11 +59,11 @@ Json = dict[str, Any]
 _INITIAL: Final = "initial"
 """True in the offset that a new checkpoint begins with."""
 _BEGAN: Final = "began"
-"""In the end of the first micro-batch that has something in it: the topics of where that begins."""
+"""In the end of the first micro-batch with records: the offsets of its beginning."""
 
 
 def offsets_json(group: str, offsets: Mapping[TopicPartition, int]) -> Json:
-    """What Spark keeps of a position."""
+    """The JSON of a position, which Spark stores."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(index)] = offset
@@ -71,7 +71,7 @@ def offsets_json(group: str, offsets: Mapping[TopicPartition, int]) -> Json:
 
 
 def offsets_of(kept: Json) -> Offsets:
-    """The position again."""
+    """The position in that JSON."""
     return {
         (topic, int(index)): offset
         for topic, partitions in kept["topics"].items()
@@ -79,35 +79,35 @@ def offsets_of(kept: Json) -> Offsets:
     }
 
 
-class _Reader(DataSourceStreamReader):
-    """What all versions of Spark have in common."""
+class _StreamReaderBase(DataSourceStreamReader):
+    """The common part for all versions of Spark."""
 
     def __init__(self, options: SourceOptions) -> None:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name.lower() in options.named:
                 raise OptionError(name, "is for batch queries: a stream has no end")
         self._options = options
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._initial: Json | None = None
-        """Where a new checkpoint begins, since it was asked for."""
+        """The beginning of a new checkpoint, once it is resolved."""
         self._newest: Json | None = None
-        self._shown: Json | None = None
-        """What the group's position was set to last."""
-        self._turns = Turns()
+        self._committed: Json | None = None
+        """The last committed position of the group."""
+        self._rotation = PartitionRotation()
         self._target: Offsets | None = None
-        """With availableNow: where the query ends."""
+        """The end of a query with availableNow."""
 
     def __getstate__(self) -> Json:
-        """For the tasks, which need the options alone."""
+        """The state for tasks, which need the options alone."""
         return {**self.__dict__, "_cluster": None}
 
     def initialOffset(self) -> Json:
-        """Where a new checkpoint begins: `startingOffsets`, latest by default; what it was at first."""
+        """The beginning of a new checkpoint: `startingOffsets`, latest by default; resolved once."""
         if self._initial is not None:
             return self._initial
-        options, cluster = self._options, self._connected()
-        parts = partitions_of(cluster, options.chosen)
-        start = resolved(cluster, parts, options.starting, default=LATEST, committed=options.committed)
+        options, cluster = self._options, self._connect()
+        parts = partitions_of(cluster, options.selection)
+        start = resolve_offsets(cluster, parts, options.starting, default=LATEST, committed=options.committed)
         if self._target is not None:  # it was taken first, and records may have come since
             self._target = {part: max(end, start.get(part, end)) for part, end in self._target.items()}
         self._initial = offsets_json(options.group_id or self._new_group(), start) | {_INITIAL: True}
@@ -115,23 +115,23 @@ class _Reader(DataSourceStreamReader):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """A task for each range between two offsets."""
-        begins, until = self._begins(start, end), offsets_of(end)
-        self._without_loss(begins, until)
+        begins, until = self._micro_batch_start(start, end), offsets_of(end)
+        self._check_no_loss(begins, until)
         fresh = [part for part in until if begins.get(part, until[part] + 1) > until[part]]
         if fresh:  # new, or made anew under the same name
-            found = ends(self._connected(), fresh, EARLIEST, committed=False)
+            found = offsets_at(self._connect(), fresh, EARLIEST, committed=False)
             self._from_the_beginning(found)
             begins |= found
-        ranges = [Range(*part, begins[part], until[part]) for part in until]
-        return [InputPartition(each) for each in divided_as(self._options, ranges)]
+        ranges = [OffsetRange(*part, begins[part], until[part]) for part in until]
+        return [InputPartition(each) for each in divide_ranges(self._options, ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         return read_range(self._options, partition.value)
 
     def commit(self, end: Json) -> None:
-        """Spark will not ask for anything before `end` again: show it as the group's position."""
-        self._show(end)
+        """Commits `end`, which Spark will not read before again, as the group's position."""
+        self._commit_group(end)
 
     def stop(self) -> None:
         """The query is over."""
@@ -139,8 +139,9 @@ class _Reader(DataSourceStreamReader):
             self._cluster.close()
             self._cluster = None
 
-    def _begins(self, start: Json, end: Json) -> Offsets:
-        """Where the micro-batch between two offsets begins. Checkpoints of former versions have no marks."""
+    def _micro_batch_start(self, start: Json, end: Json) -> Offsets:
+        """The beginning of the micro-batch between two offsets. Checkpoints of former versions have no
+        marks."""
         begins = offsets_of(start)
         if _INITIAL not in start:
             return begins
@@ -152,34 +153,36 @@ class _Reader(DataSourceStreamReader):
             return begins
         starting, until = self._options.starting, offsets_of(end)
         return {
-            part: min(offset, until[part]) if moves(starting, part, default=LATEST) else offset
+            part: min(offset, until[part]) if is_moving(starting, part, default=LATEST) else offset
             for part, offset in begins.items()
             if part in until  # one that came meanwhile is read from its beginning, in the next micro-batch
         }
 
-    def _show(self, reached: Json) -> None:
-        if reached != self._shown:
+    def _commit_group(self, reached: Json) -> None:
+        if reached != self._committed:
             group = self._options.group_id or reached["group"]
-            store(self._connected(), group, offsets_of(reached))
-            self._shown = reached
+            store(self._connect(), group, offsets_of(reached))
+            self._committed = reached
 
-    def _connected(self) -> Cluster:
+    def _connect(self) -> ClusterClient:
         if self._cluster is None:
-            self._cluster = connected(self._options)
+            self._cluster = connect(self._options)
         return self._cluster
 
     def _new_group(self) -> str:
         if HAS_LIMITS:
             return f"{self._options.group_id_prefix}-{uuid4()}"
-        told = json.dumps(self._options.named, sort_keys=True).encode()
-        return f"{self._options.group_id_prefix}-{hashlib.sha256(told).hexdigest()[:16]}"
+        text = json.dumps(self._options.named, sort_keys=True).encode()
+        return f"{self._options.group_id_prefix}-{hashlib.sha256(text).hexdigest()[:16]}"
 
     def _ends_now(self) -> Offsets:
-        cluster, options = self._connected(), self._options
-        return ends(cluster, partitions_of(cluster, options.chosen), LATEST, committed=options.committed)
+        cluster, options = self._connect(), self._options
+        return offsets_at(
+            cluster, partitions_of(cluster, options.selection), LATEST, committed=options.committed
+        )
 
     def _from_the_beginning(self, fresh: Offsets) -> None:
-        """Raises DataLost where a new partition has lost records already: a repetition would read others."""
+        """Raises DataLost where a new partition has lost records: a repetition would read others."""
         for (topic, index), offset in sorted(fresh.items()):
             if offset > 0 and self._options.fail_on_data_loss:
                 raise DataLost(
@@ -187,8 +190,8 @@ class _Reader(DataSourceStreamReader):
                     "goes on with what is there"
                 )
 
-    def _without_loss(self, start: Offsets, now: Offsets) -> None:
-        """Raises DataLost where a partition ends before what was read of it, or is gone."""
+    def _check_no_loss(self, start: Offsets, now: Offsets) -> None:
+        """Raises DataLost where a partition ends below the position that was read, or is gone."""
         if not self._options.fail_on_data_loss:
             return
         for (topic, index), offset in sorted(start.items()):
@@ -203,11 +206,11 @@ class _Reader(DataSourceStreamReader):
 
 if HAS_LIMITS:
 
-    class StreamReader(_Reader, SupportsTriggerAvailableNow):
-        """With limits per trigger, from Spark 4.2 on."""
+    class StreamReader(_StreamReaderBase, SupportsTriggerAvailableNow):
+        """The reader with limits per trigger, from Spark 4.2 on."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            """The limit that the options set. Where both are set, both hold."""
+            """The limit that the options set. Two limits hold together."""
             if self._options.max_offsets_per_trigger is not None:
                 return ReadMaxRows(self._options.max_offsets_per_trigger)
             if self._options.max_bytes_per_trigger is not None:
@@ -215,45 +218,47 @@ if HAS_LIMITS:
             return ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:
-            """Nothing beyond what is there now will be read."""
+            """Fixes the end of the query at the present end of the partitions."""
             self._target = self._ends_now()
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-            """Where the next micro-batch ends; `start` itself where there is nothing new.
+            """The end of the next micro-batch; `start` itself where there is nothing new.
 
             Spark has committed what lies before `start`, but calls `commit` for it only when a further
             micro-batch has something in it: with availableNow never for the last one.
             """
-            self._show(start)
+            self._commit_group(start)
             group = self._options.group_id or start["group"]
             begins = offsets_of(start)
             now = self._ends_now() if self._target is None else self._target
             self._newest = offsets_json(group, now)
-            self._without_loss(begins, now)
+            self._check_no_loss(begins, now)
             fresh = [part for part in now if begins.get(part, now[part] + 1) > now[part]]
-            begins |= ends(self._connected(), fresh, EARLIEST, committed=False)
+            begins |= offsets_at(self._connect(), fresh, EARLIEST, committed=False)
             end = now
             if isinstance(limit, ReadMaxRows):
-                end = limited(begins, end, limit.max_rows)
-            most_bytes = self._options.max_bytes_per_trigger
+                end = limit_offsets(begins, end, limit.max_rows)
+            max_bytes = self._options.max_bytes_per_trigger
             if isinstance(limit, ReadMaxBytes):
-                most_bytes = limit.max_bytes
-            if most_bytes is not None and not isinstance(limit, ReadAllAvailable):
-                cluster, committed = self._connected(), self._options.committed
-                end = within_bytes(cluster, begins, end, most_bytes, committed=committed, turns=self._turns)
+                max_bytes = limit.max_bytes
+            if max_bytes is not None and not isinstance(limit, ReadAllAvailable):
+                cluster, committed = self._connect(), self._options.committed
+                end = limit_bytes(
+                    cluster, begins, end, max_bytes, committed=committed, rotation=self._rotation
+                )
             reached = offsets_json(group, end)
             if reached["topics"] == start["topics"]:
                 return start  # Spark compares texts, and other marks in them would be a micro-batch
             return reached | {_BEGAN: start["topics"]} if _INITIAL in start else reached
 
         def reportLatestOffset(self) -> Json | None:
-            """Where the partitions ended when last looked at."""
+            """The ends of the partitions when they were listed last."""
             return self._newest
 
 else:
 
-    class StreamReader(_Reader):  # type: ignore[no-redef]
-        """As Spark 4.0 and 4.1 have it."""
+    class StreamReader(_StreamReaderBase):  # type: ignore[no-redef]
+        """The reader for Spark 4.0 and 4.1, without limits."""
 
         def __init__(self, options: SourceOptions) -> None:
             super().__init__(options)
@@ -262,5 +267,5 @@ else:
                     raise OptionError(name, "needs pyspark 4.2 or newer; leave it out")
 
         def latestOffset(self) -> Json:
-            """Where the partitions end."""
+            """The present ends of the partitions."""
             return offsets_json(self._options.group_id or self._new_group(), self._ends_now())

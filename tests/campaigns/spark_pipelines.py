@@ -29,9 +29,9 @@ from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import LockstepTarget
 from protocol.partitioner import partition_of
 from protocol.records.record import Record
-from spark_connector.connection import BrokerError, ClientError, Cluster
-from spark_connector.pipelines.asking import ends_of
+from spark_connector.connection import BrokerError, ClientError, ClusterClient
 from spark_connector.pipelines.event_data import ACCOUNTS, TOPICS, Shape, events
+from spark_connector.pipelines.topic_queries import ends_of
 from tests.campaigns import evidence
 from tests.campaigns.brokers import raise_on_term
 from tests.campaigns.spark_processes import PipelineEnded, Pipelines
@@ -76,7 +76,7 @@ class Campaign:
         self._events()
         self._archive()
         self._replay()
-        with Cluster(self._bootstrap) as cluster:
+        with ClusterClient(self._bootstrap) as cluster:
             began = time.monotonic()
             compared, differences = compared_topics(cluster, [(name, name + "-again") for name in TOPICS])
             wrong = not_of_the_seed(cluster, self._shape, self._options.partitions)
@@ -166,7 +166,7 @@ class Campaign:
 
     def _reached(self, topics: Iterable[str], fraction: float) -> Callable[[], bool]:
         """Whether the topics have that share of the events."""
-        cluster = Cluster(self._bootstrap, timeout_s=5)
+        cluster = ClusterClient(self._bootstrap, timeout_s=5)
         names = list(topics)
 
         def look() -> bool:
@@ -187,7 +187,7 @@ class Campaign:
         return look
 
 
-def compared_topics(cluster: Cluster, pairs: Iterable[tuple[str, str]]) -> tuple[int, list[str]]:
+def compared_topics(cluster: ClusterClient, pairs: Iterable[tuple[str, str]]) -> tuple[int, list[str]]:
     """How many records were compared, and every difference between the topics of a pair."""
     compared = 0
     differences: list[str] = []
@@ -204,7 +204,7 @@ def compared_topics(cluster: Cluster, pairs: Iterable[tuple[str, str]]) -> tuple
     return compared, differences
 
 
-def not_of_the_seed(cluster: Cluster, shape: Shape, partitions: int) -> list[str]:
+def not_of_the_seed(cluster: ClusterClient, shape: Shape, partitions: int) -> list[str]:
     """Partitions that do not hold what the seed gives."""
     places = [(topic, partition) for topic in TOPICS for partition in range(partitions)]
     wanted = {place: hashlib.sha256() for place in places}
@@ -225,7 +225,7 @@ def _rows(found: Iterable[Record]) -> Iterator[tuple[object, ...]]:
     return ((each.value, each.key, each.timestamp, each.headers) for each in found)
 
 
-def _total(cluster: Cluster, topics: Iterable[str]) -> int:
+def _total(cluster: ClusterClient, topics: Iterable[str]) -> int:
     try:
         cluster.topics(topics)  # at once, where they are not made yet
         return sum(sum(ends_of(cluster, name).values()) for name in topics)

@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 
 import lockstep.testing
-from spark_connector.connection import Cluster
-from spark_connector.pipelines.appending import Appender, Row
-from spark_connector.pipelines.claims import claim
+from spark_connector.connection import ClusterClient
+from spark_connector.pipelines.claims import claim_topic
 from spark_connector.pipelines.event_data import Shape
 from spark_connector.pipelines.events import EventSettings
 from spark_connector.pipelines.events import run as make_events
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.partition_appender import PartitionAppender, Row
+from spark_connector.pipelines.progress import ProgressReporter
 from tests.campaigns.spark_pipelines import compared_topics, not_of_the_seed
 from tests.spark_connector.rows import row
 
@@ -24,17 +24,19 @@ Change = Callable[[list[Row]], None]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[ClusterClient]:
     with (
         lockstep.testing.broker_in_thread(log_flush="os") as broker,
-        Cluster(broker.bootstrap_servers) as made,
+        ClusterClient(broker.bootstrap_servers) as made,
     ):
         yield made
 
 
-def filled(cluster: Cluster, directory: Path, rows: list[Row]) -> str:
+def filled(cluster: ClusterClient, directory: Path, rows: list[Row]) -> str:
     name = f"judged-{uuid4().hex[:12]}"
-    appender = Appender(cluster, claim(cluster, directory, name, "rows", partitions=2, configs={}), 1)
+    appender = PartitionAppender(
+        cluster, claim_topic(cluster, directory, name, "rows", partitions=2, configs={}), 1
+    )
     for each in rows:
         appender.add(each)
     appender.finish()
@@ -66,7 +68,7 @@ def swapped(rows: list[Row]) -> None:
     rows[70], rows[71] = rows[71], rows[70]
 
 
-def test_equal_topics_are_equal(cluster: Cluster, tmp_path: Path) -> None:
+def test_equal_topics_are_equal(cluster: ClusterClient, tmp_path: Path) -> None:
     pair = filled(cluster, tmp_path, ROWS), filled(cluster, tmp_path, ROWS)
     assert compared_topics(cluster, [pair]) == (100, [])
 
@@ -86,7 +88,7 @@ def test_equal_topics_are_equal(cluster: Cluster, tmp_path: Path) -> None:
     ],
 )
 def test_each_planted_difference_is_found(
-    cluster: Cluster, tmp_path: Path, change: Change, differences: int
+    cluster: ClusterClient, tmp_path: Path, change: Change, differences: int
 ) -> None:
     changed = list(ROWS)
     change(changed)
@@ -96,10 +98,10 @@ def test_each_planted_difference_is_found(
     assert (compared, len(found)) == (max(100, len(changed)), differences), found[:3]
 
 
-def test_topics_are_judged_by_their_seed(cluster: Cluster, tmp_path: Path) -> None:
+def test_topics_are_judged_by_their_seed(cluster: ClusterClient, tmp_path: Path) -> None:
     shape = Shape(seed=9, events=2000)
     address = str(cluster.any())
-    make_events(EventSettings(address, tmp_path, shape, partitions=2), Progress("events", quiet=True))
+    make_events(EventSettings(address, tmp_path, shape, partitions=2), ProgressReporter("events", quiet=True))
     assert not_of_the_seed(cluster, shape, 2) == []
     assert len(not_of_the_seed(cluster, Shape(seed=10, events=2000), 2)) == 6
     assert not_of_the_seed(cluster, Shape(seed=9, events=1999), 2) != []

@@ -11,7 +11,7 @@ import lockstep.testing
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.primitives import Buffer
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 
 NewTopic = Callable[..., str]
 NEVER = (1 << 63) - 1
@@ -27,13 +27,13 @@ def running() -> Iterator[lockstep.testing.RunningBroker]:
 
 
 @pytest.fixture
-def cluster(running: lockstep.testing.RunningBroker) -> Iterator[Cluster]:
-    with Cluster(running.bootstrap_servers, timeout_s=10) as cluster:
+def cluster(running: lockstep.testing.RunningBroker) -> Iterator[ClusterClient]:
+    with ClusterClient(running.bootstrap_servers, timeout_s=10) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def new_topic(cluster: Cluster) -> NewTopic:
+def new_topic(cluster: ClusterClient) -> NewTopic:
     """Creates a topic that nobody has used; its name."""
 
     def create(partitions: int = 1) -> str:
@@ -48,7 +48,12 @@ def new_topic(cluster: Cluster) -> NewTopic:
 
 
 def produce(
-    cluster: Cluster, topic: str, batch: Buffer, partition: int = 0, *, transactional_id: str | None = None
+    cluster: ClusterClient,
+    topic: str,
+    batch: Buffer,
+    partition: int = 0,
+    *,
+    transactional_id: str | None = None,
 ) -> int:
     """Append a batch; its base offset."""
     connection = cluster.leader(topic, partition)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.records.batch import iter_headers, verify
 from protocol.records.record import Record, iter_records
-from spark_connector.connection import Cluster
-from spark_connector.pipelines.appending import Row
+from spark_connector.connection import ClusterClient
+from spark_connector.pipelines.partition_appender import Row
 
 _BY_NAME = 12
 """The newest version of Fetch that names topics."""
@@ -28,12 +28,14 @@ def rows_of(found: list[Record]) -> list[Row]:
     return [(each.value, each.key, each.timestamp, each.headers) for each in found]
 
 
-def stored(cluster: Cluster, topic: str, partition: int = 0) -> list[Record]:
+def stored(cluster: ClusterClient, topic: str, partition: int = 0) -> list[Record]:
     """All records of a partition."""
     return list(records(cluster, topic, partition))
 
 
-def records(cluster: Cluster, topic: str, partition: int, size_bytes: int = 1 << 20) -> Iterator[Record]:
+def records(
+    cluster: ClusterClient, topic: str, partition: int, size_bytes: int = 1 << 20
+) -> Iterator[Record]:
     """The same one by one, from Fetches of about `size_bytes`; batches are verified, nobody aborts here."""
     offset = 0
     while True:

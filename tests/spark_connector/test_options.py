@@ -6,7 +6,14 @@ import pickle
 
 import pytest
 
-from spark_connector.options import EARLIEST, LATEST, OptionError, Position, SourceOptions, source_options
+from spark_connector.options import (
+    EARLIEST,
+    LATEST,
+    OffsetRangeLimit,
+    OptionError,
+    SourceOptions,
+    source_options,
+)
 
 _LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 
@@ -18,10 +25,10 @@ def options(**given: str) -> SourceOptions:
 
 def test_defaults() -> None:
     found = options()
-    assert found.connecting.bootstrap == "b:9092" and found.chosen.topics == ("t",)
+    assert found.connection.bootstrap == "b:9092" and found.selection.topics == ("t",)
     assert not found.committed and not found.include_headers and found.fail_on_data_loss
     assert (found.max_offsets_per_trigger, found.group_id, found.min_partitions) == (None, None, None)
-    assert found.starting == Position(option="startingOffsets")
+    assert found.starting == OffsetRangeLimit(option="startingOffsets")
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -45,14 +52,16 @@ def test_all_of_them() -> None:
         kafka__max__poll__records="10000",
         groupIdPrefix="p",
     )
-    assert found.chosen.topics == ("a", "b")
+    assert found.selection.topics == ("a", "b")
     assert found.starting.offsets == {("a", 0): 5, ("a", 1): EARLIEST, ("b", 0): LATEST}
-    assert found.ending == Position(timestamp_ms=1_700_000_000_000, option="endingTimestamp", or_latest=True)
+    assert found.ending == OffsetRangeLimit(
+        timestamp_ms=1_700_000_000_000, option="endingTimestamp", or_latest=True
+    )
     assert found.include_headers and not found.fail_on_data_loss and found.committed
     assert (found.max_offsets_per_trigger, found.max_bytes_per_trigger) == (100, 2000)
     assert (found.min_partitions, found.max_records_per_partition) == (4, 10)
     assert (found.group_id, found.group_id_prefix) == ("g", "p")
-    assert (found.connecting.client_id, found.connecting.timeout_s) == ("c", 1.5)
+    assert (found.connection.client_id, found.connection.timeout_s) == ("c", 1.5)
     assert (found.fetch_bytes, found.poll_timeout_s) == (2 << 20, 0.7)
 
 
@@ -72,9 +81,11 @@ def test_ends() -> None:
 
 
 def test_chosen() -> None:
-    assigned = source_options({"kafka.bootstrap.servers": "b", "assign": '{"t":[1,0],"s":[2]}'}).chosen
+    assigned = source_options({"kafka.bootstrap.servers": "b", "assign": '{"t":[1,0],"s":[2]}'}).selection
     assert assigned.partitions == (("s", 2), ("t", 0), ("t", 1))
-    assert source_options({"kafka.bootstrap.servers": "b", "subscribePattern": "t.*"}).chosen.pattern == "t.*"
+    assert (
+        source_options({"kafka.bootstrap.servers": "b", "subscribePattern": "t.*"}).selection.pattern == "t.*"
+    )
 
 
 @pytest.mark.parametrize(

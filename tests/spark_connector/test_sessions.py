@@ -11,10 +11,10 @@ import pytest
 from spark_connector.sessions import (
     CONNECTORS,
     JARS_VARIABLE,
-    SessionRefused,
+    SessionError,
     is_kafka_required,
     settings,
-    shipped,
+    zip_packages,
 )
 
 _KAFKA = "spark-sql-kafka-0-10_2.13"
@@ -41,7 +41,7 @@ def test_jars_in_a_folder(jars: Path) -> None:
 def test_jars_one_by_one(jars: Path) -> None:
     paths = [str(path) for path in jars.iterdir()]
     assert _KAFKA in settings("4.2.0", {}, paths)["spark.jars"]
-    with pytest.raises(SessionRefused, match="needs spark-token-provider"):
+    with pytest.raises(SessionError, match="needs spark-token-provider"):
         settings("4.2.0", {}, jars / f"{_KAFKA}-4.2.0.jar")
 
 
@@ -55,7 +55,7 @@ def test_jars_by_environment(jars: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_missing_jar_is_named(jars: Path) -> None:
     (jars / "kafka-clients-3.9.2.jar").unlink()
-    with pytest.raises(SessionRefused, match=r"pyspark 4\.2\.0 needs kafka-clients-3\.9\.2\.jar \(not in"):
+    with pytest.raises(SessionError, match=r"pyspark 4\.2\.0 needs kafka-clients-3\.9\.2\.jar \(not in"):
         settings("4.2.0", {}, jars)
 
 
@@ -66,7 +66,7 @@ def test_packages_that_spark_resolves() -> None:
 
 def test_a_version_without_a_known_connector() -> None:
     with pytest.raises(
-        SessionRefused, match=r"pyspark 4\.9\.0: no Kafka connector .* 4\.0\.0, 4\.2\.0, or name"
+        SessionError, match=r"pyspark 4\.9\.0: no Kafka connector .* 4\.0\.0, 4\.2\.0, or name"
     ):
         settings("4.9.0", {})
     for name, value in (
@@ -89,9 +89,9 @@ def test_the_connector_is_required_where_it_or_jars_are_named(
 
 
 def test_what_executors_are_sent_is_enough(tmp_path: Path) -> None:
-    archive = shipped(tmp_path)
+    archive = zip_packages(tmp_path)
     program = (
-        "import spark_connector.source.fetching as f, spark_connector.options, protocol.compiler as c; "
+        "import spark_connector.source.range_reader as f, spark_connector.options, protocol.compiler as c; "
         "from protocol.messages.fetch import FetchRequest; c.encode(FetchRequest(), 12); "
         "print(f.__file__)"
     )

@@ -61,7 +61,7 @@ def test_a_run_alternates_and_keeps_what_was_warm_by_round(
     monkeypatch.setattr(type(JARS), "jars", lambda jars: [])
     monkeypatch.setattr(command.Run, "target", target)
     monkeypatch.setattr(command, "fill", lambda *words: 100)
-    monkeypatch.setattr(command, "Cluster", _Broker)
+    monkeypatch.setattr(command, "ClusterClient", _Broker)
     monkeypatch.setattr(command, "create", lambda *words: None)
     monkeypatch.setattr(memory, "kept", lambda parent: {})
     where = ["--out", str(tmp_path / "kept")]

@@ -21,14 +21,14 @@ from protocol.messages.list_offsets import (
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.records.record import BatchBuilder
-from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
+from spark_connector.connection import BrokerError, ClientError, ClusterClient, ConnectionFailed
 from spark_connector.connection import cluster as module
 from spark_connector.connection.cluster import TRANSACTION
-from spark_connector.connection.wire import Connection
+from spark_connector.connection.wire import BlockingConnection
 from tests.spark_connector.conftest import NewTopic, produce
 
 
-def end_of(cluster: Cluster, topic: str, partition: int) -> int:
+def end_of(cluster: ClusterClient, topic: str, partition: int) -> int:
     """The partition's end as its leader tells it."""
     asked = ListOffsetsTopic(
         name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)]
@@ -41,7 +41,7 @@ def end_of(cluster: Cluster, topic: str, partition: int) -> int:
     return found.offset
 
 
-def test_topics_and_leaders(cluster: Cluster, new_topic: NewTopic) -> None:
+def test_topics_and_leaders(cluster: ClusterClient, new_topic: NewTopic) -> None:
     names = sorted([new_topic(3), new_topic()])
     found = cluster.topics(names)
     assert [topic.name for topic in found] == names
@@ -56,7 +56,7 @@ def test_topics_and_leaders(cluster: Cluster, new_topic: NewTopic) -> None:
     assert [end_of(cluster, three.name, each) for each in range(3)] == [0, 0, 1]
 
 
-def test_unknown(cluster: Cluster, new_topic: NewTopic) -> None:
+def test_unknown(cluster: ClusterClient, new_topic: NewTopic) -> None:
     with pytest.raises(BrokerError, match="topic nowhere: there is no such topic") as caught:
         cluster.topic("nowhere")
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -65,7 +65,7 @@ def test_unknown(cluster: Cluster, new_topic: NewTopic) -> None:
         cluster.leader(topic, 7)
 
 
-def test_a_missing_topic_is_created_where_the_caller_wants_it(cluster: Cluster) -> None:
+def test_a_missing_topic_is_created_where_the_caller_wants_it(cluster: ClusterClient) -> None:
     name = f"made-{uuid4().hex[:8]}"
     with pytest.raises(BrokerError, match="there is no such topic"):
         cluster.topic(name)
@@ -77,14 +77,14 @@ def test_a_missing_topic_is_created_where_the_caller_wants_it(cluster: Cluster) 
 def test_brokers_that_create_no_topics_are_named_as_the_reason() -> None:
     with (
         lockstep.testing.broker_in_thread(log_flush="os", auto_create_topics_enable=False) as broker,
-        Cluster(broker.bootstrap_servers, timeout_s=10) as cluster,
+        ClusterClient(broker.bootstrap_servers, timeout_s=10) as cluster,
         pytest.raises(BrokerError, match=r"auto\.create\.topics\.enable=false.*create it first") as caught,
     ):
         cluster.topic("nowhere", create=True)
     assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_coordinators(cluster: Cluster) -> None:
+def test_coordinators(cluster: ClusterClient) -> None:
     connection = cluster.coordinator("some-group")
     answer = connection.call(
         OffsetFetchRequest(group_id="some-group", topics=None), OffsetFetchResponse, newest=7
@@ -96,18 +96,18 @@ def test_coordinators(cluster: Cluster) -> None:
 @pytest.mark.parametrize("bootstrap", ["", "localhost:0", "localhost:x", ":9092", "a:1,,b:2"])
 def test_addresses_that_cannot_be(bootstrap: str) -> None:
     with pytest.raises(ClientError, match=r"kafka\.bootstrap\.servers"):
-        Cluster(bootstrap)
+        ClusterClient(bootstrap)
 
 
 def test_other_security_is_refused_by_name() -> None:
     with pytest.raises(ClientError, match=r"kafka\.security\.protocol=SASL_SSL"):
-        Cluster("localhost:9092", security="SASL_SSL")
+        ClusterClient("localhost:9092", security="SASL_SSL")
 
 
 def test_the_first_address_that_answers_is_enough(running: lockstep.testing.RunningBroker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()[1]
-    with Cluster(f"127.0.0.1:{nobody},{running.bootstrap_servers}", timeout_s=5) as cluster:
+    with ClusterClient(f"127.0.0.1:{nobody},{running.bootstrap_servers}", timeout_s=5) as cluster:
         assert cluster.any().port == running.port
     with pytest.raises(ConnectionFailed, match="are closed"):
         cluster.any()
@@ -117,13 +117,13 @@ def test_nobody_answers_for_as_long_as_allowed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()[1]
     began = time.monotonic()
-    with Cluster(f"127.0.0.1:{nobody}", timeout_s=0.3) as cluster:
+    with ClusterClient(f"127.0.0.1:{nobody}", timeout_s=0.3) as cluster:
         with pytest.raises(ConnectionFailed, match="connection refused"):
             cluster.topics()
         assert 0.2 <= time.monotonic() - began < 5
 
 
-def test_moved_leaders_are_looked_up_again(cluster: Cluster, new_topic: NewTopic) -> None:
+def test_moved_leaders_are_looked_up_again(cluster: ClusterClient, new_topic: NewTopic) -> None:
     topic = new_topic()
     asked: list[object] = []
 
@@ -133,11 +133,11 @@ def test_moved_leaders_are_looked_up_again(cluster: Cluster, new_topic: NewTopic
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, topic)
         return end_of(cluster, topic, 0)
 
-    assert cluster.retried(ask) == 0
+    assert cluster.retry(ask) == 0
     assert len({id(each) for each in asked}) == 3, "each time of fresh metadata"
 
 
-def test_other_refusals_are_not_asked_again(cluster: Cluster) -> None:
+def test_other_refusals_are_not_asked_again(cluster: ClusterClient) -> None:
     asked: list[int] = []
 
     def ask() -> None:
@@ -145,7 +145,7 @@ def test_other_refusals_are_not_asked_again(cluster: Cluster) -> None:
         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t")
 
     with pytest.raises(BrokerError):
-        cluster.retried(ask)
+        cluster.retry(ask)
     assert len(asked) == 1
 
 
@@ -156,8 +156,8 @@ def test_also_asked_again_until_time_is_up(running: lockstep.testing.RunningBrok
         asked.append(1)
         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t")
 
-    with Cluster(running.bootstrap_servers, timeout_s=0.2) as cluster, pytest.raises(BrokerError):
-        cluster.retried(ask, also=(ErrorCode.OFFSET_OUT_OF_RANGE,))
+    with ClusterClient(running.bootstrap_servers, timeout_s=0.2) as cluster, pytest.raises(BrokerError):
+        cluster.retry(ask, retriable=(ErrorCode.OFFSET_OUT_OF_RANGE,))
     assert len(asked) > 1
 
 
@@ -168,7 +168,7 @@ def test_who_knows_no_leader_for_long_is_asked_no_more(
     monkeypatch.setattr(module, "_STALE_S", 0.2)
     with Relay(running.port) as relay:
         bootstrap = f"127.0.0.1:{relay.port},127.0.0.1:{running.port}"
-        with Cluster(bootstrap, timeout_s=10) as cluster:
+        with ClusterClient(bootstrap, timeout_s=10) as cluster:
             asked: list[int] = []
 
             def asked_now() -> int:
@@ -182,7 +182,7 @@ def test_who_knows_no_leader_for_long_is_asked_no_more(
                     raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "t")
                 return asked[-1]
 
-            assert cluster.retried(ask) == running.port
+            assert cluster.retry(ask) == running.port
             assert asked_now() == running.port, "and stays so"
             assert len(asked) > 3
 
@@ -196,7 +196,7 @@ def test_who_closes_connections_for_long_is_asked_no_more(
     with Relay(running.port) as relay, silent:
         silent.bind(("127.0.0.1", 0))
         bootstrap = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{relay.port},127.0.0.1:{running.port}"
-        with Cluster(bootstrap, timeout_s=10) as cluster:
+        with ClusterClient(bootstrap, timeout_s=10) as cluster:
             asked = 0
 
             def ask() -> Any:
@@ -207,17 +207,17 @@ def test_who_closes_connections_for_long_is_asked_no_more(
                     connection.close()
                 return connection.call(MetadataRequest(topics=None), MetadataResponse)
 
-            assert cluster.retried(ask).brokers
+            assert cluster.retry(ask).brokers
             assert asked > 3 and cluster.any() is cluster._connections["127.0.0.1", running.port]
 
 
 def test_topics_that_have_no_leader_yet_are_asked_for_again(
-    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterClient, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, answers = new_topic(), 0
-    call = Connection.call
+    call = BlockingConnection.call
 
-    def late(connection: Connection, request: Any, *arguments: Any, **named: Any) -> Any:
+    def late(connection: BlockingConnection, request: Any, *arguments: Any, **named: Any) -> Any:
         nonlocal answers
         answer = call(connection, request, *arguments, **named)
         if isinstance(answer, MetadataResponse):
@@ -226,14 +226,14 @@ def test_topics_that_have_no_leader_yet_are_asked_for_again(
                 answer.topics[0].error_code = ErrorCode.LEADER_NOT_AVAILABLE
         return answer
 
-    monkeypatch.setattr(Connection, "call", late)
+    monkeypatch.setattr(BlockingConnection, "call", late)
     assert [each.name for each in cluster.topics([topic])] == [topic]
     assert answers == 3
 
 
 def test_a_broken_connection_is_made_again(running: lockstep.testing.RunningBroker) -> None:
-    with Relay(running.port) as relay, Cluster(f"127.0.0.1:{relay.port}", timeout_s=10) as cluster:
+    with Relay(running.port) as relay, ClusterClient(f"127.0.0.1:{relay.port}", timeout_s=10) as cluster:
         first = cluster.any()
         first.close()
-        assert cluster.retried(lambda: cluster.topics()) is not None
+        assert cluster.retry(lambda: cluster.topics()) is not None
         assert cluster.any() is not first

@@ -15,7 +15,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from protocol.records.record import BatchBuilder
-from spark_connector.connection import BrokerError, Cluster, list_offsets
+from spark_connector.connection import BrokerError, ClusterClient, list_offsets
 from spark_connector.options import EARLIEST, LATEST
 from tests.spark_connector.conftest import NewTopic, produce
 
@@ -53,13 +53,13 @@ class Led:
 
     def __init__(self, leaders: dict[tuple[str, int], Leader]) -> None:
         self._leaders = leaders
-        self.also: list[ErrorCode] = []
+        self.retriable: list[ErrorCode] = []
 
     def leader(self, topic: str, partition: int) -> Leader:
         return self._leaders[topic, partition]
 
-    def retried(self, ask: Callable[[], Any], *, also: Iterable[ErrorCode] = ()) -> Any:
-        self.also += also
+    def retry(self, ask: Callable[[], Any], *, retriable: Iterable[ErrorCode] = ()) -> Any:
+        self.retriable += retriable
         return ask()
 
 
@@ -76,7 +76,7 @@ def test_each_leader_is_asked_once(committed: bool) -> None:
     ]
     assert asked == [[("a", 0, LATEST), ("a", 2, 5), ("b", 0, LATEST)], [("a", 1, EARLIEST)]]
     assert {each.isolation_level for each in one.asked + two.asked} == {int(committed)}
-    assert led.also == []
+    assert led.retriable == []
 
 
 def test_nothing_is_asked_about_nothing() -> None:
@@ -91,7 +91,7 @@ def test_a_refusal_fails_all_and_names_its_partition() -> None:
     assert caught.value.code == code
 
 
-def test_of_a_broker(cluster: Cluster, new_topic: NewTopic) -> None:
+def test_of_a_broker(cluster: ClusterClient, new_topic: NewTopic) -> None:
     one, two = new_topic(2), new_topic()
     builder = BatchBuilder()
     for n in range(5):
@@ -106,7 +106,7 @@ def test_of_a_broker(cluster: Cluster, new_topic: NewTopic) -> None:
 
 
 def test_a_topic_that_settles_is_asked_about_again(
-    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterClient, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, leader, unsettled = new_topic(), cluster.leader, [1, 1]
 
@@ -119,6 +119,6 @@ def test_a_topic_that_settles_is_asked_about_again(
     monkeypatch.setattr(cluster, "leader", settling)
     with pytest.raises(BrokerError, match=topic):
         list_offsets(cluster, {(topic, 0): LATEST})
-    also = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
-    assert list_offsets(cluster, {(topic, 0): LATEST}, also=also) == {(topic, 0): 0}
+    retriable = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+    assert list_offsets(cluster, {(topic, 0): LATEST}, retriable=retriable) == {(topic, 0): 0}
     assert not unsettled

@@ -18,9 +18,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_connector.connection import (
+    BlockingConnection,
     BrokerError,
     ClientError,
-    Connection,
     ConnectionFailed,
     TimedOut,
     Unsupported,
@@ -72,12 +72,12 @@ def speaking(**how: object) -> Answer:
     return answer
 
 
-def metadata_of(connection: Connection) -> MetadataResponse:
+def metadata_of(connection: BlockingConnection) -> MetadataResponse:
     return connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
 
 def test_real_broker(running: RunningBroker) -> None:
-    connection = Connection.open("localhost", running.port)
+    connection = BlockingConnection.open("localhost", running.port)
     try:
         assert connection.is_open and connection.versions[ApiKey.METADATA][1] >= 12
         assert str(connection) == f"localhost:{running.port}"
@@ -91,7 +91,7 @@ def test_real_broker(running: RunningBroker) -> None:
 
 
 def test_answers_are_matched_in_any_order_of_asking(running: RunningBroker) -> None:
-    connection = Connection.open("localhost", running.port)
+    connection = BlockingConnection.open("localhost", running.port)
     try:
         every = connection.start(MetadataRequest(topics=None), MetadataResponse)
         slow = FetchRequest(max_wait_ms=150, min_bytes=1)
@@ -111,7 +111,7 @@ def test_answers_are_matched_in_any_order_of_asking(running: RunningBroker) -> N
 
 def test_a_client_that_never_takes_its_answers_is_stopped() -> None:
     with peer(lambda *asked: None if asked[0] == ApiKey.METADATA else speaking()(*asked)) as port:
-        connection = Connection.open("127.0.0.1", port)
+        connection = BlockingConnection.open("127.0.0.1", port)
         for _ in range(64):
             connection.start(MetadataRequest(topics=[]), MetadataResponse)
         with pytest.raises(ClientError, match="64 requests"):
@@ -131,7 +131,7 @@ def test_negotiates_down(theirs: int) -> None:
         return response_header(key, version, correlation_id) + encode_bytes(body, spoken)
 
     with peer(answer) as port:
-        connection = Connection.open("127.0.0.1", port)
+        connection = BlockingConnection.open("127.0.0.1", port)
         assert asked == [4, theirs]
         assert connection.version_of(MetadataRequest) == 13
         assert connection.version_of(MetadataRequest, newest=9) == 9
@@ -142,7 +142,7 @@ def test_negotiates_down(theirs: int) -> None:
 
 def test_no_common_version() -> None:
     with peer(speaking(metadata=(14, 20))) as port:
-        connection = Connection.open("127.0.0.1", port)
+        connection = BlockingConnection.open("127.0.0.1", port)
         with pytest.raises(Unsupported, match="versions 14 to 20 of METADATA, this client 0 to 13"):
             metadata_of(connection)
         connection.close()
@@ -153,7 +153,7 @@ def test_refused_negotiation() -> None:
         peer(speaking(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)) as port,
         pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"),
     ):
-        Connection.open("127.0.0.1", port)
+        BlockingConnection.open("127.0.0.1", port)
 
 
 def test_late() -> None:
@@ -161,7 +161,7 @@ def test_late() -> None:
         return None if key == ApiKey.METADATA else speaking()(key, version, correlation_id)
 
     with peer(answer) as port:
-        connection = Connection.open("127.0.0.1", port)
+        connection = BlockingConnection.open("127.0.0.1", port)
         began = time.monotonic()
         with pytest.raises(TimedOut, match=r"did not answer in 0\.2 s"):
             connection.call(MetadataRequest(topics=[]), MetadataResponse, timeout_s=0.2)
@@ -173,7 +173,7 @@ def test_late() -> None:
 
 def test_hangs_up() -> None:
     with peer(speaking()) as port:
-        connection = Connection.open("127.0.0.1", port)
+        connection = BlockingConnection.open("127.0.0.1", port)
         with pytest.raises(ConnectionFailed, match="closed the connection"):
             metadata_of(connection)
 
@@ -182,7 +182,7 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(ConnectionFailed, match="connection refused; is a broker running there"):
-        Connection.open("127.0.0.1", port)
+        BlockingConnection.open("127.0.0.1", port)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_nobody_there() -> None:
 )
 def test_not_kafka(frame: bytes, words: str) -> None:
     with peer(lambda *_: frame) as port, pytest.raises(ClientError, match=words):
-        Connection.open("127.0.0.1", port)
+        BlockingConnection.open("127.0.0.1", port)
 
 
 def test_http() -> None:
@@ -209,4 +209,4 @@ def test_http() -> None:
 
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(ClientError, match="does not speak Kafka's protocol: HTTP"):
-            Connection.open("127.0.0.1", listener.getsockname()[1])
+            BlockingConnection.open("127.0.0.1", listener.getsockname()[1])

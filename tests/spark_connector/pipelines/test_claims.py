@@ -11,12 +11,12 @@ import pytest
 
 import lockstep.testing
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import claims
-from spark_connector.pipelines.appending import Appender
-from spark_connector.pipelines.asking import config_of
-from spark_connector.pipelines.claims import Claim, claim
+from spark_connector.pipelines.claims import TopicClaim, claim_topic
 from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.partition_appender import PartitionAppender
+from spark_connector.pipelines.topic_queries import config_of
 from tests.spark_connector.conftest import NewTopic
 from tests.spark_connector.rows import row
 
@@ -26,12 +26,14 @@ def name() -> str:
     return f"claimed-{uuid4().hex[:12]}"
 
 
-def made(cluster: Cluster, directory: Path, name: str, contents: str = "rows", partitions: int = 2) -> Claim:
-    return claim(cluster, directory, name, contents, partitions=partitions, configs={})
+def made(
+    cluster: ClusterClient, directory: Path, name: str, contents: str = "rows", partitions: int = 2
+) -> TopicClaim:
+    return claim_topic(cluster, directory, name, contents, partitions=partitions, configs={})
 
 
 def test_it_makes_the_topic_and_is_the_same_the_next_time(
-    cluster: Cluster, tmp_path: Path, name: str
+    cluster: ClusterClient, tmp_path: Path, name: str
 ) -> None:
     first = made(cluster, tmp_path / "new", name)
     assert len(cluster.topic(name).partitions) == 2
@@ -43,10 +45,10 @@ def test_it_makes_the_topic_and_is_the_same_the_next_time(
 def test_of_several_at_once_one_wins(
     running: lockstep.testing.RunningBroker, tmp_path: Path, name: str
 ) -> None:
-    found: list[Claim] = []
+    found: list[TopicClaim] = []
 
     def ask() -> None:
-        with Cluster(running.bootstrap_servers) as mine:
+        with ClusterClient(running.bootstrap_servers) as mine:
             found.append(made(mine, tmp_path, name))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
@@ -58,7 +60,7 @@ def test_of_several_at_once_one_wins(
 
 
 def test_a_claim_that_came_first_is_taken(
-    cluster: Cluster, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterClient, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = made(cluster, tmp_path, name)
     known = claims._read
@@ -68,10 +70,10 @@ def test_a_claim_that_came_first_is_taken(
 
 
 def test_a_topic_with_records_is_refused(
-    cluster: Cluster, tmp_path: Path, new_topic: NewTopic, name: str
+    cluster: ClusterClient, tmp_path: Path, new_topic: NewTopic, name: str
 ) -> None:
     claimed = made(cluster, tmp_path, name)
-    appender = Appender(cluster, claimed, 1)
+    appender = PartitionAppender(cluster, claimed, 1)
     appender.add(row(0))
     appender.finish()
     assert made(cluster, tmp_path, name) == claimed
@@ -79,20 +81,22 @@ def test_a_topic_with_records_is_refused(
         made(cluster, tmp_path / "other", name)
 
 
-def test_other_contents_are_refused(cluster: Cluster, tmp_path: Path, name: str) -> None:
+def test_other_contents_are_refused(cluster: ClusterClient, tmp_path: Path, name: str) -> None:
     made(cluster, tmp_path, name)
     with pytest.raises(PipelineFailed, match="filled with rows, not with columns"):
         made(cluster, tmp_path, name, "columns")
 
 
-def test_too_few_partitions_are_refused(cluster: Cluster, tmp_path: Path, new_topic: NewTopic) -> None:
+def test_too_few_partitions_are_refused(cluster: ClusterClient, tmp_path: Path, new_topic: NewTopic) -> None:
     with pytest.raises(PipelineFailed, match="has 1 partitions, 3 are needed"):
         made(cluster, tmp_path, new_topic(1), partitions=3)
 
 
-def test_a_topic_that_stamps_its_own_times_is_refused(cluster: Cluster, tmp_path: Path, name: str) -> None:
+def test_a_topic_that_stamps_its_own_times_is_refused(
+    cluster: ClusterClient, tmp_path: Path, name: str
+) -> None:
     with pytest.raises(PipelineFailed, match=r"message\.timestamp.type=LogAppendTime"):
-        claim(
+        claim_topic(
             cluster,
             tmp_path,
             name,
@@ -102,7 +106,9 @@ def test_a_topic_that_stamps_its_own_times_is_refused(cluster: Cluster, tmp_path
         )
 
 
-def test_a_topic_that_is_gone_or_made_anew_is_refused(cluster: Cluster, tmp_path: Path, name: str) -> None:
+def test_a_topic_that_is_gone_or_made_anew_is_refused(
+    cluster: ClusterClient, tmp_path: Path, name: str
+) -> None:
     made(cluster, tmp_path, name)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000)
     (result,) = cluster.any().call(request, DeleteTopicsResponse).responses
@@ -116,7 +122,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_refused(cluster: Cluster, tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "{", json.dumps({"topic": "x"})])
-def test_a_file_that_is_none_is_said(cluster: Cluster, tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_that_is_none_is_said(cluster: ClusterClient, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / f"{name}.claim.json").write_text(text)
     with pytest.raises(PipelineFailed, match="cannot be read"):
         made(cluster, tmp_path, name)

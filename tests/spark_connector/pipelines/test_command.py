@@ -15,13 +15,13 @@ import pytest
 
 import lockstep.testing
 from protocol.partitioner import partition_of
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import __main__ as command
-from spark_connector.pipelines import shard_stores, submitting
-from spark_connector.pipelines.asking import config_of, ends_of
+from spark_connector.pipelines import shard_stores, spark_session
 from spark_connector.pipelines.event_data import TOPICS, Shape, events
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.submitting import jars_in
+from spark_connector.pipelines.spark_session import jars_in
+from spark_connector.pipelines.topic_queries import config_of, ends_of
 from tests.spark_connector.rows import rows_of, stored
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,7 +33,7 @@ def words(running: lockstep.testing.RunningBroker, directory: Path, prefix: str,
     return ["events", "-b", running.bootstrap_servers, "--seed", "3", "--quiet", *options, *more]
 
 
-def check(cluster: Cluster, prefix: str, count: int) -> None:
+def check(cluster: ClusterClient, prefix: str, count: int) -> None:
     shape = Shape(seed=3, events=count)
     wanted: dict[tuple[str, int], list[object]] = {
         (topic, partition): [] for topic in TOPICS for partition in range(PARTITIONS)
@@ -47,7 +47,7 @@ def check(cluster: Cluster, prefix: str, count: int) -> None:
 
 def test_events_are_those_of_the_seed(
     running: lockstep.testing.RunningBroker,
-    cluster: Cluster,
+    cluster: ClusterClient,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -72,7 +72,7 @@ def test_other_events_are_not_put_on_top(
 
 
 def test_killed_events_are_resumed(
-    running: lockstep.testing.RunningBroker, cluster: Cluster, tmp_path: Path
+    running: lockstep.testing.RunningBroker, cluster: ClusterClient, tmp_path: Path
 ) -> None:
     more = words(running, tmp_path, "three-", "--events", "150000", "--compression", "lz4")
     line = [sys.executable, "-P", "-m", "spark_connector.pipelines", *more]
@@ -160,15 +160,15 @@ def test_only_who_writes_or_reads_tables_needs_jars_for_them(
         return Session()
 
     monkeypatch.setattr("spark_connector.session", session)
-    monkeypatch.setattr("spark_connector.pipelines.submitting.has_class", lambda *_: False)
+    monkeypatch.setattr("spark_connector.pipelines.spark_session.has_class", lambda *_: False)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     options = command.parser().parse_args(line)
     if wanted == "delta":
         with pytest.raises(PipelineFailed, match="--format delta needs the jars of Delta Lake"):
-            submitting.session(options, "n")
+            spark_session.session(options, "n")
     else:
-        submitting.session(options, "n")
+        spark_session.session(options, "n")
     assert ("spark.sql.extensions" in made[0]) == (wanted == "delta")
 
 
@@ -179,15 +179,15 @@ def test_of_a_failed_task_the_cause_is_told() -> None:
         "spark_connector.pipelines.failures.PipelineFailed: partition 3: the archive has offset 7 twice\n"
         " SQLSTATE: 38000\n\tat org.apache.spark\n"
     )
-    assert command.in_a_line(text) == "partition 3: the archive has offset 7 twice"
-    assert command.in_a_line("\n [TABLE_NOT_FOUND] none\nmore") == " [TABLE_NOT_FOUND] none"
-    assert command.in_a_line("") == ""
+    assert command.summary_line(text) == "partition 3: the archive has offset 7 twice"
+    assert command.summary_line("\n [TABLE_NOT_FOUND] none\nmore") == " [TABLE_NOT_FOUND] none"
+    assert command.summary_line("") == ""
 
 
 def test_of_what_java_raised_the_second_line_is_told() -> None:
     text = "An error occurred while calling o55.select.\n: java.io.IOException: disk\n\tat java.base/java\n"
-    assert command.in_a_line(text) == "java.io.IOException: disk"
-    assert command.in_a_line("An error occurred while calling o55.select.") != ""
+    assert command.summary_line(text) == "java.io.IOException: disk"
+    assert command.summary_line("An error occurred while calling o55.select.") != ""
 
 
 def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
@@ -200,7 +200,7 @@ def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("spark_connector.pipelines.submitting.session", lambda *_: Gone())
+    monkeypatch.setattr("spark_connector.pipelines.spark_session.session", lambda *_: Gone())
     monkeypatch.setattr("spark_connector.pipelines.state.run", interrupted)
     assert command.main(["state", "--topic", "a", "--rows", "1"]) == 130
     assert capsys.readouterr().err == ""
@@ -209,7 +209,7 @@ def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
 def test_a_store_in_postgresql_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     said = r"postgresql://h/b: .* pip install 'psycopg\[binary\]'"
-    with pytest.raises(PipelineFailed, match=said), shard_stores._reading("postgresql://h/b"):
+    with pytest.raises(PipelineFailed, match=said), shard_stores._open_reader("postgresql://h/b"):
         pass
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from lockstep.testing import RunningBroker
 from spark_connector.pipelines.event_data import TOPICS, Shape
-from spark_connector.pipelines.events import EventSettings, contents, reworded, run
+from spark_connector.pipelines.events import EventSettings, canonical_contents, contents, run
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.progress import ProgressReporter
 
 SHAPE = Shape(seed=3, events=40, accounts=9)
 IN_WORDS = "orders of --seed 3 --events 40 --accounts 9 --partitions 2"
@@ -40,16 +40,16 @@ def test_whatever_differs_is_said() -> None:
 @pytest.mark.parametrize("shape", [SHAPE, Shape(), Shape(seed=-1, first_ms=-5, span_ms=7)])
 def test_what_older_runs_said_is_said_again(shape: Shape) -> None:
     formerly = f"orders of {shape}, by key over 2 partitions"
-    assert reworded(formerly) == contents("orders", shape, 2)
-    assert reworded(FORMERLY.format("orders")) == IN_WORDS
-    assert reworded(IN_WORDS) == IN_WORDS
-    assert reworded("orders of the archive Shape(x)") == "orders of the archive Shape(x)"
+    assert canonical_contents(formerly) == contents("orders", shape, 2)
+    assert canonical_contents(FORMERLY.format("orders")) == IN_WORDS
+    assert canonical_contents(IN_WORDS) == IN_WORDS
+    assert canonical_contents("orders of the archive Shape(x)") == "orders of the archive Shape(x)"
 
 
 def test_a_checkpoint_of_an_older_run_goes_on(running: RunningBroker, tmp_path: Path) -> None:
     prefix = f"e-{uuid4().hex[:8]}-"
     settings = EventSettings(running.bootstrap_servers, tmp_path, SHAPE, partitions=2, prefix=prefix)
-    quiet = Progress("events", quiet=True)
+    quiet = ProgressReporter("events", quiet=True)
     assert run(settings, quiet)["appended"] == 40
     for topic in TOPICS:
         path = tmp_path / f"{prefix}{topic}.claim.json"

@@ -7,14 +7,14 @@ import time
 
 import pytest
 
-from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.progress import ProgressReporter
 
 
 def test_waiting_is_said_once_and_rows_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     out = io.StringIO()
-    shown = Progress("archive", out=out)
+    shown = ProgressReporter("archive", out=out)
     for rows in (0, 0, 0, 0, 50, 90):
         now += 2.0
         shown.at(rows)

@@ -14,7 +14,7 @@ from player.core.messages import Entry
 from protocol.records.record import BatchBuilder, Record, iter_records
 from spark_connector.pipelines import routes
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.routes import Router
+from spark_connector.pipelines.routes import TargetRouter
 
 HEAD = 'player = "p"\ntopic = "t"\n'
 TARGETS = "".join(f'[targets.{name}]\naddress = "localhost:{7000 + at}"\n' for at, name in enumerate("abc"))
@@ -66,7 +66,7 @@ def test_it_says_what_the_player_does(
         assert isinstance(part.payload, bytes)
         for each in iter_records(part.payload):
             theirs.setdefault(each.offset, {})[name] = each.value
-    choose = Router(routes.read(written(tmp_path_factory.mktemp("player"), ROUTES[route])))
+    choose = TargetRouter(routes.read(written(tmp_path_factory.mktemp("player"), ROUTES[route])))
     ours = {each.offset: dict(choose(each)) for each in iter_records(batch)}
     assert {offset: chosen for offset, chosen in ours.items() if chosen} == theirs
 
@@ -75,10 +75,10 @@ def test_it_reads_what_else_an_audit_needs(tmp_path: Path) -> None:
     path = tmp_path / "player.toml"
     targets = '[targets.a]\naddress = "h:1"\nfirst = 7\n[targets.b]\naddress = "h:2"\nfirst = "latest"\n'
     path.write_text(HEAD + 'partitions = [2, 0]\n[route]\nby = "all"\n' + targets)
-    played = routes.read(path)
-    assert (played.topic, played.partitions) == ("t", (2, 0))
-    assert played.first == (("a", 7), ("b", "latest"))
-    assert played.targets == ["a", "b"]
+    route_config = routes.read(path)
+    assert (route_config.topic, route_config.partitions) == ("t", (2, 0))
+    assert route_config.first == (("a", 7), ("b", "latest"))
+    assert route_config.targets == ["a", "b"]
 
 
 def test_a_function_is_found_beside_the_file(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_function_is_found_beside_the_file(tmp_path: Path) -> None:
         "class Of:\n    @staticmethod\n    def route(record): return ['a']\n"
     )
     path = written(tmp_path, '[route]\nby = "function"\nfunction = "routing_beside:Of.route"\n')
-    assert Router(routes.read(path))(Record(0, 0, b"k", b"v", [])) == {"a": b"v"}
+    assert TargetRouter(routes.read(path))(Record(0, 0, b"k", b"v", [])) == {"a": b"v"}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "player.toml"
     path.write_text(text)
     with pytest.raises(PipelineFailed, match=says):
-        Router(routes.read(path))
+        TargetRouter(routes.read(path))
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_a_function_that_fails_says_for_which_record(tmp_path: Path) -> None:
     path = written(tmp_path, '[route]\nby = "function"\nfunction = "operator:index"\n')
     with pytest.raises(PipelineFailed, match="record at 41"):
-        Router(routes.read(path))(Record(41, 0, None, None, []))
+        TargetRouter(routes.read(path))(Record(41, 0, None, None, []))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_connector.options import OptionError
-from spark_connector.sink.columns import Columns
+from spark_connector.sink.columns import SinkColumns
 
 
 def schema(**types: str) -> SimpleNamespace:
@@ -20,8 +20,8 @@ def schema(**types: str) -> SimpleNamespace:
 
 
 def test_what_is_allowed() -> None:
-    assert Columns.of(schema(value="string"), "t").names == {"value"}
-    assert Columns.of(schema(topic="string", key="binary", value="binary"), None).names == {
+    assert SinkColumns.of(schema(value="string"), "t").names == {"value"}
+    assert SinkColumns.of(schema(topic="string", key="binary", value="binary"), None).names == {
         "topic",
         "key",
         "value",
@@ -41,9 +41,9 @@ def test_what_is_allowed() -> None:
 )
 def test_refused(types: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=f"^{words}$"):
-        Columns.of(schema(**types), "t")
+        SinkColumns.of(schema(**types), "t")
 
 
 def test_without_a_topic() -> None:
     with pytest.raises(OptionError, match="option topic: is missing; give it, or a column of this name"):
-        Columns.of(schema(value="binary"), None)
+        SinkColumns.of(schema(value="binary"), None)

@@ -27,18 +27,18 @@ from protocol.records.batch import iter_headers
 from protocol.records.committed import CommittedReader
 from protocol.records.record import BatchBuilder, iter_records
 from spark_connector.connection import (
+    BlockingConnection,
     BrokerError,
     ClientError,
-    Cluster,
-    Connection,
+    ClusterClient,
     ConnectionFailed,
     Unsupported,
     list_offsets,
 )
 from spark_connector.options import LATEST, OptionError
-from spark_connector.sink.encoding import bodies
+from spark_connector.sink.batch_encoder import bodies
 from spark_connector.sink.epochs import EpochRecord, Epochs, Fenced
-from spark_connector.sink.stage import StageWriter, Written, new_stage, require_staging
+from spark_connector.sink.stage import StageSummary, StageWriter, new_stage, require_staging
 from spark_connector.sink.topics import commit_topic
 from tests.spark_connector.conftest import NewTopic, produce
 
@@ -56,11 +56,11 @@ def topic(new_topic: NewTopic) -> str:
 
 
 @pytest.fixture
-def epochs(cluster: Cluster, query: str, topic: str) -> Iterator[Epochs]:
+def epochs(cluster: ClusterClient, query: str, topic: str) -> Iterator[Epochs]:
     yield Epochs(cluster, commit_topic(cluster, query, [topic], None), query)
 
 
-def stage(cluster: Cluster, query: str, topic: str, *values: bytes, partition: int = 0) -> Written:
+def stage(cluster: ClusterClient, query: str, topic: str, *values: bytes, partition: int = 0) -> StageSummary:
     writer = StageWriter(cluster, query)
     for value in values:
         for body in bodies(None, [value], None, 1_000, 1 << 20):
@@ -68,7 +68,7 @@ def stage(cluster: Cluster, query: str, topic: str, *values: bytes, partition: i
     return writer.finish()
 
 
-def committed(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | None]:
+def committed(cluster: ClusterClient, topic: str, partition: int = 0) -> list[bytes | None]:
     """What a reader of committed records sees."""
     part = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(
@@ -87,13 +87,13 @@ def committed(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | 
     ]
 
 
-def stable(cluster: Cluster, topic: str, partition: int = 0) -> int:
+def stable(cluster: ClusterClient, topic: str, partition: int = 0) -> int:
     """Up to where readers of committed records come."""
     place = topic, partition
     return list_offsets(cluster, {place: LATEST}, committed=True)[place]
 
 
-def test_an_epoch_shows_all_of_it(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+def test_an_epoch_shows_all_of_it(cluster: ClusterClient, epochs: Epochs, query: str, topic: str) -> None:
     first = stage(cluster, query, topic, b"a", b"b")
     second = stage(cluster, query, topic, b"c", partition=1)
     assert committed(cluster, topic) == []
@@ -104,7 +104,7 @@ def test_an_epoch_shows_all_of_it(cluster: Cluster, epochs: Epochs, query: str, 
 
 
 def test_a_replayed_epoch_is_known_to_be_done(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str
 ) -> None:
     assert epochs.commit("run", 0, [stage(cluster, query, topic, b"a")])
     for run in ("run", "run after a restart"):
@@ -114,7 +114,7 @@ def test_a_replayed_epoch_is_known_to_be_done(
     assert committed(cluster, topic) == [b"a", b"b"]
 
 
-def test_a_zombie_is_fenced(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+def test_a_zombie_is_fenced(cluster: ClusterClient, epochs: Epochs, query: str, topic: str) -> None:
     assert epochs.commit("old", 0, [stage(cluster, query, topic, b"a")])
     assert epochs.commit("new", 1, [stage(cluster, query, topic, b"b")])
     assert epochs.commit("old", 1, [stage(cluster, query, topic, b"b")]) is False
@@ -125,7 +125,7 @@ def test_a_zombie_is_fenced(cluster: Cluster, epochs: Epochs, query: str, topic:
 
 
 def test_a_checkpoint_that_was_set_back_is_no_success(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str
 ) -> None:
     assert epochs.commit("run", 7, [stage(cluster, query, topic, b"a")])
     with pytest.raises(Fenced, match=r"run again comes with epoch 0; do two drivers .* or was it set back"):
@@ -135,7 +135,7 @@ def test_a_checkpoint_that_was_set_back_is_no_success(
 
 @pytest.mark.parametrize("values", [(), (b"b", b"c")])
 def test_an_epoch_with_other_rows_is_no_repetition(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str, values: tuple[bytes, ...]
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str, values: tuple[bytes, ...]
 ) -> None:
     assert epochs.commit("run", 7, [stage(cluster, query, topic, b"a")])
     lost = stage(cluster, query, topic, *values)
@@ -153,7 +153,7 @@ def test_an_epoch_with_other_rows_is_no_repetition(
 
 
 def test_locks_of_others_below_an_estimate_are_no_record_of_ours(
-    cluster: Cluster, query: str, topic: str
+    cluster: ClusterClient, query: str, topic: str
 ) -> None:
     plain = f"plain-{query}"
     _create(cluster, plain, 1)
@@ -163,7 +163,7 @@ def test_locks_of_others_below_an_estimate_are_no_record_of_ours(
     assert Epochs(cluster, plain, query).commit("run", 0, [stage(cluster, query, topic, b"a")]) is False
 
 
-def test_a_commit_topic_without_locks_is_refused(cluster: Cluster, query: str, topic: str) -> None:
+def test_a_commit_topic_without_locks_is_refused(cluster: ClusterClient, query: str, topic: str) -> None:
     plain = f"plain-{query}"
     _create(cluster, plain, 1)
     with pytest.raises(BrokerError, match=r"lockstep\.locks=true, which plain-.* is not"):
@@ -176,7 +176,7 @@ def _batch_of(value: bytes) -> bytes:
     return building.build()
 
 
-def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
+def _alter(cluster: ClusterClient, topic: str, name: str, value: str) -> None:
     config = AlterableConfig(name=name, config_operation=0, value=value)
     resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
     request = IncrementalAlterConfigsRequest(resources=[resource])
@@ -184,16 +184,16 @@ def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
     assert answer.error_code == 0, answer
 
 
-def test_an_abort_undoes_no_commit(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
-    written = stage(cluster, query, topic, b"a")
+def test_an_abort_undoes_no_commit(cluster: ClusterClient, epochs: Epochs, query: str, topic: str) -> None:
+    summary = stage(cluster, query, topic, b"a")
     dropped = stage(cluster, query, topic, b"b", partition=1)
     epochs.abort([dropped])
-    assert epochs.commit("run", 0, [written])
-    epochs.abort([written, Written(-1, (), 0)])
+    assert epochs.commit("run", 0, [summary])
+    epochs.abort([summary, StageSummary(-1, (), 0)])
     assert committed(cluster, topic) == [b"a"] and committed(cluster, topic, 1) == []
 
 
-def test_an_abort_ends_what_it_can(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+def test_an_abort_ends_what_it_can(cluster: ClusterClient, epochs: Epochs, query: str, topic: str) -> None:
     foreign = stage(cluster, f"{query} of others", topic, b"a")
     mine = stage(cluster, query, topic, b"b", partition=1)
     with pytest.raises(BrokerError, match=f"abort of stage {foreign.producer_id}: ") as refused:
@@ -209,12 +209,12 @@ def test_an_abort_ends_what_it_can(cluster: Cluster, epochs: Epochs, query: str,
 
 
 def test_an_abort_waits_for_no_more_than_one_silence(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = [stage(cluster, query, topic, b"v") for _ in range(3)]
+    summary = [stage(cluster, query, topic, b"v") for _ in range(3)]
     asked: list[str] = []
 
-    def silent(name: str, partition: int) -> Connection:
+    def silent(name: str, partition: int) -> BlockingConnection:
         asked.append(name)
         if name == topic:
             raise ConnectionFailed("nobody answers")
@@ -223,12 +223,12 @@ def test_an_abort_waits_for_no_more_than_one_silence(
     cluster.timeout_s = 0.0
     monkeypatch.setattr(cluster, "leader", silent)
     with pytest.raises(ConnectionFailed, match="nobody answers"):
-        epochs.abort([*written, Written(1, (("another", 0),), 1)])
+        epochs.abort([*summary, StageSummary(1, (("another", 0),), 1)])
     assert asked == [topic, "another"] * 2, "once more at the end of the time, whoever leads by then"
 
 
 def test_a_stage_that_is_gone_refuses_the_epoch(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str
 ) -> None:
     gone, live = stage(cluster, query, topic, b"a"), stage(cluster, query, topic, b"b", partition=1)
     epochs.abort([gone])
@@ -238,12 +238,12 @@ def test_a_stage_that_is_gone_refuses_the_epoch(
     assert committed(cluster, topic, 1) == []
 
 
-def test_an_empty_epoch_counts(cluster: Cluster, epochs: Epochs) -> None:
+def test_an_empty_epoch_counts(cluster: ClusterClient, epochs: Epochs) -> None:
     assert epochs.commit("run", 0, []) is True
     assert epochs.commit("run", 0, []) is False
 
 
-def test_queries_do_not_meet(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+def test_queries_do_not_meet(cluster: ClusterClient, epochs: Epochs, query: str, topic: str) -> None:
     other = Epochs(cluster, commit_topic(cluster, query, [topic], None), f"{query} of others")
     assert epochs.commit("run", 5, [])
     assert other.commit("run", 0, [])
@@ -251,7 +251,7 @@ def test_queries_do_not_meet(cluster: Cluster, epochs: Epochs, query: str, topic
 
 
 def test_many_batches_of_a_stage_keep_their_order(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str
 ) -> None:
     values = [b"%d" % number for number in range(200)]
     assert epochs.commit("run", 0, [stage(cluster, query, topic, *values)])
@@ -259,7 +259,7 @@ def test_many_batches_of_a_stage_keep_their_order(
 
 
 def test_a_batch_whose_connection_broke_is_there_once(
-    cluster: Cluster, epochs: Epochs, query: str, topic: str
+    cluster: ClusterClient, epochs: Epochs, query: str, topic: str
 ) -> None:
     writer = StageWriter(cluster, query)
     values = [b"%d" % number for number in range(12)]
@@ -272,7 +272,7 @@ def test_a_batch_whose_connection_broke_is_there_once(
     assert committed(cluster, topic) == values
 
 
-def test_a_topic_that_is_not_there(cluster: Cluster, query: str) -> None:
+def test_a_topic_that_is_not_there(cluster: ClusterClient, query: str) -> None:
     with pytest.raises(BrokerError, match="make it first"):
         commit_topic(cluster, query, ["nobody-made-this"], None)
 
@@ -280,7 +280,7 @@ def test_a_topic_that_is_not_there(cluster: Cluster, query: str) -> None:
 def test_several_log_groups_are_refused(query: str) -> None:
     with (
         lockstep.testing.broker_in_thread(log_flush="os", lockstep_data_groups="2") as running,
-        Cluster(running.bootstrap_servers, timeout_s=10) as cluster,
+        ClusterClient(running.bootstrap_servers, timeout_s=10) as cluster,
     ):
         for number in (1, 2):
             _create(cluster, f"t{number}", number)
@@ -292,7 +292,7 @@ def test_several_log_groups_are_refused(query: str) -> None:
 def test_several_log_groups_are_refused_before_anything_is_sent_there(query: str) -> None:
     with (
         lockstep.testing.broker_in_thread(log_flush="os", lockstep_data_groups="2") as running,
-        Cluster(running.bootstrap_servers, timeout_s=10) as cluster,
+        ClusterClient(running.bootstrap_servers, timeout_s=10) as cluster,
     ):
         _create(cluster, "both", None, partitions=2)
         for partition in range(2):
@@ -306,13 +306,17 @@ def test_several_log_groups_are_refused_before_anything_is_sent_there(query: str
         with pytest.raises(ClientError, match=r"in 2 \(t1 in 1; t2 in 2\)"):
             writer.put("t2", 0, body)
         assert writer.finish().places == (("t1", 0),)
-        Epochs(cluster, "", query).abort([writer.written])
+        Epochs(cluster, "", query).abort([writer.summary])
         assert stable(cluster, "t1") == 2, "the batch, and the marker that ends it"
         assert [stable(cluster, "t2"), stable(cluster, "both"), stable(cluster, "both", 1)] == [0, 0, 0]
 
 
 def _create(
-    cluster: Cluster, name: str, group: int | None, configs: dict[str, str] | None = None, partitions: int = 1
+    cluster: ClusterClient,
+    name: str,
+    group: int | None,
+    configs: dict[str, str] | None = None,
+    partitions: int = 1,
 ) -> None:
     said = {each.replace("_", "."): value for each, value in (configs or {}).items()}
     if group is not None:
@@ -328,7 +332,7 @@ def _create(
     assert result.error_code == 0, result
 
 
-def test_a_commit_topic_that_was_chosen_is_made(cluster: Cluster, query: str, topic: str) -> None:
+def test_a_commit_topic_that_was_chosen_is_made(cluster: ClusterClient, query: str, topic: str) -> None:
     name = f"commits-of-{query}"
     assert commit_topic(cluster, query, [topic], name) == name
     assert commit_topic(cluster, query, [topic], name) == name
@@ -351,7 +355,7 @@ def test_a_commit_topic_that_was_chosen_is_made(cluster: Cluster, query: str, to
     ],
 )
 def test_a_commit_topic_that_was_chosen_forgets_nothing(
-    cluster: Cluster, query: str, topic: str, configs: dict[str, str], wrong: str | None
+    cluster: ClusterClient, query: str, topic: str, configs: dict[str, str], wrong: str | None
 ) -> None:
     name = f"kept-{query}"
     _create(cluster, name, 1, configs)
@@ -362,7 +366,7 @@ def test_a_commit_topic_that_was_chosen_forgets_nothing(
         commit_topic(cluster, query, [topic], name)
 
 
-def test_other_brokers_are_told(cluster: Cluster, query: str) -> None:
+def test_other_brokers_are_told(cluster: ClusterClient, query: str) -> None:
     connection = cluster.any()
     known = dict(connection.features)
     connection.features.clear()

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lockstep.testing import RunningBroker
-from spark_connector.connection import Cluster
+from spark_connector.connection import ClusterClient
 from spark_connector.options import source_options
-from spark_connector.source.fetching import DataLost
+from spark_connector.source.range_reader import DataLost
 from tests.spark_connector.conftest import NewTopic
-from tests.spark_connector.source.test_fetching import filled
+from tests.spark_connector.source.test_range_reader import filled
 
 Reader = Any
 Readers = Callable[..., Reader]
@@ -101,7 +101,7 @@ def ranges(reader: Reader, start: dict[str, Any], end: dict[str, Any]) -> list[t
     ]
 
 
-def two_partitions(cluster: Cluster, new_topic: NewTopic) -> str:
+def two_partitions(cluster: ClusterClient, new_topic: NewTopic) -> str:
     """A topic with 20 records in partition 0 and 10 in partition 1."""
     topic = new_topic(2)
     filled(cluster, topic, 2, partition=0)
@@ -122,7 +122,7 @@ def begins(topic: str) -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("available_now", [False, True])
 def test_where_a_stream_begins_is_decided_once(
     stream: ModuleType,
-    cluster: Cluster,
+    cluster: ClusterClient,
     new_topic: NewTopic,
     readers: Readers,
     way: str,
@@ -151,7 +151,7 @@ def test_where_a_stream_begins_is_decided_once(
 
 
 def test_marks_make_no_micro_batch(
-    stream: ModuleType, cluster: Cluster, new_topic: NewTopic, readers: Readers
+    stream: ModuleType, cluster: ClusterClient, new_topic: NewTopic, readers: Readers
 ) -> None:
     topic = new_topic()
     one = readers(topic)
@@ -165,7 +165,7 @@ def test_marks_make_no_micro_batch(
 
 
 def test_a_stream_that_begins_with_nothing(
-    stream: ModuleType, cluster: Cluster, new_topic: NewTopic, readers: Readers
+    stream: ModuleType, cluster: ClusterClient, new_topic: NewTopic, readers: Readers
 ) -> None:
     topic = new_topic()
     one = readers(topic)
@@ -181,7 +181,7 @@ def test_a_stream_that_begins_with_nothing(
 
 
 def test_checkpoints_of_former_versions(
-    stream: ModuleType, cluster: Cluster, new_topic: NewTopic, readers: Readers
+    stream: ModuleType, cluster: ClusterClient, new_topic: NewTopic, readers: Readers
 ) -> None:
     topic = new_topic()
     filled(cluster, topic, 3)
@@ -198,7 +198,7 @@ def test_checkpoints_of_former_versions(
 @pytest.mark.parametrize("stream", [False], indirect=True)
 @pytest.mark.parametrize("way", ["default", "named", "time"])
 def test_where_the_end_is_asked_for_first(
-    cluster: Cluster, new_topic: NewTopic, readers: Readers, way: str
+    cluster: ClusterClient, new_topic: NewTopic, readers: Readers, way: str
 ) -> None:
     topic = two_partitions(cluster, new_topic)
     options = begins(topic)[way]
@@ -214,7 +214,7 @@ def test_where_the_end_is_asked_for_first(
 
 @pytest.mark.parametrize("stream", [False], indirect=True)
 def test_a_partition_that_came_before_the_first_micro_batch_was_committed(
-    cluster: Cluster, new_topic: NewTopic, readers: Readers
+    cluster: ClusterClient, new_topic: NewTopic, readers: Readers
 ) -> None:
     topic = two_partitions(cluster, new_topic)
     one = readers(topic)
@@ -228,7 +228,7 @@ def test_a_partition_that_came_before_the_first_micro_batch_was_committed(
 
 @pytest.mark.parametrize("stream", [True, False], indirect=True)
 def test_an_offset_that_was_named_is_not_moved(
-    stream: ModuleType, cluster: Cluster, new_topic: NewTopic, readers: Readers
+    stream: ModuleType, cluster: ClusterClient, new_topic: NewTopic, readers: Readers
 ) -> None:
     topic = new_topic()
     filled(cluster, topic, 1)

@@ -10,7 +10,7 @@ from protocol.records.batch import Buffer, MalformedBatch, read_header, set_log_
 from protocol.records.batch_filter import filter_batch, open_batch
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers, iter_records, write_varint
-from spark_connector.source.decoding import Columns, take
+from spark_connector.source.batch_decoder import RecordColumns, append_records
 
 _EVERYTHING = (0, 1 << 62)
 _MOST_MICROS = ((1 << 63) // 1000 - 1) * 1000
@@ -18,13 +18,13 @@ _MOST_MICROS = ((1 << 63) // 1000 - 1) * 1000
 
 def columns_of(
     batch: Buffer, start: int = 0, end: int = _EVERYTHING[1], *, with_headers: bool = True
-) -> Columns:
-    columns = Columns()
-    take(columns, batch, 0, read_header(batch), start, end, with_headers=with_headers)
+) -> RecordColumns:
+    columns = RecordColumns()
+    append_records(columns, batch, 0, read_header(batch), start, end, with_headers=with_headers)
     return columns
 
 
-def rows(columns: Columns) -> list[tuple[int, int, bytes | None, bytes | None, Headers]]:
+def rows(columns: RecordColumns) -> list[tuple[int, int, bytes | None, bytes | None, Headers]]:
     """As `iter_records` has them, but for times, which are microseconds here."""
     headers = [list(each or ()) for each in columns.headers]
     return list(zip(columns.offsets, columns.timestamps, columns.keys, columns.values, headers, strict=True))
@@ -129,12 +129,12 @@ def test_gaps_that_compaction_left() -> None:
 
 
 def test_several_batches_in_one() -> None:
-    columns = Columns()
+    columns = RecordColumns()
     batches = [built(Codec.LZ4, 0, 50), built(Codec.NONE, 50, 60)]
     for batch in batches:
-        take(columns, b"??" + batch, 2, read_header(batch), *_EVERYTHING, with_headers=True)
+        append_records(columns, b"??" + batch, 2, read_header(batch), *_EVERYTHING, with_headers=True)
     assert rows(columns) == expected(batches[0]) + expected(batches[1])
-    taken = columns.emptied()
+    taken = columns.drain()
     assert len(taken) == 110 and len(columns) == 0 and columns.value_bytes == 0 and columns.keys == []
     assert rows(taken) == expected(batches[0]) + expected(batches[1])
 
@@ -191,10 +191,10 @@ def record(*fields: int, tail: bytes = b"", length: int | None = None) -> bytes:
     ],
 )
 def test_what_is_no_batch(body: bytes, count: int) -> None:
-    columns = Columns()
+    columns = RecordColumns()
     batch = damaged(body, count)
     with pytest.raises(MalformedBatch):
-        take(columns, batch, 0, read_header(batch), *_EVERYTHING, with_headers=False)
+        append_records(columns, batch, 0, read_header(batch), *_EVERYTHING, with_headers=False)
     assert len(columns) == 0 and columns.keys == [] and columns.values == []
 
 

@@ -2,8 +2,8 @@
 
 Owns: `RecordBatches`, which cuts a partition's rows into batches of a bounded size. Pure.
 Invariants: rows keep their order; a batch has at least one record, and more than `batch_bytes` only where a
-single record is larger. Its records are what `protocol.records.record.BatchBuilder` would write.
-Does not: choose partitions, or know producers: `sealed` is told. Source: KIP-98 (format 2).
+single record is larger. Its records have the bytes that `protocol.records.record.BatchBuilder` writes.
+Does not: choose partitions, or know producers: `build_batch` gets one. Source: KIP-98 (format 2).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 NO_EPOCH: Final = -1
 _CRC_AT: Final = 17
-_LARGEST_LENGTH: Final = 5
-_LARGEST_HEAD: Final = 32
-"""Bytes of a record's length; of it and all else beside key, value and headers."""
+_MAX_LENGTH_BYTES: Final = 5
+_MAX_HEAD_BYTES: Final = 32
+"""The most bytes of a record's length, and of all its fields beside key, value and headers."""
 
 
 def varint(number: int) -> bytes:
-    """Zigzag, as records have it."""
+    """Encodes a zigzag varint, as in records."""
     if 0 <= number < len(_VARINTS):
         return _VARINTS[number]
     out = bytearray()
@@ -53,7 +53,7 @@ _VARINTS: Final = _small()
 
 
 class Body(NamedTuple):
-    """The records of one batch, and what its header says of them."""
+    """The records of one batch, and their fields of its header."""
 
     data: bytes
     record_count: int
@@ -73,7 +73,7 @@ def bodies(
     Args:
         keys, headers: None where no row has any.
         timestamps: in milliseconds, or one for all.
-        batch_bytes: where a batch ends.
+        batch_bytes: the size at which a batch ends.
     """
     if keys is None and headers is None and isinstance(timestamps, int):
         yield from _values_alone(values, timestamps, batch_bytes)
@@ -85,7 +85,7 @@ def bodies(
         stamp = timestamps if isinstance(timestamps, int) else timestamps[place]
         key = None if keys is None else keys[place]
         rest = _nullable(key) + _nullable(value) + _headers(None if headers is None else headers[place])
-        if pieces and size + len(rest) + _LARGEST_HEAD > batch_bytes:
+        if pieces and size + len(rest) + _MAX_HEAD_BYTES > batch_bytes:
             yield Body(b"".join(pieces), place - first, base, newest)
             first, size, pieces = place, 0, []
         if not pieces:
@@ -93,47 +93,47 @@ def bodies(
         body = b"".join((b"\0", varint(stamp - base), varint(place - first), rest))
         newest = max(newest, stamp)
         pieces += (varint(len(body)), body)
-        size += len(body) + _LARGEST_LENGTH
+        size += len(body) + _MAX_LENGTH_BYTES
     if pieces:
         yield Body(b"".join(pieces), len(values) - first, base, newest)
 
 
 def _values_alone(values: Sequence[bytes | None], timestamp: int, batch_bytes: int) -> Iterator[Body]:
-    """`bodies` of rows that are values alone, of one time: most of what is written, in half the time."""
+    """`bodies` for rows that are values alone, of one time: the usual case, in half the time."""
     first, size = 0, 0
     pieces: list[bytes] = []
     small, known = _VARINTS, len(_VARINTS)
     for place, value in enumerate(values):
         length = 0 if value is None else len(value)
-        if pieces and size + length + _LARGEST_HEAD > batch_bytes:
+        if pieces and size + length + _MAX_HEAD_BYTES > batch_bytes:
             yield Body(b"".join(pieces), place - first, timestamp, timestamp)
             first, size, pieces = place, 0, []
         delta = place - first
         at = small[delta] if delta < known else varint(delta)
         if value is None:
             pieces += (varint(len(at) + 5), b"\0\0", at, b"\1\1\0")
-            size += _LARGEST_HEAD
+            size += _MAX_HEAD_BYTES
             continue
-        told = small[length] if length < known else varint(length)
-        total = len(at) + len(told) + length + 4
+        value_length = small[length] if length < known else varint(length)
+        total = len(at) + len(value_length) + length + 4
         pieces += (
             small[total] if total < known else varint(total),
             b"\0\0",
             at,
             b"\1",
-            told,
+            value_length,
             value,
             b"\0",
         )
-        size += total + _LARGEST_LENGTH
+        size += total + _MAX_LENGTH_BYTES
     if pieces:
         yield Body(b"".join(pieces), len(values) - first, timestamp, timestamp)
 
 
-def sealed(
+def build_batch(
     body: Body, producer_id: int, producer_epoch: int, base_sequence: int, codec: Codec = Codec.NONE
 ) -> bytes:
-    """The whole batch, checksummed; a transactional one where there is a producer."""
+    """Builds the whole batch with its checksum; a transactional one where there is a producer."""
     data = compress(codec, body.data) if codec else body.data
     header = BatchHeader(
         0,
@@ -165,6 +165,6 @@ def _headers(headers: Headers | None) -> bytes:
         return b"\0"
     pieces = [varint(len(headers))]
     for name, value in headers:
-        told = name.encode()
-        pieces += (varint(len(told)), told, _nullable(value))
+        encoded = name.encode()
+        pieces += (varint(len(encoded)), encoded, _nullable(value))
     return b"".join(pieces)

@@ -1,11 +1,11 @@
-"""How far so many bytes reach: what `maxBytesPerTrigger` needs to know before a micro-batch is planned.
+"""Limits a micro-batch by bytes, for `maxBytesPerTrigger`, before it is planned.
 
-Owns: reading the headers of record batches on the driver. No broker tells the size of a range of offsets, so
-the range is fetched once more than without this limit; nothing of it is decompressed or decoded.
+Owns: reading the headers of record batches on the driver. No broker reports the size of a range of offsets,
+so the range is fetched once more than without this limit; nothing of it is decompressed or decoded.
 
 Invariants: a range ends with a batch of the log; all of them stay within the limit, but for one batch of one
-partition: something is always taken. Each partition has its share, and what others leave of theirs. Sizes are
-as stored and sent, compressed where producers compress."""
+partition: a batch is always included. Each partition has its share, and the unused part of the others'. Sizes
+are as stored and sent, compressed where producers compress."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from random import randrange
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records.batch import iter_headers
-from spark_connector.connection import BrokerError, Cluster
+from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.options import EARLIEST, TopicPartition
-from spark_connector.source.fetching import fetch_request, records_of
-from spark_connector.source.planning import Offsets, shared_bytes
-from spark_connector.source.positions import ends
+from spark_connector.source.positions import offsets_at
+from spark_connector.source.range_plan import Offsets, shared_bytes
+from spark_connector.source.range_reader import fetch_request, records_of
 
 _FETCH_BYTES = 8 * 1024 * 1024
 
 
-class Turns:
-    """Which partition comes first: each one day, so that a batch larger than the limit moves, too."""
+class PartitionRotation:
+    """The order of partitions, by rotation, so that a batch larger than the limit is read eventually."""
 
     def __init__(self) -> None:
         self._last: TopicPartition | None = None
 
     def order(self, parts: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """All of them, beginning behind whoever came first the last time, or anywhere."""
+        """All of them, beginning behind the first one of the last call, or at random."""
         ordered = sorted(parts)
         if not ordered:
             return []
@@ -42,28 +42,28 @@ class Turns:
         return ordered
 
 
-def within_bytes(
-    cluster: Cluster,
+def limit_bytes(
+    cluster: ClusterClient,
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],
-    most_bytes: int,
+    max_bytes: int,
     *,
     committed: bool,
-    turns: Turns | None = None,
+    rotation: PartitionRotation | None = None,
 ) -> Offsets:
-    """Where to end a micro-batch of at most `most_bytes` between `start` and `end`. BrokerError.
+    """The end of a micro-batch of at most `max_bytes` between `start` and `end`. BrokerError.
 
-    What cannot be read because it is gone counts nothing: the tasks find out, and say so.
+    Deleted offsets count as 0 bytes: the tasks report them.
 
-    Args: turns: of a stream's micro-batches. Who comes first may take a batch that is larger than the limit:
-        it would not move otherwise.
+    Args: turns: of a stream's micro-batches. The first partition may include a batch larger than the limit:
+        it would never be read otherwise.
     """
     found = dict(end)
     taken = 0
-    shares = shared_bytes(start, end, most_bytes)
-    order = sorted(shares) if turns is None else turns.order(shares)
+    shares = shared_bytes(start, end, max_bytes)
+    order = sorted(shares) if rotation is None else rotation.order(shares)
     for part in order:
-        share = min(shares[part], most_bytes - taken)
+        share = min(shares[part], max_bytes - taken)
         reached, size = start[part], 0
         if share > 0:
             reached, size = _reach(cluster, part, start[part], end[part], share, committed=committed)
@@ -72,7 +72,7 @@ def within_bytes(
         found[part] = reached
         taken += size
     for part in order:
-        room = most_bytes - taken
+        room = max_bytes - taken
         if found[part] < end[part] and room > 0:
             reached, size = _reach(cluster, part, found[part], end[part], room, committed=committed)
             if size <= room:
@@ -82,12 +82,12 @@ def within_bytes(
 
 
 def _reach(
-    cluster: Cluster, part: TopicPartition, start: int, end: int, share: int, *, committed: bool
+    cluster: ClusterClient, part: TopicPartition, start: int, end: int, share: int, *, committed: bool
 ) -> tuple[int, int]:
-    """Where to end, and the bytes up to there: whole batches within `share`, or the first one."""
+    """The end, and the bytes up to there: whole batches within `share`, or the first one."""
     position, size = start, 0
 
-    def fetched() -> list[tuple[int, int]]:
+    def fetch() -> list[tuple[int, int]]:
         leader = cluster.leader(*part)
         request = fetch_request(
             cluster,
@@ -106,7 +106,7 @@ def _reach(
 
     while position < end and size < share:
         try:
-            batches = cluster.retried(fetched)
+            batches = cluster.retry(fetch)
         except BrokerError as error:
             earliest = _earliest(cluster, part) if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else position
             if earliest <= position:
@@ -124,9 +124,9 @@ def _reach(
     return min(position, end), size
 
 
-def _earliest(cluster: Cluster, part: TopicPartition) -> int:
-    """Where a partition begins now; -1 where that cannot be had."""
+def _earliest(cluster: ClusterClient, part: TopicPartition) -> int:
+    """The present start offset of a partition; -1 where it is unavailable."""
     try:
-        return ends(cluster, [part], EARLIEST, committed=False)[part]
+        return offsets_at(cluster, [part], EARLIEST, committed=False)[part]
     except BrokerError:
         return -1

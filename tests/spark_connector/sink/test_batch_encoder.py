@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from protocol.records.batch import read_header, verify
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, iter_records
-from spark_connector.sink.encoding import Body, Headers, bodies, sealed
+from spark_connector.sink.batch_encoder import Body, Headers, bodies, build_batch
 
 DATA = st.one_of(st.none(), st.binary(max_size=40))
 HEADERS = st.one_of(
@@ -35,7 +35,7 @@ def test_rows_come_out_as_they_went_in(
     keys, values, headers, stamps = zip(*rows, strict=True)
     found: list[tuple[object, ...]] = []
     for body in bodies(keys, values, headers, stamps, batch_bytes):
-        batch = sealed(body, 7, 0, 0)
+        batch = build_batch(body, 7, 0, 0)
         header = read_header(batch)
         verify(batch, 0, header)
         assert header.is_transactional and header.record_count == body.record_count
@@ -59,7 +59,7 @@ def test_no_rows_make_no_batch(keys: list[bytes | None] | None) -> None:
 
 
 def _values(found: list[Body]) -> list[object]:
-    return [row[1] for body in found for row in rows_of(sealed(body, -1, -1, -1))]
+    return [row[1] for body in found for row in rows_of(build_batch(body, -1, -1, -1))]
 
 
 @pytest.mark.parametrize("count", [1, 4_095, 4_097, 20_000])
@@ -71,10 +71,10 @@ def test_as_the_protocols_builder_writes_it(count: int, size: int) -> None:
     for _ in range(count):
         building.append(b"v" * size, timestamp_ms=5)
     (body,) = bodies(None, [b"v" * size] * count, None, 5, 1 << 30)
-    assert sealed(body, -1, -1, -1) == building.build()
+    assert build_batch(body, -1, -1, -1) == building.build()
 
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_codecs(codec: Codec) -> None:
     (body,) = bodies([b"k"], [b"v" * 100], [[("h", b"x")]], [3], 1 << 20)
-    assert rows_of(sealed(body, 7, 0, 0, codec)) == [(b"k", b"v" * 100, [("h", b"x")], 3)]
+    assert rows_of(build_batch(body, 7, 0, 0, codec)) == [(b"k", b"v" * 100, [("h", b"x")], 3)]

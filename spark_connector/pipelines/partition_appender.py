@@ -1,17 +1,17 @@
-"""Appends rows to one partition so that row n is the record at offset n, whoever dies on the way.
+"""Appends rows to one partition so that row n is the record at offset n, through all crashes.
 
-Owns: the one way in which pipelines write. The partition begins empty and is written by nobody else, so its
-end says how far the rows have come, and nothing else has to be stored. Every batch carries the claim's
-producer id, and its row number as its sequence: a broker appends it only where it follows on what it has of
-that producer, so a batch is a compare-and-append. A retried batch is acknowledged without being stored again.
-A batch of a writer that died, still on its way when the next one looks at the end, is either counted by that
-look, or refused later, or makes the next writer's batch be refused, which then looks again. Two writers at
-once do no harm: each row is stored once.
+Owns: the one way in which pipelines write. The partition begins empty and has no other writer, so its end is
+the number of stored rows, and nothing else has to be stored. Every batch carries the claim's producer id, and
+its row number as its sequence: a broker appends it only where it follows on what it has of that producer, so
+a batch is a compare-and-append. A retried batch is acknowledged without being stored again. A batch of a dead
+writer that is still in flight when the next writer lists the end is either included in that end, or rejected
+later, or causes the next writer's batch to be rejected, which then lists the end again. Two writers at once
+do no harm: each row is stored once.
 
 A broker remembers a silent producer for a day (`producer.id.expiration.ms`). After that the first batch is
-taken without its sequence being looked at; all batches of the dead writer have arrived or are lost by then.
+accepted without a check of its sequence; all batches of the dead writer have arrived or are lost by then.
 
-Invariants: rows of one partition in their order; nothing is left out; at most one batch is under way for each
+Invariants: rows of one partition in their order; nothing is left out; at most one batch is in flight for each
 partition, so a broker's five remembered batches are enough. Source: KIP-98; docs/spark_pipelines.md.
 """
 
@@ -32,23 +32,29 @@ from protocol.messages.produce import (
 )
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers
-from spark_connector.connection import BrokerError, Cluster, ConnectionFailed, Pending, list_offsets
-from spark_connector.connection.cluster import MOVED
+from spark_connector.connection import (
+    BrokerError,
+    ClusterClient,
+    ConnectionFailed,
+    ResponseFuture,
+    list_offsets,
+)
+from spark_connector.connection.cluster import LEADERSHIP_ERRORS
 from spark_connector.options import LATEST
-from spark_connector.pipelines.asking import SETTLING
-from spark_connector.pipelines.claims import Claim
+from spark_connector.pipelines.claims import TopicClaim
 from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS
 
 Row = tuple[bytes | None, bytes | None, int, Headers]
 """Value, key, time in milliseconds, headers."""
 
 _SEQUENCES: Final = 1 << 31
 _ROW_BYTES: Final = 64
-"""More than a record needs beside its key, value and headers."""
+"""An upper bound of a record's bytes beside its key, value and headers."""
 _PAUSE_S: Final = 0.05
-_TAKEN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-_AGAIN: Final = MOVED.union(
-    SETTLING,
+_SEQUENCE_ERRORS: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+_RETRIABLE_ERRORS: Final = LEADERSHIP_ERRORS.union(
+    NEW_TOPIC_ERRORS,
     (
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -60,19 +66,20 @@ _AGAIN: Final = MOVED.union(
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How batches are cut. `size_bytes`: before compression; below message.max.bytes (1 MiB by default)."""
+    """The size and the codec of batches. `size_bytes`: before compression; below message.max.bytes (1 MiB by
+    default)."""
 
     size_bytes: int = 512 * 1024
     codec: Codec = Codec.NONE
 
 
-class Appender:
-    """One partition's. `position` is the row that is to be added next: pass over those before it."""
+class PartitionAppender:
+    """The appender of one partition. `position` is the row to add next: the caller skips those before it."""
 
     def __init__(
-        self, cluster: Cluster, claim: Claim, partition: int, settings: BatchSettings | None = None
+        self, cluster: ClusterClient, claim: TopicClaim, partition: int, settings: BatchSettings | None = None
     ) -> None:
-        """Looks where the partition ends. BrokerError, ConnectionFailed."""
+        """Lists the partition's end. BrokerError, ConnectionFailed."""
         self._cluster = cluster
         self._claim = claim
         self._partition = partition
@@ -82,10 +89,10 @@ class Appender:
         self.resumed_at = self.position
         self._rows: list[Row] = []
         self._size_bytes = 0
-        self._sent: tuple[int, list[Row], Pending[ProduceResponse] | None] | None = None
+        self._sent: tuple[int, list[Row], ResponseFuture[ProduceResponse] | None] | None = None
 
     def add(self, row: Row) -> None:
-        """The next row. It is on its way when a batch is full, and stored after `finish`. Raises as that."""
+        """Adds the next row. It is sent when a batch is full, and stored after `finish`. Raises as that."""
         value, key, _, headers = row
         size = _ROW_BYTES + len(value or b"") + len(key or b"")
         for name, content in headers:
@@ -97,28 +104,30 @@ class Appender:
         self.position += 1
 
     def finish(self) -> None:
-        """Everything that was added is stored, here or by another writer of this claim.
+        """Waits until every added row is stored, here or by another writer of this claim.
 
-        Raises PipelineFailed where somebody else writes to the topic, BrokerError and ConnectionFailed where
-        the brokers were not to be had for the cluster's `timeout_s`.
+        Raises PipelineFailed where another program writes to the topic, BrokerError and ConnectionFailed
+        where the brokers were unavailable for the cluster's `timeout_s`.
         """
         if self._rows:
             self._send()
-        self._settle()
+        self._await_pending()
 
     def _send(self) -> None:
-        """What was gathered leaves once the batch before it is stored; its encoding overlaps with that."""
+        """Sends the collected rows once the batch before is stored; the encoding overlaps with that."""
         first, rows = self.position - len(self._rows), self._rows
         self._rows, self._size_bytes = [], 0
         batch = self._batch(first, rows)
-        self._settle()
+        self._await_pending()
         pending = None
-        with contextlib.suppress(ConnectionFailed, BrokerError):  # `_settle` tries again, with patience
-            pending = self._started(batch)
+        with contextlib.suppress(
+            ConnectionFailed, BrokerError
+        ):  # `_await_pending` tries again, with patience
+            pending = self._start_request(batch)
         self._sent = first, rows, pending
 
-    def _settle(self) -> None:
-        """Wait for the batch that is under way, and see to it that it is stored."""
+    def _await_pending(self) -> None:
+        """Waits until the batch in flight is stored, and repeats it where necessary."""
         if self._sent is None:
             return
         first, rows, pending = self._sent
@@ -127,18 +136,18 @@ class Appender:
         while rows:
             try:
                 if pending is None:
-                    pending = self._started(self._batch(first, rows))
+                    pending = self._start_request(self._batch(first, rows))
                 self._check(first, pending)
                 return
             except BrokerError as error:
                 if error.code == ErrorCode.MESSAGE_TOO_LARGE and len(rows) > 1:
                     half = len(rows) // 2
                     self._sent = first, rows[:half], None
-                    self._settle()
+                    self._await_pending()
                     first, rows = first + half, rows[half:]
-                elif error.code in _TAKEN:
-                    first, rows = self._beyond(first, rows, error, deadline)
-                elif error.code not in _AGAIN or time.monotonic() > deadline:
+                elif error.code in _SEQUENCE_ERRORS:
+                    first, rows = self._rows_not_stored(first, rows, error, deadline)
+                elif error.code not in _RETRIABLE_ERRORS or time.monotonic() > deadline:
                     raise
                 else:
                     self._wait()
@@ -148,10 +157,10 @@ class Appender:
                 self._wait()
             pending = None
 
-    def _beyond(
+    def _rows_not_stored(
         self, first: int, rows: list[Row], error: BrokerError, deadline: float
     ) -> tuple[int, list[Row]]:
-        """Of `rows` those that another writer of this claim has not stored."""
+        """The part of `rows` that another writer of this claim has not stored."""
         end = self._end()
         if end < first:
             raise PipelineFailed(
@@ -164,8 +173,8 @@ class Appender:
             return first, rows
         return end, rows[end - first :]
 
-    def _check(self, first: int, pending: Pending[ProduceResponse]) -> None:
-        result = _only(pending.result(), self._about)
+    def _check(self, first: int, pending: ResponseFuture[ProduceResponse]) -> None:
+        result = _single_response(pending.result(), self._about)
         if result.error_code:
             raise BrokerError(result.error_code, self._about, result.error_message)
         if result.base_offset != first:
@@ -174,7 +183,7 @@ class Appender:
                 "to this topic, so it cannot be resumed; begin again with an empty one"
             )
 
-    def _started(self, batch: bytes) -> Pending[ProduceResponse]:
+    def _start_request(self, batch: bytes) -> ResponseFuture[ProduceResponse]:
         topic = self._claim.topic
         connection = self._cluster.leader(topic, self._partition)
         uses_ids = connection.version_of(ProduceRequest) >= 13
@@ -201,15 +210,15 @@ class Appender:
 
     def _end(self) -> int:
         place = self._claim.topic, self._partition
-        return list_offsets(self._cluster, {place: LATEST}, also=SETTLING)[place]
+        return list_offsets(self._cluster, {place: LATEST}, retriable=NEW_TOPIC_ERRORS)[place]
 
     def _wait(self) -> None:
         time.sleep(_PAUSE_S)
         self._cluster.refresh()
 
 
-def _only(answer: ProduceResponse, about: str) -> PartitionProduceResponse:
-    for topic in answer.responses:
+def _single_response(response: ProduceResponse, about: str) -> PartitionProduceResponse:
+    for topic in response.responses:
         for partition in topic.partition_responses:
             return partition
     raise PipelineFailed(f"{about}: the broker answered a Produce with no result")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_connector.options import TopicPartition
-from spark_connector.source.planning import Range, divided, limited, shared_bytes
+from spark_connector.source.range_plan import OffsetRange, limit_offsets, shared_bytes, split_ranges
 
 _POSITIONS = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
@@ -21,9 +21,9 @@ _POSITIONS = st.dictionaries(
 def test_each_gets_its_part_of_what_is_waiting() -> None:
     start = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
     end = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7}
-    assert limited(start, end, 100) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
-    assert limited(start, end, 1) == {("t", 0): 1, ("t", 1): 101, ("t", 2): 7}, "less than one is one"
-    assert limited(start, end, 1000) == end
+    assert limit_offsets(start, end, 100) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
+    assert limit_offsets(start, end, 1) == {("t", 0): 1, ("t", 1): 101, ("t", 2): 7}, "less than one is one"
+    assert limit_offsets(start, end, 1000) == end
     assert shared_bytes(start, end, 1000) == {("t", 0): 900, ("t", 1): 100}
 
 
@@ -34,7 +34,7 @@ def test_limits_hold_and_streams_end(positions: dict[TopicPartition, tuple[int, 
     end = {part: begin + count for part, (begin, count) in positions.items()}
     batches = 0
     while start != end:
-        reached = limited(start, end, most)
+        reached = limit_offsets(start, end, most)
         taken = {part: reached[part] - start[part] for part in end}
         assert all(start[part] <= reached[part] <= end[part] for part in end)
         assert 0 < sum(taken.values()) < most + len(end)
@@ -55,8 +55,8 @@ def test_limits_hold_and_streams_end(positions: dict[TopicPartition, tuple[int, 
     ],
 )
 def test_divided(tasks: int | None, records: int | None, sizes: list[int]) -> None:
-    ranges = [Range("t", 0, 0, 100), Range("t", 1, 50, 60), Range("t", 2, 9, 9)]
-    found = divided(ranges, min_partitions=tasks, most_records=records)
+    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 50, 60), OffsetRange("t", 2, 9, 9)]
+    found = split_ranges(ranges, min_partitions=tasks, max_records=records)
     assert [len(each) for each in found] == sizes
 
 
@@ -65,8 +65,8 @@ def test_divided(tasks: int | None, records: int | None, sizes: list[int]) -> No
 def test_divided_without_gap_or_overlap(
     positions: dict[TopicPartition, tuple[int, int]], tasks: int | None, records: int | None
 ) -> None:
-    ranges = [Range(*part, begin, begin + count) for part, (begin, count) in positions.items() if count]
-    found = divided(ranges, min_partitions=tasks, most_records=records)
+    ranges = [OffsetRange(*part, begin, begin + count) for part, (begin, count) in positions.items() if count]
+    found = split_ranges(ranges, min_partitions=tasks, max_records=records)
     for whole in ranges:
         parts = [each for each in found if (each.topic, each.partition) == (whole.topic, whole.partition)]
         assert (parts[0].start, parts[-1].end) == (whole.start, whole.end)

@@ -1,13 +1,13 @@
-"""Record batches to columns: what a task does with each byte it fetched, so nothing here happens twice.
+"""Record batches to columns: a task runs this for each byte that it fetches, so every step counts.
 
 Owns: the columns of one coming Arrow batch. Records go straight from the batch's bytes into lists of keys,
-values, offsets and times, without an object of their own; `protocol.records.record.iter_records` says the
-same of a batch and is what the tests hold this against.
+values, offsets and times, without an object of their own; `protocol.records.record.iter_records` yields the
+same records, and the tests compare both.
 
-Invariants: a batch is taken as a whole or not at all: MalformedBatch leaves the columns as they were. Records
-outside of [start, end) are left out, whatever their batch holds; gaps that compaction left are no error.
+Invariants: a batch is appended as a whole or not at all: MalformedBatch leaves the columns as they were.
+Records outside of [start, end) are left out; gaps of compaction are no error.
 
-Does not: verify checksums, judge whether a batch is to be seen (`protocol.records.committed`), know Arrow.
+Does not: verify checksums, decide whether a batch is visible (`protocol.records.committed`), know Arrow.
 Source: Kafka's DefaultRecord and DefaultRecordBatch; KIP-82 (headers).
 """
 
@@ -24,12 +24,12 @@ from protocol.records.record import read_varint, wrap_int64
 HeaderList = list[tuple[str, bytes | None]]
 
 _MICROS: Final = 1000
-_MOST_MILLIS: Final = (1 << 63) // _MICROS - 1
-"""Beyond it a time in milliseconds has no microseconds of 64 bits, which is what Spark keeps."""
+_MAX_MILLIS: Final = (1 << 63) // _MICROS - 1
+"""The largest time in milliseconds whose microseconds have 64 bits, as Spark needs them."""
 
 
-class Columns:
-    """Records of one partition, column by column; `headers` stays empty unless they are wanted.
+class RecordColumns:
+    """Records of one partition, column by column; `headers` stays empty unless they are included.
 
     Times are in microseconds since 1970, as Spark has them; types of times as Kafka numbers them.
     """
@@ -44,23 +44,23 @@ class Columns:
         self.timestamp_types = array("i")
         self.headers: list[HeaderList | None] = []
         self.value_bytes = 0
-        """Of the batches that were taken, as they are when decompressed."""
+        """The decompressed bytes of the appended batches."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def emptied(self) -> Columns:
-        """What is in these columns, as columns of their own; these are empty afterwards."""
-        found = Columns()
-        for name in Columns.__slots__:
+    def drain(self) -> RecordColumns:
+        """Moves the content to new columns; these are empty afterwards."""
+        found = RecordColumns()
+        for name in RecordColumns.__slots__:
             mine, others = getattr(self, name), getattr(found, name)
             setattr(self, name, others)
             setattr(found, name, mine)
         return found
 
 
-def take(
-    columns: Columns,
+def append_records(
+    columns: RecordColumns,
     buf: Buffer,
     pos: int,
     header: BatchHeader,
@@ -69,12 +69,13 @@ def take(
     *,
     with_headers: bool,
 ) -> None:
-    """Append the records at `pos` whose offsets are in [start, end). MalformedBatch, DecompressedTooLarge."""
+    """Appends the records at `pos` whose offsets are in [start, end). MalformedBatch,
+    DecompressedTooLarge."""
     body = memoryview(buf)[pos + BATCH_HEADER_BYTES : pos + header.total_bytes]
     if header.codec != Codec.NONE:
         body = memoryview(decompress(header.codec, body, DEFAULT_MAX_DECOMPRESSED_BYTES))
     data = bytes(body)  # indexed and cut faster than a view
-    opened = _Opened(header.record_count)
+    opened = _DecodedBatch(header.record_count)
     try:
         opened.read(data, header.record_count, with_headers)
     except IndexError:
@@ -87,7 +88,7 @@ def take(
     columns.value_bytes += len(data)
 
 
-class _Opened:
+class _DecodedBatch:
     """One batch's records; times and offsets relative to its header."""
 
     __slots__ = ("headers", "keys", "offset_deltas", "timestamp_deltas", "values")
@@ -100,10 +101,11 @@ class _Opened:
         self.headers: list[HeaderList | None] = []
 
     def read(self, data: bytes, count: int, with_headers: bool) -> None:
-        """All records in `data`. IndexError where they are cut, MalformedBatch where they cannot be.
+        """Reads all records in `data`. IndexError where they are cut, MalformedBatch where they are
+        malformed.
 
-        Varints of one and two bytes are read in place: they are nearly all there are. A slice that runs over
-        its record's end is found out there, and that end is checked against the data.
+        Varints of one and two bytes, nearly all of them, are read in place. A slice that runs over its
+        record's end is detected there, and that end is checked against the data.
         """
         add_key, add_value = self.keys.append, self.values.append
         add_offset, add_timestamp = self.offset_deltas.append, self.timestamp_deltas.append
@@ -154,7 +156,7 @@ class _Opened:
         if at != total:
             raise MalformedBatch(f"{total - at} bytes after the last record")
 
-    def _read_headers(self, data: bytes, at: int, wanted: bool) -> int:
+    def _read_headers(self, data: bytes, at: int, with_headers: bool) -> int:
         count, at = read_varint(data, at)
         if not 0 <= count <= len(data) - at:  # each takes two bytes at least
             raise MalformedBatch(f"{count} headers in {len(data) - at} bytes")
@@ -168,13 +170,13 @@ class _Opened:
             size, at = _size(data, at)
             found.append((name, None if size < 0 else data[at : at + size]))
             at += max(size, 0)
-        if wanted:
+        if with_headers:
             self.headers.append(found or None)
         return at
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """A length, or -1 for nothing, and where it ends."""
+    """A length, or -1 for null, and the position behind it."""
     size, at = read_varint(data, at)
     if size < -1:
         raise MalformedBatch(f"length {size} at {at}")
@@ -182,7 +184,12 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _append(
-    columns: Columns, header: BatchHeader, opened: _Opened, first: int, last: int, with_headers: bool
+    columns: RecordColumns,
+    header: BatchHeader,
+    opened: _DecodedBatch,
+    first: int,
+    last: int,
+    with_headers: bool,
 ) -> None:
     base, count = header.base_offset, len(opened.keys)
     if header.is_log_append_time:
@@ -191,7 +198,7 @@ def _append(
         deltas = opened.timestamp_deltas
         base_ms = header.base_timestamp
         newest, oldest = base_ms + max(deltas, default=0), base_ms + min(deltas, default=0)
-        if oldest >= -_MOST_MILLIS and newest <= _MOST_MILLIS:
+        if oldest >= -_MAX_MILLIS and newest <= _MAX_MILLIS:
             times = [(base_ms + delta) * _MICROS for delta in deltas[first:last]]
         else:
             times = [_micros(wrap_int64(base_ms + delta)) for delta in deltas[first:last]]
@@ -206,5 +213,5 @@ def _append(
 
 
 def _micros(time_ms: int) -> int:
-    """Spark's own source fails on a time that it cannot hold; the nearest that it can hold is kept here."""
-    return max(-_MOST_MILLIS, min(time_ms, _MOST_MILLIS)) * _MICROS
+    """Spark's own source fails on a time beyond its range; here the nearest possible time is kept."""
+    return max(-_MAX_MILLIS, min(time_ms, _MAX_MILLIS)) * _MICROS

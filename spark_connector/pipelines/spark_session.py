@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Where spark-submit has started this process, it says so here."""
+"""Set where spark-submit has started this process."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Where Spark runs; nothing of it counts under spark-submit but --conf."""
+    """The options of the Spark session; under spark-submit only --conf counts."""
     group = command.add_argument_group("Spark (by itself; spark-submit has its own options)")
     group.add_argument("--master", default="local[*]", help="(default %(default)s)")
     group.add_argument(
@@ -38,7 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def session(options: argparse.Namespace, name: str) -> SparkSession:
-    """A session with what the pipeline's formats need. PipelineFailed."""
+    """A session for the pipeline's formats. PipelineFailed."""
     wanted_format = _format(options)
     config = log_frames.session_config(wanted_format)
     for each in options.conf:
@@ -55,7 +55,7 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
         needs_kafka = getattr(options, "source", None) == "kafka"
         made = spark_connector.session(name, master=options.master, config=config, kafka=needs_kafka)
     else:
-        made = _submitted(name, config)
+        made = _submitted_session(name, config)
     if wanted_format == "delta" and not has_class(made, log_frames.DELTA_EXTENSION):
         made.stop()
         raise PipelineFailed(
@@ -67,15 +67,15 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
 
 
 def _format(options: argparse.Namespace) -> str | None:
-    """The format of what is read or written; None where a pipeline has none, or only shows its table."""
+    """The format that is read or written; None where a pipeline has none, or only shows its table."""
     if getattr(options, "to", "") is None:
         return None
     found: str | None = getattr(options, "format", None)
     return found
 
 
-def _submitted(name: str, config: Mapping[str, str]) -> SparkSession:
-    """What spark-submit has prepared; `format("lockstep")` is known there, too."""
+def _submitted_session(name: str, config: Mapping[str, str]) -> SparkSession:
+    """The session of spark-submit, with `format("lockstep")`."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -87,8 +87,8 @@ def _submitted(name: str, config: Mapping[str, str]) -> SparkSession:
 
 
 def jars_in(paths: str) -> list[str]:
-    """The jars that are named, and all of those directories that are. PipelineFailed for what is not
-    there.
+    """The jars that are named, and all of those directories that are. PipelineFailed for a missing
+    one.
     """
     found: list[str] = []
     for each in filter(None, (part.strip() for part in paths.split(","))):
