@@ -12,9 +12,9 @@ import signal
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from lockstep.native import enable_if_wanted
+from lockstep.native import enable_if_requested
 
-enable_if_wanted()  # before anything of ours is imported
+enable_if_requested()  # before anything of ours is imported
 
 from compat_tests import harness  # noqa: E402
 

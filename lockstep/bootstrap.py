@@ -10,16 +10,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from lockstep.connection import ClientError, Connection, ConnectionFailed, TimedOut
+from lockstep.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut
 
 TURN_S: Final = 3.0
 """A broker that lives answers within that, even on a busy machine. The last one gets all that is left."""
 
 Address = tuple[str, int]
-Connect = Callable[[str, int, float], Awaitable[Connection]]
+Connect = Callable[[str, int, float], Awaitable[BrokerConnection]]
 
 
-async def first_to_answer(addresses: Sequence[Address], connect: Connect, timeout_s: float) -> Connection:
+async def first_to_answer(
+    addresses: Sequence[Address], connect: Connect, timeout_s: float
+) -> BrokerConnection:
     """A connection to the first broker that answers. ConnectionFailed names all; TimedOut if one was silent.
 
     Args:

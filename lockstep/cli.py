@@ -22,7 +22,7 @@ from typing import Any, Final
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, refused
-from lockstep.native import enable_if_wanted
+from lockstep.native import enable_if_requested
 
 PACKAGES: Final = ("protocol", "storage", "broker", "player")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     status: int = 0
     try:
-        enable_if_wanted()
+        enable_if_requested()
         status = options.run(options)
         sys.stdout.flush()
         return status

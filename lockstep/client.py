@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from lockstep.bootstrap import call_timeout_s, first_to_answer
-from lockstep.connection import BrokerError, Connection, ConnectionFailed, the_one
+from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
+from lockstep.retry_policy import RetryPolicy
 from lockstep.topic import Partition as Partition
 from lockstep.topic import Topic as Topic
 from lockstep.topic import topic_of
-from lockstep.tries import Tries
 from protocol.bootstrap import bootstrap_addresses
 from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
@@ -124,13 +124,13 @@ class Client:
         self._bootstrap = bootstrap_addresses(bootstrap)
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._first: Connection | None = None
+        self._first: BrokerConnection | None = None
         self._first_since = 0.0
         """When that connection was made."""
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._leaders: dict[int, Connection] = {}
+        self._leaders: dict[int, BrokerConnection] = {}
         self._controller_id = -1
-        self._connecting: dict[int | None, asyncio.Task[Connection]] = {}
+        self._connecting: dict[int | None, asyncio.Task[BrokerConnection]] = {}
         """By node; None is any of those that were named, or of those that they named."""
         self.is_closed = False
         self.cluster_id: str | None = None
@@ -167,14 +167,14 @@ class Client:
 
         async def ask() -> Topic:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
-            topic = topic_of(the_one(_without_errors(answer), f"topic {name}"))
+            topic = topic_of(only(_without_errors(answer), f"topic {name}"))
             for partition in topic.partitions:
                 if partition.error_code:
                     raise BrokerError(partition.error_code, f"{name}, partition {partition.index}")
             return topic
 
         waits_for = _NOT_YET if create else _NOT_YET[1:]
-        return await self.patiently(ask, waits_for)
+        return await self.retry_while(ask, waits_for)
 
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: dict[str, str] | None = None
@@ -197,7 +197,7 @@ class Client:
         for result in answer.topics:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
-        return await self.patiently(lambda: self.topic(name), _NOT_YET)
+        return await self.retry_while(lambda: self.topic(name), _NOT_YET)
 
     async def grow_topic(self, name: str, partitions: int) -> tuple[Topic, str]:
         """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
@@ -210,7 +210,7 @@ class Client:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
         warning = " ".join(result.error_message or "" for result in answer.results)
-        return await self.patiently(lambda: self.topic(name), _NOT_YET), warning
+        return await self.retry_while(lambda: self.topic(name), _NOT_YET), warning
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records. BrokerError."""
@@ -239,7 +239,7 @@ class Client:
             ]
         )
         connection = await self._configured_by(kind, name)
-        result = the_one((await connection.call(request, DescribeConfigsResponse)).results, name)
+        result = only((await connection.call(request, DescribeConfigsResponse)).results, name)
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
         return list(result.configs)
@@ -271,11 +271,11 @@ class Client:
             validate_only=validate_only,
         )
         connection = await self._configured_by(kind, name)
-        result = the_one((await connection.call(request, IncrementalAlterConfigsResponse)).responses, name)
+        result = only((await connection.call(request, IncrementalAlterConfigsResponse)).responses, name)
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
 
-    async def _configured_by(self, kind: ResourceType, name: str) -> Connection:
+    async def _configured_by(self, kind: ResourceType, name: str) -> BrokerConnection:
         """A broker answers for itself; for everything else the controller does."""
         await self._metadata([], create=False)
         if kind == ResourceType.BROKER and name.isdecimal():
@@ -317,7 +317,7 @@ class Client:
             return -1
         answer = await connection.call(request, ProduceResponse)
         about = f"{topic.name}, partition {partition}"
-        result = the_one((each for one in answer.responses for each in one.partition_responses), about)
+        result = only((each for one in answer.responses for each in one.partition_responses), about)
         if result.error_code:
             message = result.error_message
             raise BrokerError(result.error_code, f"{topic.name}, partition {partition}", message)
@@ -373,7 +373,7 @@ class Client:
             answer = await connection.call(request, FetchResponse, timeout_s=timeout_s)
             if answer.error_code:
                 raise BrokerError(answer.error_code, f"fetch from {topic.name}")
-            return [_fetched(topic, data) for response in answer.responses for data in response.partitions]
+            return [_unpack(topic, data) for response in answer.responses for data in response.partitions]
 
         if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
             (indexes,) = by_leader.values()
@@ -402,7 +402,7 @@ class Client:
             )
             answer = await connection.call(request, ListOffsetsResponse)
             about = f"{topic.name}, partition {index}"
-            result = the_one((each for one in answer.topics for each in one.partitions), about)
+            result = only((each for one in answer.topics for each in one.partitions), about)
             if result.error_code:
                 raise BrokerError(result.error_code, f"{topic.name}, partition {index}")
             found[index] = result.offset
@@ -410,7 +410,7 @@ class Client:
 
     # -- connections ------------------------------------------------------------------------------------
 
-    async def brokers(self) -> list[Connection]:
+    async def brokers(self) -> list[BrokerConnection]:
         """A connection to each broker of the cluster."""
         await self._metadata([], create=False)
         return [await self._node(node_id) for node_id in self._addresses]
@@ -421,30 +421,30 @@ class Client:
         if self._first is not None and asyncio.get_running_loop().time() - self._first_since >= for_s:
             self._first.close()
 
-    async def any_broker(self) -> Connection:
+    async def any_broker(self) -> BrokerConnection:
         """A connection to one that is known, the same as long as it holds. ConnectionFailed."""
         return await self._any()
 
-    async def coordinator(self, group: str) -> Connection:
+    async def coordinator(self, group: str) -> BrokerConnection:
         """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
 
-        async def ask() -> Connection:
+        async def ask() -> BrokerConnection:
             request = FindCoordinatorRequest(coordinator_keys=[group])
             answer = await self._call_any(request, FindCoordinatorResponse)
-            found = the_one(answer.coordinators, f"group {group}")
+            found = only(answer.coordinators, f"group {group}")
             if found.error_code:
                 raise BrokerError(found.error_code, f"group {group}", found.error_message)
             self._addresses[found.node_id] = (found.host, found.port)
             return await self._node(found.node_id)
 
-        return await self.patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+        return await self.retry_while(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
-    async def _any(self) -> Connection:
+    async def _any(self) -> BrokerConnection:
         if self._first is not None and self._first.is_open:
             return self._first
-        return await self._shared(None, self._connect_first)
+        return await self._share_attempt(None, self._connect_first)
 
-    async def _connect_first(self) -> Connection:
+    async def _connect_first(self) -> BrokerConnection:
         known = self._all_addresses
         if self._first is not None:  # the one that has failed may hang: those behind it come first
             gone = (self._first.host, self._first.port)
@@ -458,8 +458,8 @@ class Client:
     def _all_addresses(self) -> list[tuple[str, int]]:
         return list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
 
-    async def _connect(self, host: str, port: int, within_s: float | None = None) -> Connection:
-        return await Connection.open(
+    async def _connect(self, host: str, port: int, within_s: float | None = None) -> BrokerConnection:
+        return await BrokerConnection.open(
             host, port, client_id=self._client_id, timeout_s=self.timeout_s, open_timeout_s=within_s
         )
 
@@ -477,7 +477,7 @@ class Client:
                 if others <= 0 or loop.time() >= deadline:
                     raise
 
-    async def _node(self, node_id: int) -> Connection:
+    async def _node(self, node_id: int) -> BrokerConnection:
         connection = self._leaders.get(node_id)
         if connection is not None and connection.is_open:
             return connection
@@ -486,40 +486,40 @@ class Client:
             told = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", told)
 
-        async def connect() -> Connection:
+        async def connect() -> BrokerConnection:
             within_s = call_timeout_s(
                 self.timeout_s, len(self._all_addresses) - 1
             )  # it may be named, and be gone
             self._leaders[node_id] = await self._connect(*address, within_s)
             return self._leaders[node_id]
 
-        return await self._shared(node_id, connect)
+        return await self._share_attempt(node_id, connect)
 
-    async def _shared(
-        self, node_id: int | None, connect: Callable[[], Coroutine[None, None, Connection]]
-    ) -> Connection:
+    async def _share_attempt(
+        self, node_id: int | None, connect: Callable[[], Coroutine[None, None, BrokerConnection]]
+    ) -> BrokerConnection:
         """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
         if self.is_closed:
             raise ConnectionFailed("the client is closed")
         attempt = self._connecting.get(node_id)
         if attempt is None:
             attempt = self._connecting[node_id] = asyncio.create_task(connect())
-            attempt.add_done_callback(lambda done: self._connected(node_id, done))
+            attempt.add_done_callback(lambda done: self._attempt_done(node_id, done))
         await asyncio.wait([attempt])
         if attempt.cancelled():
             raise ConnectionFailed("the client is closed")
         return attempt.result()
 
-    def _connected(self, node_id: int | None, attempt: asyncio.Task[Connection]) -> None:
+    def _attempt_done(self, node_id: int | None, attempt: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[node_id]
         if not attempt.cancelled():
             attempt.exception()  # whoever waited hears of it, if anybody still does
 
-    async def _controller(self) -> Connection:
+    async def _controller(self) -> BrokerConnection:
         await self._metadata([], create=False)
         return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
 
-    async def leader_of(self, topic: Topic, index: int) -> Connection:
+    async def leader_of(self, topic: Topic, index: int) -> BrokerConnection:
         """Whom to ask about a partition, as the topic was when it was looked up. Raises ClientError."""
         for partition in topic.partitions:
             if partition.index == index:
@@ -534,12 +534,12 @@ class Client:
         self.cluster_id = answer.cluster_id
         return answer
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
+    async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
         """`ask`, again and again, for a few seconds: while it is refused with one of `waits_for`, or as long
         as the cluster still names a broker that has gone; not where none has ever answered."""
         now = asyncio.get_running_loop().time()
-        tries = Tries(now + min(self.timeout_s, _SETTLE_S))
-        tries_of_gone = Tries(now + min(self.timeout_s, _GONE_S))
+        tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
+        policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_S))
         while True:
             try:
                 return await ask()
@@ -547,7 +547,7 @@ class Client:
                 if error.code not in waits_for or not await tries.again():
                     raise
             except ConnectionFailed:
-                if self._first is None or self.is_closed or not await tries_of_gone.again():
+                if self._first is None or self.is_closed or not await policy_of_gone.again():
                     raise
 
 
@@ -580,7 +580,7 @@ async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
     return found
 
 
-def _fetched(topic: Topic, data: PartitionData) -> FetchedPartition:
+def _unpack(topic: Topic, data: PartitionData) -> FetchedPartition:
     if data.error_code:
         raise BrokerError(data.error_code, f"{topic.name}, partition {data.partition_index}")
     records = b"" if data.records is None else data.records

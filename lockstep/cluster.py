@@ -18,7 +18,7 @@ from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterRes
 from protocol.errors import ErrorCode
 
 Document = dict[str, Any]
-Lacking = set[tuple[int, int | None]]
+OutOfSync = set[tuple[int, int | None]]
 """Log group and member; no member where its leader did not answer in time."""
 Progress = Callable[[str], None]
 """Is told what is not done yet, after a while and whenever that changes."""
@@ -41,18 +41,18 @@ async def lasting_status(client: Client) -> Document:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LASTING_SECONDS
     found = await status(client)
-    lacking = _lacking(found)
-    while lacking and loop.time() < deadline:
+    out_of_sync = _out_of_sync(found)
+    while out_of_sync and loop.time() < deadline:
         await asyncio.sleep(LOOK_SECONDS)
         found = await status(client)
-        now = _lacking(found)
-        lacking = None if now is None else _still_lacking(lacking, now)
-    if lacking is not None:
-        found["healthy"] = bool(found["groups"]) and not lacking
+        now = _out_of_sync(found)
+        out_of_sync = None if now is None else _still_out_of_sync(out_of_sync, now)
+    if out_of_sync is not None:
+        found["healthy"] = bool(found["groups"]) and not out_of_sync
     return found
 
 
-def _lacking(found: Document) -> Lacking | None:
+def _out_of_sync(found: Document) -> OutOfSync | None:
     """Voters that lag, by group and member, and groups (member None) whose leader did not answer in time.
 
     None where something else is wrong, or one of them is not there.
@@ -60,22 +60,22 @@ def _lacking(found: Document) -> Lacking | None:
     if any(each.get("disk_full") for each in found["nodes"]) or _is_damaged(found):
         return None
     alive = {each["node"] for each in found["nodes"] if each["alive"]}
-    lacking: Lacking = set()
+    out_of_sync: OutOfSync = set()
     for group in found["groups"]:
         late = [each for each in group["voters"] or () if not each["in_sync"]]
         if group["leader"] < 0 or any(each["node"] not in alive for each in late):
             return None
         if group["voters"] is None:
-            lacking.add((group["group"], None))
-        lacking |= {(group["group"], each["member"]) for each in late}
-    return lacking
+            out_of_sync.add((group["group"], None))
+        out_of_sync |= {(group["group"], each["member"]) for each in late}
+    return out_of_sync
 
 
 def _is_damaged(found: Document) -> bool:
     return any(not each["given_up"] for each in found.get("damage", ()))
 
 
-def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
+def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
     """What was lacking both times. A group that was not known of may have lacked anything."""
     unknown_before, unknown_now = (
         {group for group, member in found if member is None} for found in (before, now)

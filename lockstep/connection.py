@@ -27,13 +27,13 @@ from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
 from protocol.fields import Struct
 
 __all__ = [
+    "BrokerConnection",
     "BrokerError",
     "ClientError",
-    "Connection",
     "ConnectionFailed",
     "TimedOut",
     "Unsupported",
-    "the_one",
+    "only",
 ]
 
 T = TypeVar("T", bound=Struct)
@@ -42,7 +42,7 @@ Part = TypeVar("Part")
 CLIENT_SOFTWARE: Final = "lockstep"
 
 
-def the_one(found: Iterable[Part], about: str) -> Part:
+def only(found: Iterable[Part], about: str) -> Part:
     """The one part of an answer that was asked for. Raises ClientError where there is not just one."""
     parts = list(found)
     if len(parts) != 1:
@@ -50,8 +50,8 @@ def the_one(found: Iterable[Part], about: str) -> Part:
     return parts[0]
 
 
-class Connection(Peer):
-    """A connection that is ready for requests. Make it with `Connection.open`."""
+class BrokerConnection(Peer):
+    """A connection that is ready for requests. Make it with `BrokerConnection.open`."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         super().__init__(host, port, client_id, CLIENT_SOFTWARE)
@@ -67,7 +67,7 @@ class Connection(Peer):
         client_id: str = "lockstep",
         timeout_s: float = 30.0,
         open_timeout_s: float | None = None,
-    ) -> Connection:
+    ) -> BrokerConnection:
         """Connect and learn what the broker speaks. Raises ConnectionFailed, TimedOut or ClientError.
 
         `open_timeout_s` is how long that may take, where it is not `timeout_s`.
@@ -115,7 +115,7 @@ class Connection(Peer):
         """
         version = self.version_of(type(request), newest)
         frame = await self._exchange(request, version, self.timeout_s if timeout_s is None else timeout_s)
-        return self._decoded(answer, version, frame)
+        return self._decode(answer, version, frame)
 
     def send(self, request: Struct) -> None:
         """Send a request that has no response (Produce with acks=0). Raises as `call`."""
@@ -123,7 +123,7 @@ class Connection(Peer):
 
     async def drain(self) -> None:
         """Wait until what was sent has left. Raises ConnectionFailed, TimedOut: nothing of it is taken."""
-        await self._open_wire().drained(self.timeout_s)
+        await self._open_wire().drain(self.timeout_s)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -161,7 +161,7 @@ class Connection(Peer):
             raise self._wire.failure
         return self._wire
 
-    def _decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
+    def _decode(self, answer: type[T], version: int, frame: memoryview) -> T:
         try:
             return self._protocol.decode_response(answer, version, frame)
         except ClientError:
@@ -219,7 +219,7 @@ class _Wire(asyncio.BufferedProtocol):
         if paused is not None and not paused.done():
             paused.set_result(None)
 
-    async def drained(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float) -> None:
         if self._paused is not None:
             try:
                 async with asyncio.timeout(timeout_s):

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from lockstep.client import LATEST, Client, FetchedPartition, Topic
-from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
-from lockstep.tries import Tries
+from lockstep.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
+from lockstep.retry_policy import RetryPolicy
 from protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ PASSING: Final = frozenset(
 """Refusals that end by themselves."""
 
 
-class TopicGone(ClientError):
+class TopicDeleted(ClientError):
     """There is no such topic any more, or one of its name that is another one."""
 
 
@@ -80,7 +80,7 @@ class FollowedTopic:
             return ""
         return f"no success for {silent_s:.0f} s: {self._why_silent}"
 
-    async def leader(self, partition: int) -> Connection:
+    async def leader(self, partition: int) -> BrokerConnection:
         """Whom to ask about a partition. Raises ClientError."""
         return await self.client.leader_of(self.topic, partition)
 
@@ -98,7 +98,7 @@ class FollowedTopic:
             return  # whoever asks next learns it
         self._unknown_since = None
         if found.topic_id != self.topic.topic_id:
-            raise TopicGone(f"topic {self.topic.name} was deleted and made anew")
+            raise TopicDeleted(f"topic {self.topic.name} was deleted and made anew")
         self.topic = found
 
     def _not_found(self) -> None:
@@ -106,15 +106,15 @@ class FollowedTopic:
         if self._unknown_since is None:
             self._unknown_since = now
         if now - self._unknown_since >= self._deleted_after_s:
-            raise TopicGone(f"topic {self.topic.name} was deleted")
+            raise TopicDeleted(f"topic {self.topic.name} was deleted")
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]], patience_s: float = float("inf")) -> T:
+    async def retry_while(self, ask: Callable[[], Awaitable[T]], patience_s: float = float("inf")) -> T:
         """The answer to a question, for as long as it takes, or as the patience lasts.
 
         Raises TopicGone, ClientError for good, and what was said last when the patience is over.
         """
         loop = asyncio.get_running_loop()
-        tries = Tries(loop.time() + patience_s, self.client, SILENT_AFTER_S)
+        tries = RetryPolicy(loop.time() + patience_s, self.client, SILENT_AFTER_S)
         try:
             while True:
                 try:
@@ -150,7 +150,7 @@ class FollowedTopic:
             )
             return found
 
-        return await self.patiently(ask)
+        return await self.retry_while(ask)
 
     async def offset(self, partition: int, timestamp: int = LATEST) -> int:
         """As `Client.offsets` with `committed`. Raises TopicGone, and BrokerError for what does not pass."""
@@ -159,4 +159,4 @@ class FollowedTopic:
             found = await self.client.offsets(self.topic, [partition], timestamp, committed=True)
             return found[partition]
 
-        return await self.patiently(ask)
+        return await self.retry_while(ask)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockstep.client import LATEST, PASSING, Client
-from lockstep.connection import BrokerError, the_one
+from lockstep.connection import BrokerError, only
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.describe_groups import (
@@ -86,14 +86,14 @@ async def list_groups(client: Client) -> list[GroupSummary]:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
         return [found[name] for name in sorted(found)]
 
-    return await client.patiently(ask, PASSING)
+    return await client.retry_while(ask, PASSING)
 
 
 async def describe_group(client: Client, group: str) -> Group:
     """State and members."""
     connection = await client.coordinator(group)
     answer = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
-    found = the_one(answer.groups, f"group {group}")
+    found = only(answer.groups, f"group {group}")
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return Group(group, "Dead", "", "", ())
     if found.error_code:
@@ -154,7 +154,7 @@ async def delete_group(client: Client, group: str) -> None:
     """Delete a group without members, and its offsets."""
     connection = await client.coordinator(group)
     answer = await connection.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
-    result = the_one(answer.results, f"group {group}")
+    result = only(answer.results, f"group {group}")
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise BrokerError(result.error_code, f"group {group}", "it has members; stop them first")
     if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:

@@ -86,7 +86,7 @@ def enable(directory: Path = DIRECTORY, root: Path = ROOT) -> int:
     return len(sources)
 
 
-def enable_if_wanted() -> int:
+def enable_if_requested() -> int:
     """`enable` where the environment says LOCKSTEP_NATIVE=1. CommandFailed for values other than 0 and 1."""
     value = os.environ.get(VARIABLE, "")
     if value in ("", "0"):

@@ -9,9 +9,9 @@ from typing import Any, Final
 from bench.load.wire import WrongAnswer
 from bench.machine.timing import microseconds
 from lockstep.transactions import RequestId, lock
-from lockstep.transactions.log import Append, Part
+from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Record
-from lockstep.transactions.records import Identity, batch_of
+from lockstep.transactions.records import ProducerIdentity, batch_of
 from lockstep.transactions.remote import RemoteLog
 from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder, iter_records
@@ -35,11 +35,11 @@ def read_feed(job: Result) -> Result:
     return asyncio.run(_read(job))
 
 
-def transaction(number: int, body_bytes: int) -> Append:
+def transaction(number: int, body_bytes: int) -> AppendAttempt:
     """One record under a write lock of its own."""
     record = Record(b"x" * body_bytes, headers=(("type", b"deposit"),))
-    part = Part((record,), -1, write_locks=(lock("account", number),))
-    return Append(RequestId(CLIENT, 0, number), {0: part})
+    part = PartitionBatch((record,), -1, write_locks=(lock("account", number),))
+    return AppendAttempt(RequestId(CLIENT, 0, number), {0: part})
 
 
 def projected(batch: bytes) -> bytes:
@@ -69,7 +69,7 @@ async def _fill(job: Result) -> Result:
     finally:
         await log.close()
     request, parts = transaction(0, job["body_bytes"])
-    batch = batch_of(parts[0], request, Identity(0, 0, 0), job["topic"], bytes(16), 0)
+    batch = batch_of(parts[0], request, ProducerIdentity(0, 0, 0), job["topic"], bytes(16), 0)
     return {"batch_bytes": len(batch), "project_us": microseconds(lambda: projected(batch))}
 
 

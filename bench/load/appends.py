@@ -17,9 +17,9 @@ from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
 from lockstep.client import Client
 from lockstep.transactions import RequestId
-from lockstep.transactions.log import Append, Part
+from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Record
-from lockstep.transactions.records import Identity, batch_of
+from lockstep.transactions.records import ProducerIdentity, batch_of
 from lockstep.transactions.remote import FEATURES, RemoteLog
 from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -49,10 +49,10 @@ def atomic_appends(job: Result) -> Result:
     }
 
 
-def append_of(number: int, partitions: int, value: bytes) -> Append:
+def append_of(number: int, partitions: int, value: bytes) -> AppendAttempt:
     """A record for each partition from 0 on, under no condition."""
-    part = Part((Record(value),), -1)
-    return Append(RequestId(CLIENT, 0, number), dict.fromkeys(range(partitions), part))
+    part = PartitionBatch((Record(value),), -1)
+    return AppendAttempt(RequestId(CLIENT, 0, number), dict.fromkeys(range(partitions), part))
 
 
 async def through_client(job: Result) -> tuple[array[int], int]:
@@ -79,8 +79,10 @@ async def bare(job: Result) -> tuple[array[int], int]:
         if producer.error_code:
             raise WrongAnswer(f"no producer id: error code {producer.error_code}")
 
-        async def send(append: Append) -> None:
-            identity = Identity(producer.producer_id, producer.producer_epoch, append.request.sequence)
+        async def send(append: AppendAttempt) -> None:
+            identity = ProducerIdentity(
+                producer.producer_id, producer.producer_epoch, append.request.sequence
+            )
             now_ms = time.time_ns() // 1_000_000
             batches = [
                 batch_of(part, append.request, identity, topic.name, topic.topic_id, now_ms)
@@ -107,7 +109,7 @@ def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
     return request
 
 
-async def _timed(job: Result, send: Callable[[Append], Awaitable[object]]) -> tuple[array[int], int]:
+async def _timed(job: Result, send: Callable[[AppendAttempt], Awaitable[object]]) -> tuple[array[int], int]:
     value = b"x" * job["record_bytes"]
     opens_ns = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
     closes_ns = opens_ns + int(job["seconds"] * 1e9)

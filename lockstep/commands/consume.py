@@ -109,7 +109,7 @@ async def _consume(options: argparse.Namespace) -> None:
             if index not in known:
                 raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
         followed = followed_topic(client, topic)
-        reading = await followed.patiently(
+        reading = await followed.retry_while(
             lambda: _Reading.begin(client, followed.topic, chosen, options), options.timeout
         )
 
@@ -122,7 +122,7 @@ async def _consume(options: argparse.Namespace) -> None:
         async with silence_said(followed):
             while left != 0 and reading.offsets:
                 # A leader that goes has a successor soon: nothing that was printed is read again.
-                found = await followed.patiently(fetched, options.timeout)
+                found = await followed.retry_while(fetched, options.timeout)
                 for index, record in reading.records(found):
                     _print(topic.name, index, record, options)
                     if left is not None:

@@ -119,7 +119,7 @@ def _describe(options: argparse.Namespace) -> int:
 
             async def show(name: str) -> None:
                 nonlocal shown
-                described = await client.patiently(lambda: _described(client, name))
+                described = await client.retry_while(lambda: _described(client, name))
                 if options.json:
                     print_json(described)
                 else:

@@ -84,11 +84,11 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
 
     from lockstep.client import PASSING
     from lockstep.connection import BrokerError, TimedOut
-    from lockstep.tries import Tries
+    from lockstep.retry_policy import RetryPolicy
 
     loop = asyncio.get_running_loop()
     loud_at, deadline = loop.time() + _SILENT_S, loop.time() + timeout_s
-    tries, problem = Tries(deadline), f"{client.bootstrap} did not answer in {timeout_s:g} s"
+    tries, problem = RetryPolicy(deadline), f"{client.bootstrap} did not answer in {timeout_s:g} s"
     while True:
         try:
             async with asyncio.timeout_at(deadline):

@@ -1,7 +1,7 @@
 """`lockstep player run|status|pause|resume|add|remove`: a player in this process, and questions to one.
 
-Reads the configuration; everything else that `run` does is `lockstep.playing.running`'s. The others ask a
-player over HTTP, at the address that its configuration has as `listen`.
+Reads the configuration; everything else that `run` does is `lockstep.playing.player_process`'s. The others
+ask a player over HTTP, at the address that its configuration has as `listen`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from lockstep.playing.running import PlayerProcess
+    from lockstep.playing.player_process import PlayerProcess
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
@@ -100,16 +100,16 @@ def _run(options: argparse.Namespace) -> int:
     import uvloop
 
     from broker.process_output import log_to_stderr, queued_output
-    from lockstep.playing.config import ConfigError, PlayerConfig
+    from lockstep.playing.config import PlayerConfig, PlayerConfigError
     from lockstep.playing.config_file import read
-    from lockstep.playing.running import CannotPlay, PlayerProcess
+    from lockstep.playing.player_process import CannotPlay, PlayerProcess
 
     config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
     try:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         with queued_output(), log_to_stderr(), runner:
             runner.run(_until_stopped(PlayerProcess(config)))
-    except ConfigError as error:
+    except PlayerConfigError as error:
         raise CommandFailed(f"{options.file}: {error}") from error
     except CannotPlay as error:
         raise CommandFailed(str(error)) from error

@@ -215,7 +215,7 @@ class _Producer:
         acks, numbered = _ACKS[options.acks], None
         if acks != 0:
             with suppress(Unsupported):
-                numbered = await followed.patiently(client.producer_id, options.timeout)
+                numbered = await followed.retry_while(client.producer_id, options.timeout)
         return cls(followed, acks, options.timeout, numbered)
 
     async def append(self, index: int, batch: BatchBuilder) -> int:
@@ -225,7 +225,7 @@ class _Producer:
             batch.base_sequence = self._sequences.get(index, 0)
             self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
         data = batch.build()
-        offset = await self.followed.patiently(lambda: self._sent(index, data), self._patience_s)
+        offset = await self.followed.retry_while(lambda: self._sent(index, data), self._patience_s)
         self.in_doubt.discard(index)
         return offset
 

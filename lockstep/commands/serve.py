@@ -89,12 +89,12 @@ def _beside(settings: Settings) -> Companion | None:
     if not settings.lockstep_player_config:
         return None
     # Here and not above: what a player needs takes time and memory, which only who plays should pay.
-    from lockstep.playing.config import ConfigError
+    from lockstep.playing.config import PlayerConfigError
     from lockstep.playing.config_file import read
     from lockstep.playing.in_broker import PlayerInBroker
 
     file = settings.lockstep_player_config
     try:
         return PlayerInBroker(read(file))
-    except ConfigError as error:
+    except PlayerConfigError as error:
         raise CommandFailed(f"{file}: {error}") from error

@@ -210,7 +210,7 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 async def _describe_patiently(client: Client, name: str) -> dict[str, object]:
-    return await client.patiently(lambda: _described(client, name))
+    return await client.retry_while(lambda: _described(client, name))
 
 
 async def _described(client: Client, name: str) -> dict[str, object]:

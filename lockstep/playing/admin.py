@@ -31,7 +31,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from broker.connections.listeners import bind, host_and_port
 from broker.metrics.http import ChangeRequest, HttpListener, Page, index
 from broker.settings.addresses import parse_listener
-from lockstep.playing.config import ConfigError, target_of
+from lockstep.playing.config import PlayerConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
 from lockstep.playing.players import Players
 
@@ -46,7 +46,7 @@ _TARGET: Final = re.compile(r"/targets/([^/]+)(?:/(pause|resume))?")
 Status = Callable[[], dict[str, Any]]
 
 
-class LogStanding(NamedTuple):
+class LogStatus(NamedTuple):
     """Where one log stands in this process."""
 
     partition: int
@@ -63,7 +63,7 @@ class LogStanding(NamedTuple):
     """What keeps it from going on with it for now: it tries again until that is over."""
 
 
-def status_of(players: Players, standings: Iterable[LogStanding], **more: object) -> dict[str, Any]:
+def status_of(players: Players, standings: Iterable[LogStatus], **more: object) -> dict[str, Any]:
     """For JSON: `GET /status`, the same whoever plays. Args: more: of this process."""
     found = players.status()
     playing = {each["log_id"]: each for each in found.pop("playing")}
@@ -71,7 +71,7 @@ def status_of(players: Players, standings: Iterable[LogStanding], **more: object
     return {**found, **more, "logs": logs, "changes_last": LASTS}
 
 
-async def listening(listen: str, players: Players, status: Status) -> tuple[HttpListener, str]:
+async def start_listener(listen: str, players: Players, status: Status) -> tuple[HttpListener, str]:
     """The listener at HOST:PORT, and where it really listens. Raises CannotListen."""
     listener = parse_listener(listen, "listen")
     sockets = bind(listener, "listen = HOST:PORT in its configuration")
@@ -104,11 +104,11 @@ class Changes:
         """None for what is not there."""
         try:
             if change.path == "/targets":
-                return await self._added(change.body) if change.method == "POST" else None
+                return await self._add(change.body) if change.method == "POST" else None
             found = _TARGET.fullmatch(change.path)
             if found is None or (change.method == "DELETE") == (found[2] is not None):
                 return None
-            return self._changed(unquote(found[1]), found[2] or "remove")
+            return self._change(unquote(found[1]), found[2] or "remove")
         except _Refused as refused:
             return _json(refused.status, {"error": str(refused)})
 
@@ -120,7 +120,7 @@ class Changes:
         found = _TARGET.fullmatch(path)
         return () if found is None else ("DELETE",) if found[2] is None else ("POST",)
 
-    async def _added(self, body: bytes) -> Page:
+    async def _add(self, body: bytes) -> Page:
         asked = _object(body)
         unknown = asked.keys() - {"name", "address", "first"}
         if unknown:
@@ -130,7 +130,7 @@ class Changes:
             raise _Refused(HTTPStatus.BAD_REQUEST, "name is missing")
         try:
             target = target_of(name, asked.get("address"), asked.get("first", "earliest"))
-        except ConfigError as error:
+        except PlayerConfigError as error:
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
         try:
             await self._players.add(name, target)
@@ -138,7 +138,7 @@ class Changes:
             raise _Refused(HTTPStatus.CONFLICT, str(error)) from None
         return _done(name, "added")
 
-    def _changed(self, name: str, what: str) -> Page:
+    def _change(self, name: str, what: str) -> Page:
         change, done = {
             "remove": (self._players.remove, "removed"),
             "pause": (self._players.pause, "paused"),

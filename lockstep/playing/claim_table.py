@@ -15,7 +15,7 @@ from typing import NamedTuple
 from lockstep.transactions.model import Record
 
 
-class Claim(NamedTuple):
+class LogClaim(NamedTuple):
     """What stands in a record; its key is the log's id."""
 
     log_id: str
@@ -28,15 +28,15 @@ class Claim(NamedTuple):
     """By the wall clock of who took it: for people."""
 
 
-class Held(NamedTuple):
+class CurrentClaim(NamedTuple):
     """The newest claim of a log."""
 
-    claim: Claim
+    claim: LogClaim
     offset: int
     read_ms: int
 
 
-def record_of(claim: Claim) -> Record:
+def record_of(claim: LogClaim) -> Record:
     """For the topic."""
     value = {
         "player": claim.player,
@@ -47,7 +47,7 @@ def record_of(claim: Claim) -> Record:
     return Record(json.dumps(value).encode(), claim.log_id.encode())
 
 
-def claim_of(record: Record) -> Claim | None:
+def claim_of(record: Record) -> LogClaim | None:
     """From the topic; None for what is no claim."""
     try:
         value = json.loads(record.value or b"")
@@ -62,7 +62,7 @@ def claim_of(record: Record) -> Claim | None:
         return None
     if not isinstance(player, str | None) or not isinstance(taken_at_ms, int):
         return None
-    return Claim(log_id, term, player, process, taken_at_ms)
+    return LogClaim(log_id, term, player, process, taken_at_ms)
 
 
 class ClaimTable:
@@ -71,46 +71,46 @@ class ClaimTable:
     def __init__(self, player: str, process: str) -> None:
         self._player = player
         self._process = process
-        self._newest: dict[str, Held] = {}
+        self._newest: dict[str, CurrentClaim] = {}
         self._inherited: dict[str, int] = {}
         """Offsets of claims that an earlier process of this name has left."""
 
     @property
-    def newest(self) -> Mapping[str, Held]:
+    def newest(self) -> Mapping[str, CurrentClaim]:
         """By log."""
         return self._newest
 
     @property
-    def oldest(self) -> Held | None:
+    def oldest(self) -> CurrentClaim | None:
         """Of the newest claims of each log the lowest: nothing below it says anything any more."""
-        return min(self._newest.values(), key=lambda held: held.offset, default=None)
+        return min(self._newest.values(), key=lambda current: current.offset, default=None)
 
-    def read(self, claim: Claim, offset: int, now_ms: int) -> None:
+    def read(self, claim: LogClaim, offset: int, now_ms: int) -> None:
         """A record of the topic, in order."""
-        self._newest[claim.log_id] = Held(claim, offset, now_ms)
+        self._newest[claim.log_id] = CurrentClaim(claim, offset, now_ms)
 
-    def begun(self) -> None:
+    def start_complete(self) -> None:
         """Everything that was there at the start has been read: of that, what is this name's is taken over
         at once. Not later: two processes of one name would take it from each other for ever."""
-        for log_id, held in self._newest.items():
-            if held.claim.player == self._player:
-                self._inherited[log_id] = held.offset
+        for log_id, current in self._newest.items():
+            if current.claim.player == self._player:
+                self._inherited[log_id] = current.offset
 
-    def is_own(self, held: Held) -> bool:
+    def is_own(self, current: CurrentClaim) -> bool:
         """Whether this process took it."""
-        return held.claim.process == self._process and held.claim.player is not None
+        return current.claim.process == self._process and current.claim.player is not None
 
     def due_ms(self, log_id: str, lease_ms: int) -> int:
         """When the log may be claimed; 0 for at once."""
-        held = self._newest.get(log_id)
-        if held is None or held.claim.player is None or self.is_own(held):
+        current = self._newest.get(log_id)
+        if current is None or current.claim.player is None or self.is_own(current):
             return 0
-        if self._inherited.get(log_id) == held.offset:
+        if self._inherited.get(log_id) == current.offset:
             return 0
-        return held.read_ms + lease_ms
+        return current.read_ms + lease_ms
 
-    def next_claim(self, log_id: str, above_term: int, taken_at_ms: int) -> Claim:
+    def next_claim(self, log_id: str, above_term: int, taken_at_ms: int) -> LogClaim:
         """One that follows on the newest, in a term above that and `above_term`."""
-        held = self._newest.get(log_id)
-        term = max(above_term, held.claim.player_term if held else 0) + 1
-        return Claim(log_id, term, self._player, self._process, taken_at_ms)
+        current = self._newest.get(log_id)
+        term = max(above_term, current.claim.player_term if current else 0) + 1
+        return LogClaim(log_id, term, self._player, self._process, taken_at_ms)

@@ -18,16 +18,16 @@ import time
 from typing import Final, Protocol
 from uuid import uuid4
 
-from lockstep.playing.claim_table import Claim, ClaimTable, Held, claim_of, record_of
+from lockstep.playing.claim_table import ClaimTable, CurrentClaim, LogClaim, claim_of, record_of
 from lockstep.playing.config import ClaimsConfig
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
     AppendUnknown,
     Log,
-    Part,
+    PartitionBatch,
     Trimmed,
 )
 from lockstep.transactions.model import RequestId
@@ -50,8 +50,8 @@ LASTING: Final = frozenset(
 class ClaimLost(Exception):
     """Somebody else has claimed the log; the text does not name it."""
 
-    def __init__(self, held: Held, own_name: str) -> None:
-        claim = held.claim
+    def __init__(self, current: CurrentClaim, own_name: str) -> None:
+        claim = current.claim
         is_same = claim.player == own_name
         who = f"another process of the name {own_name}" if is_same else claim.player or "nobody"
         advice = " (players that run at once need names of their own)" if is_same else ""
@@ -104,7 +104,7 @@ class Claims:
         self._position = self._deleted_before = await self._topic.first_position()
         self._following = asyncio.create_task(self._follow(), name="claims")
         await self._read_to_end()
-        self._table.begun()
+        self._table.start_complete()
 
     async def close(self) -> None:
         """What is held stays held until it is taken."""
@@ -113,10 +113,10 @@ class Claims:
             await asyncio.gather(self._following, return_exceptions=True)
         await self._topic.close()
 
-    def holder(self, log_id: str) -> Claim | None:
+    def holder(self, log_id: str) -> LogClaim | None:
         """The newest claim of a log, as far as it was read."""
-        held = self._table.newest.get(log_id)
-        return held and held.claim
+        current = self._table.newest.get(log_id)
+        return current and current.claim
 
     def problem(self, log_id: str) -> str:
         """Why this process cannot know or say who plays the log, in words; empty where all is well."""
@@ -125,7 +125,9 @@ class Claims:
         unwritten = self._unwritten.get(log_id)
         return f"its claim cannot be written: {unwritten}" if unwritten else ""
 
-    async def claim(self, log_id: str, name: str = "", *, above_term: int = 0, at_once: bool = False) -> Held:
+    async def claim(
+        self, log_id: str, name: str = "", *, above_term: int = 0, at_once: bool = False
+    ) -> CurrentClaim:
         """Wait until the log is free, and claim it. Raises ClaimsUnusable.
 
         Args:
@@ -143,44 +145,48 @@ class Claims:
             claim = self._table.next_claim(log_id, above_term, _wall_ms())
             offset = await self._append(claim, self._position - 1)
             if offset is not None:
-                return Held(claim, offset, _now_ms())
+                return CurrentClaim(claim, offset, _now_ms())
             await self._read_to_end()
-            held = self._table.newest.get(log_id)
-            if held is not None and self._table.is_own(held) and held.claim.player_term == claim.player_term:
-                return held  # the answer was lost
+            current = self._table.newest.get(log_id)
+            if (
+                current is not None
+                and self._table.is_own(current)
+                and current.claim.player_term == claim.player_term
+            ):
+                return current  # the answer was lost
 
-    async def keep(self, held: Held) -> None:
+    async def keep(self, current: CurrentClaim) -> None:
         """Renew the claim until it is lost. Raises ClaimLost, ClaimsUnusable."""
         renew_s = self._settings.renew_ms / 1000
         renew_ms = _now_ms() + self._settings.renew_ms
         while True:
-            held = self._still(held)
+            current = self._still(current)
             if _now_ms() < renew_ms:
                 await self._reads_more(renew_ms)
                 continue
             renew_ms = _now_ms() + self._settings.renew_ms
-            offset = await self._append(held.claim._replace(taken_at_ms=_wall_ms()), held.offset)
+            offset = await self._append(current.claim._replace(taken_at_ms=_wall_ms()), current.offset)
             if offset is not None:
-                held = held._replace(offset=offset)
+                current = current._replace(offset=offset)
                 await self._trim()
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(renew_s):
                     await self._read_to_end()
 
-    async def give_up(self, held: Held) -> None:
+    async def release(self, current: CurrentClaim) -> None:
         """Let a standby take over at once, if the brokers are there; else it waits for the lease."""
         try:
             async with asyncio.timeout(APPEND_S):
-                given_up = held.claim._replace(player=None, taken_at_ms=_wall_ms())
-                while self.holder(held.claim.log_id) != given_up:
-                    held = self._still(held)
-                    if await self._append(given_up, held.offset) is not None:
+                given_up = current.claim._replace(player=None, taken_at_ms=_wall_ms())
+                while self.holder(current.claim.log_id) != given_up:
+                    current = self._still(current)
+                    if await self._append(given_up, current.offset) is not None:
                         return
                     await self._read_to_end()
         except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
             why = error or "no answer in time"
-            log.info("%s: the claim was not given up: %s", self._name(held.claim.log_id), why)
+            log.info("%s: the claim was not given up: %s", self._name(current.claim.log_id), why)
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -188,24 +194,24 @@ class Claims:
         """For people; that of an abandoned log, which is claimed to be kept, is not known."""
         return self._names.get(log_id, log_id)
 
-    def _still(self, held: Held) -> Held:
+    def _still(self, current: CurrentClaim) -> CurrentClaim:
         """The claim at its newest record. Raises ClaimLost."""
-        newest = self._table.newest.get(held.claim.log_id)
-        if newest is None or newest.offset <= held.offset:
-            return held
-        is_same = self._table.is_own(newest) and newest.claim.player_term == held.claim.player_term
+        newest = self._table.newest.get(current.claim.log_id)
+        if newest is None or newest.offset <= current.offset:
+            return current
+        is_same = self._table.is_own(newest) and newest.claim.player_term == current.claim.player_term
         if not is_same:
             raise ClaimLost(newest, self._player)
         return newest
 
-    async def _append(self, claim: Claim, hwm: int) -> int | None:
+    async def _append(self, claim: LogClaim, hwm: int) -> int | None:
         """The record's offset; None where it was refused, or nobody knows: read to the end, and look.
 
         It is not appended where another claim of the log stands above `hwm`. Raises ClaimsUnusable.
         """
         self._sequence += 1
-        part = Part((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
-        append = Append(RequestId(self.process, 0, self._sequence), {PARTITION: part})
+        part = PartitionBatch((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
+        append = AppendAttempt(RequestId(self.process, 0, self._sequence), {PARTITION: part})
         try:
             offset = (await self._topic.append(append, APPEND_S))[PARTITION]
         except AppendRefused as error:
@@ -237,15 +243,15 @@ class Claims:
             # Its term must not come again, so it stays; but not where it keeps all that follow from going.
             await self._append(oldest.claim, oldest.offset)
 
-    def _is_abandoned(self, held: Held) -> bool:
-        return held.claim.player is None or _now_ms() - held.read_ms >= ABANDONED_MS
+    def _is_abandoned(self, current: CurrentClaim) -> bool:
+        return current.claim.player is None or _now_ms() - current.read_ms >= ABANDONED_MS
 
     async def _follow(self) -> None:
         while True:
             try:
                 chunk = await self._topic.read(PARTITION, self._position, READ_WAIT_S)
             except Trimmed:  # below the newest claim of every log
-                self._moved_to(await self._topic.first_position())
+                self._advance_to(await self._topic.first_position())
                 continue
             now_ms = _now_ms()
             for entry in chunk.entries:
@@ -256,9 +262,9 @@ class Claims:
                     else:
                         self._table.read(claim, entry.offset, now_ms)
                         self._unwritten.pop(claim.log_id, None)
-            self._moved_to(chunk.position)
+            self._advance_to(chunk.position)
 
-    def _moved_to(self, position: int) -> None:
+    def _advance_to(self, position: int) -> None:
         if position > self._position:
             self._position = position
             self._changed.set()

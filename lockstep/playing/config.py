@@ -32,7 +32,7 @@ _HOST_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-class ConfigError(ValueError):
+class PlayerConfigError(ValueError):
     """A setting that cannot be used; the text begins with its key."""
 
     def __init__(self, key: str, problem: str) -> None:
@@ -120,7 +120,7 @@ def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError("TOML", str(error)) from None
+        raise PlayerConfigError("TOML", str(error)) from None
     return from_table(document, bootstrap)
 
 
@@ -128,12 +128,12 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
     """The same from what TOML becomes. Raises ConfigError."""
     top = _Reader("", document)
     targets = {
-        _named(f"targets.{name}", name): _target(f"targets.{name}", table)
+        _check_name(f"targets.{name}", name): _target(f"targets.{name}", table)
         for name, table in top.take("targets", _table, {}).items()
     }
     _one_each(targets)
     config = PlayerConfig(
-        player=_named("player", top.take("player", _text)),
+        player=_check_name("player", top.take("player", _text)),
         topic=top.take("topic", _text),
         route=_route(top.take("route", _table), targets),
         targets=targets,
@@ -151,7 +151,7 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
 
 def target_of(name: str, address: object, first: object = "earliest") -> TargetConfig:
     """One target that comes at run time. Raises ConfigError."""
-    _named("name", name)
+    _check_name("name", name)
     return _target("target", {"address": address, "first": first})
 
 
@@ -164,7 +164,7 @@ def at_address(targets: Mapping[str, TargetConfig], address: str) -> str | None:
 
 
 def _target(where: str, table: object) -> TargetConfig:
-    reader = _Reader(where, _checked(where, table, _table))
+    reader = _Reader(where, _convert(where, table, _table))
     target = TargetConfig(reader.take("address", _address), reader.take("first", _first, TargetConfig.first))
     reader.end()
     return target
@@ -174,7 +174,7 @@ def _one_each(targets: Mapping[str, TargetConfig]) -> None:
     for name, target in targets.items():
         other = at_address(targets, target.address)
         if other != name:
-            raise ConfigError(f"targets.{name}.address", f"{target.address} is that of {other!r}")
+            raise PlayerConfigError(f"targets.{name}.address", f"{target.address} is that of {other!r}")
 
 
 def _route(table: Table, targets: Collection[str]) -> Route:
@@ -205,16 +205,18 @@ def _settings(table: Table) -> PlayerSettings:
     try:
         settings = PlayerSettings(**found)
     except ValueError as error:
-        raise ConfigError("settings", str(error)) from None
+        raise PlayerConfigError("settings", str(error)) from None
     batch, normal = settings.batch, settings.normal
     largest = MESSAGE_BYTES - batch.entries * PART_HEADER_BYTES
     if batch.size_bytes >= largest:
-        raise ConfigError(
+        raise PlayerConfigError(
             "settings.batch",
             f"of {batch.entries} entries it must have less than {max(largest, 0)} size_bytes",
         )
     if normal.entries < 2 * batch.entries or normal.size_bytes < 2 * batch.size_bytes:
-        raise ConfigError("settings.normal", "it must hold two of settings.batch, or it overflows with each")
+        raise PlayerConfigError(
+            "settings.normal", "it must hold two of settings.batch, or it overflows with each"
+        )
     return settings
 
 
@@ -228,9 +230,9 @@ def _claims(table: Table) -> ClaimsConfig:
     )
     reader.end()
     if claims.renew_ms < 10:
-        raise ConfigError("claims.renew_ms", f"{claims.renew_ms} is below 10")
+        raise PlayerConfigError("claims.renew_ms", f"{claims.renew_ms} is below 10")
     if claims.lease_ms < 2 * claims.renew_ms:
-        raise ConfigError("claims.lease_ms", f"{claims.lease_ms} is not twice claims.renew_ms")
+        raise PlayerConfigError("claims.lease_ms", f"{claims.lease_ms} is not twice claims.renew_ms")
     return claims
 
 
@@ -306,7 +308,7 @@ def _bound(value: object) -> Bound:
     try:
         bound = Bound(reader.take("entries", _number), reader.take("size_bytes", _number))
         reader.end()
-    except ConfigError as error:
+    except PlayerConfigError as error:
         raise ValueError(str(error)) from None
     return bound
 
@@ -331,20 +333,22 @@ def _target_names(targets: Collection[str]) -> Callable[[object], tuple[str, ...
     return kind
 
 
-def _named(where: str, name: str) -> str:
+def _check_name(where: str, name: str) -> str:
     if not NAME.fullmatch(name):
-        raise ConfigError(where, f"{name!r}: a name has 1 to 100 letters, digits, dots, dashes, underscores")
+        raise PlayerConfigError(
+            where, f"{name!r}: a name has 1 to 100 letters, digits, dots, dashes, underscores"
+        )
     return name
 
 
 _REQUIRED: Final[Any] = object()
 
 
-def _checked(key: str, value: object, kind: Callable[[object], T]) -> T:
+def _convert(key: str, value: object, kind: Callable[[object], T]) -> T:
     try:
         return kind(value)
     except ValueError as error:
-        raise ConfigError(key, str(error)) from None
+        raise PlayerConfigError(key, str(error)) from None
 
 
 class _Reader:
@@ -359,14 +363,16 @@ class _Reader:
         self._asked.append(key)
         if key not in self._left:
             if default is _REQUIRED:
-                raise ConfigError(self._where + key, f"is missing{_perhaps(key, self._left)}")
+                raise PlayerConfigError(self._where + key, f"is missing{_perhaps(key, self._left)}")
             found: T = default
             return found
-        return _checked(self._where + key, self._left.pop(key), kind)
+        return _convert(self._where + key, self._left.pop(key), kind)
 
     def end(self) -> None:
         for key in self._left:
-            raise ConfigError(self._where + key, f"there is no such setting{_perhaps(key, self._asked)}")
+            raise PlayerConfigError(
+                self._where + key, f"there is no such setting{_perhaps(key, self._asked)}"
+            )
 
 
 def _perhaps(key: str, others: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from lockstep.failures import CommandFailed
-from lockstep.playing.config import ByFunction, ConfigError, PlayerConfig, parse
+from lockstep.playing.config import ByFunction, PlayerConfig, PlayerConfigError, parse
 
 
 def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
@@ -17,7 +17,7 @@ def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
     """
     try:
         config = parse(Path(file).read_text(encoding="utf-8"), bootstrap)
-    except ConfigError as error:
+    except PlayerConfigError as error:
         raise CommandFailed(f"{file}: {error}") from error
     except OSError as error:
         raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error

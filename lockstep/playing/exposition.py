@@ -116,8 +116,8 @@ class PlayerCollector(Collector):
         )
         dropped.add_metric([], dropped_lines())
         yield dropped
-        playings = list(self._players.playings.values())
-        statuses = [each.status() for each in playings]
+        drivers = list(self._players.drivers.values())
+        statuses = [each.status() for each in drivers]
         for name, words, of_log in LOG_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, words, labels=("partition",))
             for status in statuses:
@@ -137,7 +137,7 @@ class PlayerCollector(Collector):
             yield gauge
         for name, words, count in TARGET_COUNTERS:
             counter = CounterMetricFamily(PREFIX + name, words, labels=("partition", "target"))
-            for playing, status in zip(playings, statuses, strict=True):
+            for playing, status in zip(drivers, statuses, strict=True):
                 for target in status.targets:
                     labels = [_part(status), target.name]
                     counter.add_metric(labels, count(playing.target_counters(target.name)))

@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.context import Services
 from broker.metadata import Topic
-from lockstep.playing.group_cutting import Cut, cut
+from lockstep.playing.group_entries import GroupChunk, split_into_entries
 from lockstep.playing.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
 from player.source.interface import (
     MULTIPLE_PARTITIONS,
@@ -131,7 +131,7 @@ class GroupSource:
         if found.over_gap:
             await self._look_for_loss(first_position)
         read_through = max(first_position, found.first_lsn) - 1
-        made = cut(found.frames, first_position, logs, max_bytes, read_through)
+        made = split_into_entries(found.frames, first_position, logs, max_bytes, read_through)
         if made.is_deleted and made.through_lsn < first_position:
             await self._look_for_loss(first_position)
             raise RangeLost(first_position + 1)
@@ -180,7 +180,7 @@ class GroupSource:
         rest, is_new = self._rest
         return position != rest or is_new()
 
-    def _note_rest(self, found: LsnFrames, made: Cut, stable: int) -> None:
+    def _note_rest(self, found: LsnFrames, made: GroupChunk, stable: int) -> None:
         """`stable`: from before the frames were read."""
         undecided, position = made.undecided, made.through_lsn + 1
         if position != self._rest[0]:

@@ -17,9 +17,9 @@ from broker.connections.listeners import CannotListen
 from broker.metadata import Topic
 from broker.metrics.http import HttpListener
 from broker.server import Broker, CannotStart
-from lockstep.playing.admin import LogStanding, listening, status_of
+from lockstep.playing.admin import LogStatus, start_listener, status_of
 from lockstep.playing.config import PlayerConfig
-from lockstep.playing.hosted import Hosted
+from lockstep.playing.local_players import LocalPlayers
 from lockstep.playing.players import Players
 from lockstep.playing.routers import never_named, router_of
 from player.source.interface import Source
@@ -52,7 +52,7 @@ class PlayerInBroker:
             self._warn(broker.services.cluster.topic(config.topic))
             await players.play(source, player_term)
 
-        hosted = Hosted(broker.services, config.topic, play, config.partitions, config.order)
+        hosted = LocalPlayers(broker.services, config.topic, play, config.partitions, config.order)
         http = await self._listen(players, hosted)
         hosted.start()
         try:
@@ -71,22 +71,24 @@ class PlayerInBroker:
             self._warned_of = topic.topic_id
             log.warning("%s: %s", topic.name, why)
 
-    async def _listen(self, players: Players, hosted: Hosted) -> HttpListener | None:
+    async def _listen(self, players: Players, hosted: LocalPlayers) -> HttpListener | None:
         if self.config.listen is None:
             return None
         try:
-            http, address = await listening(self.config.listen, players, lambda: _status(players, hosted))
+            http, address = await start_listener(
+                self.config.listen, players, lambda: _status(players, hosted)
+            )
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
         log.info("serving status and metrics of player %s on %s", self.config.player, address)
         return http
 
 
-def _status(players: Players, hosted: Hosted) -> dict[str, Any]:
+def _status(players: Players, hosted: LocalPlayers) -> dict[str, Any]:
     """Here whoever leads a log holds it. What fails is told while it waits to be tried again."""
     player = players.config.player
     standings = [
-        LogStanding(
+        LogStatus(
             each.source.partition,
             each.source.log_group,
             each.core.log_id,
@@ -94,10 +96,10 @@ def _status(players: Players, hosted: Hosted) -> dict[str, Any]:
             player,
             each.core.player_term,
         )
-        for each in players.playings.values()
+        for each in players.drivers.values()
     ]
     standings += [
-        LogStanding(source.partition, source.log_group, source.log_id, False, player, None, why)
-        for source, why in hosted.failing
+        LogStatus(source.partition, source.log_group, source.log_id, False, player, None, why)
+        for source, why in hosted.failed_sources
     ]
     return status_of(players, standings)

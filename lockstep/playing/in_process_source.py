@@ -5,7 +5,7 @@ Invariants: nothing at or above the last stable offset is read; who waits is wok
 Fetches, never by looking again; bounds are told under the leader's lease alone, when no other node can have
 committed more. A source is of one topic id, and of the time that this node leads: after that every call
 raises `NotLeading`, and whoever leads by then plays on.
-Does not: copy batches (but for the disk's), or decide who plays (`lockstep/playing/hosted.py`).
+Does not: copy batches (but for the disk's), or decide who plays (`lockstep/playing/local_players.py`).
 """
 
 from __future__ import annotations

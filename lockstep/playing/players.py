@@ -45,7 +45,7 @@ class Players:
         self._streams = streams
         self._targets = dict(config.targets) if targets is None else targets
         self._paused: set[str] = set()
-        self._playings: dict[str, PlayerDriver] = {}
+        self._drivers: dict[str, PlayerDriver] = {}
         """By log."""
 
     async def play(self, source: Source, player_term: int) -> None:
@@ -65,16 +65,16 @@ class Players:
             self._route,
             self.config.settings,
             player_term,
-            [_placed(name, each, bounds) for name, each in self._targets.items()],
+            [_endpoint(name, each, bounds) for name, each in self._targets.items()],
         )
         for name in self._paused:
             playing.stop(name, PAUSED)
-        self._playings[source.log_id] = playing
+        self._drivers[source.log_id] = playing
         try:
             await playing.run()
         finally:
-            if self._playings.get(source.log_id) is playing:
-                del self._playings[source.log_id]
+            if self._drivers.get(source.log_id) is playing:
+                del self._drivers[source.log_id]
 
     # --- changes at run time ------------------------------------------------------------------------------
 
@@ -85,32 +85,32 @@ class Players:
         """
         self._check_new(name, target)
         bounds: dict[PlayerDriver, LogBounds] = {}
-        while missing := [each for each in self._playings.values() if each not in bounds]:
+        while missing := [each for each in self._drivers.values() if each not in bounds]:
             with contextlib.suppress(SourceClosed):  # its playing is about to end
                 bounds[missing[0]] = _NOWHERE
                 bounds[missing[0]] = await missing[0].source.bounds()
         self._check_new(name, target)  # somebody else may have come meanwhile
         self._targets[name] = target
-        for playing in self._playings.values():
-            playing.add(*_placed(name, target, bounds[playing]))
+        for playing in self._drivers.values():
+            playing.add(*_endpoint(name, target, bounds[playing]))
 
     def remove(self, name: str) -> None:
         """Nothing more is sent to it; its mark stays with it. KeyError: there is none."""
         del self._targets[name]
         self._paused.discard(name)
-        for playing in self._having(name):
+        for playing in self._drivers_of(name):
             playing.remove(name)
 
     def pause(self, name: str) -> None:
         """Send nothing to a target until it is resumed. KeyError: there is none."""
-        self._paused.add(self._known(name))
-        for playing in self._having(name):
+        self._paused.add(self._require_target(name))
+        for playing in self._drivers_of(name):
             playing.stop(name, PAUSED)
 
     def resume(self, name: str) -> None:
         """Go on with a target that is paused, or that was stopped for an error. KeyError: there is none."""
-        self._paused.discard(self._known(name))
-        for playing in self._having(name):
+        self._paused.discard(self._require_target(name))
+        for playing in self._drivers_of(name):
             playing.resume(name)
 
     def _check_new(self, name: str, target: TargetConfig) -> None:
@@ -119,19 +119,19 @@ class Players:
         if (other := at_address(self._targets, target.address)) is not None:
             raise ValueError(f"at {target.address} is target {other!r}")
 
-    def _known(self, name: str) -> str:
+    def _require_target(self, name: str) -> str:
         self._targets[name]
         return name
 
-    def _having(self, name: str) -> list[PlayerDriver]:
-        return [each for each in self._playings.values() if name in each.core.targets]
+    def _drivers_of(self, name: str) -> list[PlayerDriver]:
+        return [each for each in self._drivers.values() if name in each.core.targets]
 
     # --- for who looks ------------------------------------------------------------------------------------
 
     @property
-    def playings(self) -> Mapping[str, PlayerDriver]:
+    def drivers(self) -> Mapping[str, PlayerDriver]:
         """What is played here now, by log."""
-        return self._playings
+        return self._drivers
 
     def status(self) -> dict[str, Any]:
         """For JSON: the targets as they are now, and each log that is played here."""
@@ -142,11 +142,11 @@ class Players:
                 name: {**dataclasses.asdict(target), "paused": name in self._paused}
                 for name, target in self._targets.items()
             },
-            "playing": [dataclasses.asdict(each.status()) for each in self._playings.values()],
+            "playing": [dataclasses.asdict(each.status()) for each in self._drivers.values()],
         }
 
 
-def _placed(name: str, target: TargetConfig, bounds: LogBounds) -> TargetEndpoint:
+def _endpoint(name: str, target: TargetConfig, bounds: LogBounds) -> TargetEndpoint:
     is_earliest = target.first == "earliest"
     return TargetEndpoint(name, target.address, first_position(target.first, bounds), is_earliest)
 

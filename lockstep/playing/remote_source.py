@@ -15,8 +15,8 @@ from typing import Final
 
 from lockstep.client import EARLIEST, LATEST, Client
 from lockstep.connection import BrokerError, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicGone
-from lockstep.tries import Tries
+from lockstep.followed_topic import FollowedTopic, TopicDeleted
+from lockstep.retry_policy import RetryPolicy
 from player.source.batch_entries import split_into_entries
 from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from player.source.log_id import log_id
@@ -82,19 +82,19 @@ class RemoteSource:
             first = await self._prompt.offset(self.partition, EARLIEST)
             after = await self._prompt.offset(self.partition, LATEST)
             await self._prompt.refresh()  # offsets are asked for by the topic's name
-        except TopicGone as error:
+        except TopicDeleted as error:
             raise SourceClosed(str(error)) from None
         return LogBounds(first, after)
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         """As `Source.read`."""
         followed = self._waiting if wait_s > 0 else self._prompt
-        tries = Tries(asyncio.get_running_loop().time() + SHORTENED_AFTER_S)
+        tries = RetryPolicy(asyncio.get_running_loop().time() + SHORTENED_AFTER_S)
         while True:
             try:
                 found = await followed.fetch_committed(self.partition, first_position, wait_s, max_bytes)
                 return split_into_entries(found.records, first_position, found.aborted)
-            except TopicGone as error:
+            except TopicDeleted as error:
                 raise SourceClosed(str(error)) from None
             except BrokerError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:

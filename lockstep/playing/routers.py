@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
+from lockstep.playing.config import ByFunction, ByHeader, ByKey, PlayerConfigError, Route, ToAll
 from player.core.router import Router
 from player.routing.broadcast import BroadcastRouter
 from player.routing.function import NoSuchFunction, load
@@ -51,4 +51,4 @@ def _choice_of(route: ByHeader | ByKey | ByFunction) -> TargetSelector:
             try:
                 return load(function)
             except NoSuchFunction as error:
-                raise ConfigError("route.function", str(error)) from error
+                raise PlayerConfigError("route.function", str(error)) from error

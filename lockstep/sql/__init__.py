@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
         "lockstep.sql needs SQLAlchemy: install lockstep-broker[sql]", name=error.name
     ) from error
 
-from lockstep.sql.application import Snapshot, SqlApplication, TablesMissing, WrongMark
+from lockstep.sql.application import HighWaterMarkMismatch, Snapshot, SqlApplication, TablesMissing
 from lockstep.sql.guard import ForbiddenInCallback
 
-__all__ = ["ForbiddenInCallback", "Snapshot", "SqlApplication", "TablesMissing", "WrongMark"]
+__all__ = ["ForbiddenInCallback", "HighWaterMarkMismatch", "Snapshot", "SqlApplication", "TablesMissing"]

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from lockstep.sql.guard import CallbackConnection
-from lockstep.sql.retries import retrying
+from lockstep.sql.retries import call_with_retries
 from lockstep.transactions.model import Application, Committed
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _NO_PARTITION: Final = -1
 
 
-class WrongMark(Exception):
+class HighWaterMarkMismatch(Exception):
     """The mark in the database is neither what must have been applied before, nor beyond: nothing is applied.
 
     Somebody changed the table, or restored an older database under a process that runs.
@@ -104,22 +104,24 @@ class SqlApplication(Application):
         """What `metadata` holds and is not there yet; several processes may do so at once."""
         for left in reversed(range(len(self.metadata.sorted_tables) + 1)):
             try:
-                self._retrying(lambda: self.metadata.create_all(self.engine))
+                self._with_retries(lambda: self.metadata.create_all(self.engine))
                 return
             except DBAPIError:  # another process created one of them between our look and our statement
                 if not left:
                     raise
 
-    def opened(self, topic_id: str) -> None:
+    def on_open(self, topic_id: str) -> None:
         """Marks of a topic that was made anew under the same name are refused from now on, as WrongMark."""
         if self.topic_id is not None and self.topic_id != topic_id:
-            raise WrongMark(f"{self.topic}: the topic's id is {topic_id}, and {self.topic_id} is wanted")
+            raise HighWaterMarkMismatch(
+                f"{self.topic}: the topic's id is {topic_id}, and {self.topic_id} is wanted"
+            )
         self.topic_id = topic_id
 
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
         """Raises DBAPIError when the database is not to be had, TablesMissing where it has no table of marks,
         WrongMark for marks of another topic id."""
-        return _off_loop(lambda: self._retrying(functools.partial(self._first_mark, partition)))
+        return _off_loop(lambda: self._with_retries(functools.partial(self._first_mark, partition)))
 
     def apply(self, committed: Committed) -> Awaitable[None] | None:
         """Advance the mark and call `apply_in`, in one transaction; or find that it was done, and skip.
@@ -127,7 +129,7 @@ class SqlApplication(Application):
         An error after the commit (the answer was lost) is tried again, too, and then skipped.
         Raises DBAPIError, WrongMark, ForbiddenInCallback, and what `apply_in` raises.
         """
-        return _off_loop(lambda: self._retrying(functools.partial(self._apply, committed)))
+        return _off_loop(lambda: self._with_retries(functools.partial(self._apply, committed)))
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Snapshot]:
@@ -145,20 +147,20 @@ class SqlApplication(Application):
             )
             yield Snapshot(connection, {row.partition: row.hwm for row in rows})
 
-    def _retrying(self, call: Callable[[], T]) -> T:
-        return retrying(call, self._tries, self._first_pause_s)
+    def _with_retries(self, call: Callable[[], T]) -> T:
+        return call_with_retries(call, self._tries, self._first_pause_s)
 
     def _apply(self, committed: Committed) -> None:
         connection = CallbackConnection(self.engine)
         with connection, connection.begin():
             if not self._advance(connection, committed):
                 return
-            with connection.guarded():
+            with connection.guard():
                 self.apply_in(connection, committed)
             # a callback that went on after an error may have lost the transaction, and the mark with it
-            mark = self._stored(connection, committed.partition)
+            mark = self._stored_mark(connection, committed.partition)
             if mark != committed.offset:
-                raise WrongMark(f"{committed!r}: the database rolled it back under the callback")
+                raise HighWaterMarkMismatch(f"{committed!r}: the database rolled it back under the callback")
 
     def _advance(self, connection: Connection, committed: Committed) -> bool:
         """Whether it is ours to apply; then the row is locked until the transaction ends."""
@@ -169,10 +171,10 @@ class SqlApplication(Application):
         )
         if moved.rowcount == 1:
             return True
-        mark = self._stored(connection, committed.partition)
+        mark = self._stored_mark(connection, committed.partition)
         if mark is not None and mark >= committed.offset:
             return False
-        raise WrongMark(
+        raise HighWaterMarkMismatch(
             f"{self.topic}-{committed.partition}: the mark before {committed.offset} should be "
             f"{committed.previous}; in {self.marks.name} it is {'missing' if mark is None else mark}"
         )
@@ -186,7 +188,7 @@ class SqlApplication(Application):
             )
         self._require_rollback()
         with contextlib.suppress(IntegrityError), self.engine.begin() as connection:
-            if self._stored(connection, partition) is None:
+            if self._stored_mark(connection, partition) is None:
                 connection.execute(
                     self._insertion(partition)
                 )  # IntegrityError: another process has just done so
@@ -194,9 +196,9 @@ class SqlApplication(Application):
             row = self.marks.c.topic_id.is_(None) & self._is_row(partition, of_any_id=True)
             if self.topic_id is not None:
                 connection.execute(sa.update(self.marks).where(row).values(topic_id=self.topic_id))
-            mark = self._stored(connection, partition)
+            mark = self._stored_mark(connection, partition)
         if mark is None:
-            raise WrongMark(
+            raise HighWaterMarkMismatch(
                 f"{self.topic}-{partition}: the marks are those of another topic id: {self.topic_id}"
             )
         return mark
@@ -212,7 +214,7 @@ class SqlApplication(Application):
         if left:
             raise ValueError("the engine commits each statement (AUTOCOMMIT): transactions are needed")
 
-    def _stored(self, connection: Connection, partition: int) -> int | None:
+    def _stored_mark(self, connection: Connection, partition: int) -> int | None:
         mark: int | None = connection.scalar(sa.select(self.marks.c.hwm).where(self._is_row(partition)))
         return mark
 

@@ -24,7 +24,7 @@ class ForbiddenInCallback(Exception):
 
 
 class CallbackConnection(Connection):
-    """An ordinary connection, but inside `guarded`."""
+    """An ordinary connection, but inside `guard`."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -36,7 +36,7 @@ class CallbackConnection(Connection):
         event.listen(self, "before_cursor_execute", self._check_statement)
 
     @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Refuse. Raises ForbiddenInCallback at the end if something was refused."""
         self._is_guarded = True
         try:

@@ -25,7 +25,7 @@ _STATES: Final = ("08", "40", "53", "57P", "55P03")
 _SQLITE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN})
 
 
-def passes(error: DBAPIError | TimeoutError) -> bool:
+def is_transient(error: DBAPIError | TimeoutError) -> bool:
     """Whether the same may succeed a little later."""
     if isinstance(error, TimeoutError) or error.connection_invalidated:
         return True  # all connections of the pool in use; a connection that broke
@@ -39,7 +39,7 @@ def passes(error: DBAPIError | TimeoutError) -> bool:
     return str(state).startswith(_STATES)
 
 
-def retrying(call: Callable[[], T], tries: int, first_pause_s: float) -> T:
+def call_with_retries(call: Callable[[], T], tries: int, first_pause_s: float) -> T:
     """What `call` returns, called up to `tries` times. Raises its last error, or one that does not pass.
 
     The pauses double; they differ at random, since those who met once would meet again.
@@ -49,7 +49,7 @@ def retrying(call: Callable[[], T], tries: int, first_pause_s: float) -> T:
         try:
             return call()
         except (DBAPIError, TimeoutError) as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
             if number == tries:
                 error.add_note(f"tried {tries} times")

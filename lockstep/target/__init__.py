@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lockstep.target.serving import Serving, serve, serve_in_thread
+from lockstep.target.server import Serving, serve, serve_in_thread
 from player.target.file import AppliedInPart, FileStore
 from player.target.guard import ForbiddenInApply
 from player.target.records import Delivered, EntryRecords, LogName

@@ -13,6 +13,6 @@ as configured: `log_flush="os"` is faster where a test kills nothing.
 `lockstep.testing.memory_log` is no broker but the log that transactions see, with faults on request.
 """
 
-from lockstep.testing.running import RunningBroker, broker, broker_in_thread
+from lockstep.testing.in_process_broker import RunningBroker, broker, broker_in_thread
 
 __all__ = ["RunningBroker", "broker", "broker_in_thread"]

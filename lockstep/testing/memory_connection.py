@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.connection import ClientError
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
@@ -56,9 +56,9 @@ class MemoryConnection:
         self._is_open = True
         return self._log.partitions
 
-    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """As `Log.append`; ValueError for what no client may send."""
-        log = self._opened()
+        log = self._require_open()
         log.begin(append)
         arrival_s = log.delay_s()
         try:
@@ -86,9 +86,9 @@ class MemoryConnection:
             raise refused
         return offsets
 
-    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """Raises AppendUnknown."""
-        log = self._opened()
+        log = self._require_open()
         arrival_s = log.delay_s()
         await asyncio.sleep(min(arrival_s, timeout_s))
         fault = Fault.LOST if arrival_s > timeout_s else log.fence_fault()
@@ -100,11 +100,11 @@ class MemoryConnection:
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
         """Raises Trimmed."""
-        log = self._opened()
+        log = self._require_open()
         deadline_s = asyncio.get_running_loop().time() + wait_s
         await asyncio.sleep(0)  # whoever polls lets others work, too
         while True:
-            changed = log.changed
+            next_change = log.next_change
             if not (partition in self._suspended or log.is_suspended(partition)):
                 chunk = log.read(partition, position)
                 if chunk.position > position:
@@ -112,26 +112,26 @@ class MemoryConnection:
                     return chunk
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    await changed.wait()
+                    await next_change.wait()
             except TimeoutError:
                 return Chunk((), position)
 
     async def end(self, partition: int) -> int:
-        log = self._opened()
+        log = self._require_open()
         await asyncio.sleep(log.delay_s())
         return log.end(partition)
 
     async def close(self) -> None:
         self._is_open = False
 
-    def _opened(self) -> MemoryLog:
+    def _require_open(self) -> MemoryLog:
         if not self._is_open:
             raise ClientError("not open")
         return self._log
 
-    async def _answer(self, fault: Fault | None, left_s: float) -> None:
+    async def _answer(self, fault: Fault | None, remaining_s: float) -> None:
         """The way back. Raises AppendUnknown."""
         answer_s = self._log.delay_s()
-        await asyncio.sleep(min(answer_s, left_s))
-        if fault is Fault.UNANSWERED or answer_s > left_s:
+        await asyncio.sleep(min(answer_s, remaining_s))
+        if fault is Fault.UNANSWERED or answer_s > remaining_s:
             raise AppendUnknown(Fault.UNANSWERED.value)

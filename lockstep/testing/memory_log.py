@@ -22,7 +22,7 @@ from typing import Final
 from lockstep.testing.memory_connection import Fault, MemoryConnection
 from lockstep.testing.memory_partition import MemoryPartition
 from lockstep.transactions.draft import Name
-from lockstep.transactions.log import Append, AppendExpired, AppendFailed, AppendRefused, Chunk
+from lockstep.transactions.log import AppendAttempt, AppendExpired, AppendFailed, AppendRefused, Chunk
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 from protocol.lock_words import REJECTION_PREFIX
 
@@ -51,7 +51,7 @@ class MemoryLog:
         self._partitions = [MemoryPartition(topic, number) for number in range(partitions)]
         self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
         self._asked: set[RequestId] = set()
-        self._under_way: dict[RequestId, Append] = {}
+        self._under_way: dict[RequestId, AppendAttempt] = {}
         """Nobody waits for their answer any more."""
         self._fenced: set[RequestId] = set()
         self._suspended: set[int] = set()
@@ -146,7 +146,7 @@ class MemoryLog:
         return partition in self._suspended
 
     @property
-    def changed(self) -> asyncio.Event:
+    def next_change(self) -> asyncio.Event:
         """To be waited for once: the next change sets another one."""
         return self._changed
 
@@ -157,7 +157,7 @@ class MemoryLog:
     def delay_s(self) -> float:
         return self._random.uniform(0, self.max_delay_s)
 
-    def begin(self, append: Append) -> None:
+    def begin(self, append: AppendAttempt) -> None:
         """ValueError for what no client may send: two appends of one request, or one without records."""
         if append.request in self._asked:
             raise ValueError(f"request {append.request} was used before")
@@ -176,11 +176,11 @@ class MemoryLog:
             return self._random.choice(list(Fault))
         return None
 
-    def leave_under_way(self, append: Append) -> None:
+    def leave_under_way(self, append: AppendAttempt) -> None:
         if append.request not in self._fenced:
             self._under_way[append.request] = append
 
-    def store(self, append: Append) -> Mapping[int, int]:
+    def store(self, append: AppendAttempt) -> Mapping[int, int]:
         """All parts or none; partition -> offset of the last record. Raises AppendRefused, AppendFailed."""
         if append.request in self._fenced:
             raise AppendFailed(f"request {append.request} was fenced")
@@ -206,7 +206,7 @@ class MemoryLog:
         self.wake()
         return offsets
 
-    def fence(self, append: Append) -> Mapping[int, int]:
+    def fence(self, append: AppendAttempt) -> Mapping[int, int]:
         """What is under way arrives now or never. Partition -> position."""
         self._maybe_land()
         self._under_way.pop(append.request, None)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 from urllib.parse import quote_from_bytes
 
-from lockstep.transactions.log import AppendRefused, Chunk, Part, Trimmed
+from lockstep.transactions.log import AppendRefused, Chunk, PartitionBatch, Trimmed
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 from protocol.lock_words import MAX_LOCK_NAMES, REJECTION_PREFIX
 
@@ -69,7 +69,7 @@ class MemoryPartition:
         end = max(position, self.next_offset) if is_all else found[-1].offset + 1
         return Chunk([_copy(each) for each in found], end)
 
-    def check(self, part: Part) -> None:
+    def check(self, part: PartitionBatch) -> None:
         """What an append asks of the partition that it writes to. Raises AppendRefused."""
         if part.expected_offset is not None and part.expected_offset != self.next_offset:
             is_beyond = part.expected_offset > self.next_offset

@@ -7,7 +7,7 @@
 is true; the application's state is made of what its feed brings, in the order of the log.
 """
 
-from lockstep.transactions.blocking import BlockingTransactionClient
+from lockstep.transactions.blocking_client import BlockingTransactionClient
 from lockstep.transactions.client import TransactionClient
 from lockstep.transactions.draft import Draft
 from lockstep.transactions.model import (
@@ -15,14 +15,14 @@ from lockstep.transactions.model import (
     Application,
     Committed,
     Expired,
-    FeedEnded,
-    FeedStalled,
     HighWaterMarkAhead,
     NotAppended,
     NotApplied,
     Refusal,
     RefusedForGood,
     RequestId,
+    SubscriptionClosed,
+    SubscriptionStalled,
     Transaction,
     TransactionError,
     lock,
@@ -37,14 +37,14 @@ __all__ = [
     "Committed",
     "Draft",
     "Expired",
-    "FeedEnded",
-    "FeedStalled",
     "HighWaterMarkAhead",
     "NotAppended",
     "NotApplied",
     "Refusal",
     "RefusedForGood",
     "RequestId",
+    "SubscriptionClosed",
+    "SubscriptionStalled",
     "Transaction",
     "TransactionClient",
     "TransactionError",

@@ -63,7 +63,7 @@ class Calls:
             await asyncio.gather(calling, return_exceptions=True)
             raise
 
-    async def tell(self, function: Function, *arguments: object) -> None:
+    async def notify(self, function: Function, *arguments: object) -> None:
         """A transaction's callback."""
         try:
             await self.call(function, *arguments)

@@ -22,11 +22,10 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF, Calls
+from lockstep.transactions.contention_backoff import ContentionBackoff
 from lockstep.transactions.draft import Draft, append_of
-from lockstep.transactions.feeds import Feeds
-from lockstep.transactions.giving_way import GivingWay
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
@@ -38,15 +37,16 @@ from lockstep.transactions.model import (
     Application,
     Committed,
     Expired,
-    FeedEnded,
     NotAppended,
     NotApplied,
     Refusal,
     RefusedForGood,
+    SubscriptionClosed,
     Transaction,
 )
-from lockstep.transactions.pending import Monitor, Pending
+from lockstep.transactions.monitor import Monitor, PendingAppend
 from lockstep.transactions.remote import RemoteLog
+from lockstep.transactions.subscriptions import Subscriptions
 
 MAX_OUTSTANDING: Final = 64
 TIMEOUT_S: Final = 120.0
@@ -65,7 +65,7 @@ class _Run:
         self.deadline = deadline
         self.has_room = False
         """One of `max_outstanding` is its."""
-        self.open: Pending | None = None
+        self.open: PendingAppend | None = None
         """The try that is under way, its fate not known."""
         self.offsets: Mapping[int, int] | None = None
         """It is in the log."""
@@ -103,12 +103,12 @@ class TransactionClient:
         self.client_id = uuid4().hex
         self._log = RemoteLog(bootstrap, topic, self.client_id, create) if log is None else log
         self._calls = Calls(application, threads)
-        self._feeds = Feeds(self._log, self._calls, self._on_applied)
+        self._subscriptions = Subscriptions(self._log, self._calls, self._on_applied)
         self._wanted = None if partitions is None else list(partitions)
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(max_outstanding)
         self._monitor = Monitor(self.client_id)
-        self._giving_way = GivingWay()
+        self._contention_backoff = ContentionBackoff()
         self._partition_count = 0
         self._running: set[asyncio.Task[Any]] = set()
         self._completing: set[asyncio.Task[Any]] = set()
@@ -123,10 +123,10 @@ class TransactionClient:
         await self.close()
 
     async def open(self) -> None:
-        """Connect and begin to feed. Raises ClientError, what `Application.opened` and `assign` raise."""
+        """Connect and begin to feed. Raises ClientError, what `Application.on_open` and `assign` raise."""
         try:
             self._partition_count = await self._log.open()
-            await self._calls.call(self._calls.application.opened, self._log.topic_id)
+            await self._calls.call(self._calls.application.on_open, self._log.topic_id)
             await self.assign(range(self._partition_count) if self._wanted is None else self._wanted)
         except BaseException:
             await self.close()
@@ -139,7 +139,7 @@ class TransactionClient:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        await self._feeds.close()
+        await self._subscriptions.close()
         await self._log.close()
 
     # -- partitions -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class TransactionClient:
     @property
     def partitions(self) -> list[int]:
         """Those that are fed to the application."""
-        return sorted(self._feeds.hwms)
+        return sorted(self._subscriptions.hwms)
 
     async def assign(self, partitions: Iterable[int]) -> None:
         """Feed these partitions from now on, and no others. What waits for one that is given up fails.
@@ -160,23 +160,23 @@ class TransactionClient:
         Raises ValueError for a partition that is not there, FeedEnded where the client is closed,
         HighWaterMarkAhead, and what `Application.high_water_mark` raises.
         """
-        wanted = list(partitions)
-        for partition in wanted:
+        needed = list(partitions)
+        for partition in needed:
             if not 0 <= partition < self._partition_count:
                 raise ValueError(f"partition {partition}: the topic has 0 to {self._partition_count - 1}")
-        await self._feeds.assign(wanted)
+        await self._subscriptions.assign(needed)
 
     def high_water_mark(self, partition: int) -> int:
         """The offset up to which the partition is applied. FeedEnded where it is not assigned."""
-        return self._feeds.of(partition).hwm
+        return self._subscriptions.of(partition).hwm
 
-    def stalled(self) -> dict[int, BaseException]:
+    def stalled_partitions(self) -> dict[int, BaseException]:
         """The partitions whose feed has stopped, and what stopped it."""
-        return self._feeds.stalled()
+        return self._subscriptions.stalled_partitions()
 
     def resume(self, partition: int) -> None:
         """Let a stalled feed try again what it is stalled at. FeedEnded where it is not assigned."""
-        self._feeds.of(partition).resume()
+        self._subscriptions.of(partition).resume()
 
     async def caught_up(self, timeout_s: float | None = None) -> None:
         """Wait until everything is applied that is committed by now, in every assigned partition.
@@ -185,7 +185,7 @@ class TransactionClient:
         without `timeout_s` it waits for brokers for ever.
         """
         async with asyncio.timeout(timeout_s):
-            await self._feeds.caught_up()
+            await self._subscriptions.caught_up()
 
     # -- transactions -----------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class TransactionClient:
         Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
         here = asyncio.current_task()
-        if here in self._completing or self._feeds.is_fed_by(here):
+        if here in self._completing or self._subscriptions.is_fed_by(here):
             raise RuntimeError(WAITS_FOR_ITSELF)
         return await (await self.submit(transaction, timeout_s=timeout_s))
 
@@ -223,14 +223,14 @@ class TransactionClient:
             try:
                 await self._take_room(run)
             except Expired:
-                await self._calls.tell(transaction.on_expiration, True)
+                await self._calls.notify(transaction.on_expiration, True)
                 raise
         if self._closed:
             self._leave(run)
             raise NotAppended("the client is closed")
         task = asyncio.create_task(self._run(transaction, run))
         self._running.add(task)
-        task.add_done_callback(partial(self._ended, run))
+        task.add_done_callback(partial(self._on_run_done, run))
         return task
 
     async def _take_room(self, run: _Run) -> None:
@@ -246,7 +246,7 @@ class TransactionClient:
             run.has_room = False
             self._room.release()
 
-    def pending(self) -> int:
+    def pending_count(self) -> int:
         """How many transactions are under way."""
         return len(self._running)
 
@@ -255,7 +255,7 @@ class TransactionClient:
         if self._running:
             await asyncio.wait(set(self._running))
 
-    def _ended(self, run: _Run, task: asyncio.Task[Any]) -> None:
+    def _on_run_done(self, run: _Run, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         self._leave(run)
         if not task.cancelled():
@@ -268,7 +268,7 @@ class TransactionClient:
                     raise Expired("the client was closed", is_known=True)
                 if not run.has_room:
                     await self._take_room(run)
-                return await self._tried(transaction, run)
+                return await self._execute_until_appended(transaction, run)
             except asyncio.CancelledError:
                 if not self._closed:
                     raise
@@ -279,23 +279,23 @@ class TransactionClient:
         except NotApplied:
             raise
         except Expired as error:
-            await self._calls.tell(transaction.on_expiration, error.is_known)
+            await self._calls.notify(transaction.on_expiration, error.is_known)
             raise
         except Exception as error:
-            await self._calls.tell(transaction.on_exception, error)
+            await self._calls.notify(transaction.on_exception, error)
             raise
 
-    async def _tried(self, transaction: Transaction, run: _Run) -> Appended | None:
+    async def _execute_until_appended(self, transaction: Transaction, run: _Run) -> Appended | None:
         tries, refusal = 0, "not refused"
-        pause_s = self._giving_way.pause_s(random.random())
+        pause_s = self._contention_backoff.pause_s(random.random())
         if pause_s:
             await asyncio.sleep(pause_s)
         began = asyncio.get_running_loop().time()
         while True:
             tries += 1
-            append = await self._executed(transaction)
+            append = await self._execute(transaction)
             if append is None:
-                await self._calls.tell(transaction.on_completion, False)
+                await self._calls.notify(transaction.on_completion, False)
                 return None
             pending = self._monitor.register(transaction, append)
             try:
@@ -304,31 +304,31 @@ class TransactionClient:
                 run.open = None
                 if found is not None and not isinstance(found, Refusal):
                     run.offsets = found
-                    self._giving_way.ended(tries, asyncio.get_running_loop().time() - began)
+                    self._contention_backoff.record(tries, asyncio.get_running_loop().time() - began)
                     await self._complete(pending)
-                    await self._applied(found, run.deadline)
+                    await self._wait_until_applied(found, run.deadline)
                     return Appended(found, tries)
             finally:
                 self._monitor.forget(pending)
             if found is not None:
-                await self._calls.tell(transaction.on_refusal, found)
+                await self._calls.notify(transaction.on_refusal, found)
                 if found.is_final:
                     raise RefusedForGood(found)
                 refusal = found.text
                 await self._caught_up_with(found, append, run.deadline)
 
-    async def _executed(self, transaction: Transaction) -> Append | None:
+    async def _execute(self, transaction: Transaction) -> AppendAttempt | None:
         """The application's answer to the present state."""
-        hwms = self._feeds.hwms
+        hwms = self._subscriptions.hwms
         partition = transaction.partition(self._partition_count)
         draft = Draft(partition, self._partition_count)
-        wanted = await self._calls.call(transaction.execute, draft)
-        if wanted is False:
+        needed = await self._calls.call(transaction.execute, draft)
+        if needed is False:
             return None
         return append_of(draft, self._monitor.next_request(), hwms)
 
     async def _append(
-        self, pending: Pending, deadline: float, before: str
+        self, pending: PendingAppend, deadline: float, before: str
     ) -> Mapping[int, int] | Refusal | None:
         """Offsets, a refusal, or None: not there, and may be tried again. Raises Expired, NotAppended."""
         left_s = deadline - asyncio.get_running_loop().time()
@@ -343,9 +343,11 @@ class TransactionClient:
         except AppendExpired as error:
             raise Expired(str(error), is_known=True) from None
         except AppendUnknown as error:
-            return await self._settled(pending, error)
+            return await self._resolve_unknown(pending, error)
 
-    async def _settled(self, pending: Pending, problem: AppendUnknown) -> Mapping[int, int] | None:
+    async def _resolve_unknown(
+        self, pending: PendingAppend, problem: AppendUnknown
+    ) -> Mapping[int, int] | None:
         """After a fence the feed tells. Raises Expired where there cannot be one, NotApplied."""
         self._monitor.generation += 1
         append = pending.append
@@ -353,14 +355,14 @@ class TransactionClient:
             async with asyncio.timeout(FENCE_TIMEOUT_S):
                 ends = await self._log.fence(append, FENCE_TIMEOUT_S)
                 for partition, end in ends.items():
-                    feed = self._feeds.of(partition)
-                    await feed.reached(end - 1)
+                    subscription = self._subscriptions.of(partition)
+                    await subscription.wait_until_applied(end - 1)
                     if pending.seen:
                         continue
-                    if feed.began > append.parts[partition].hwm:
-                        raise FeedEnded(f"the feed of partition {partition} began behind it")
+                    if subscription.began > append.parts[partition].hwm:
+                        raise SubscriptionClosed(f"the feed of partition {partition} began behind it")
                     return None  # all of it is there, or nothing
-        except (AppendUnknown, TimeoutError, FeedEnded) as error:
+        except (AppendUnknown, TimeoutError, SubscriptionClosed) as error:
             text = f"{problem}; {error or 'it could not be settled'}"
             if not pending.seen:
                 raise Expired(text, is_known=False) from None
@@ -369,33 +371,35 @@ class TransactionClient:
                 raise NotApplied(text, pending.offsets) from None
         return pending.offsets
 
-    async def _applied(self, offsets: Mapping[int, int], deadline: float) -> None:
+    async def _wait_until_applied(self, offsets: Mapping[int, int], deadline: float) -> None:
         partition = -1
         try:
             async with asyncio.timeout_at(deadline):
                 for partition, offset in offsets.items():
-                    await self._feeds.of(partition).reached(offset)
-        except (TimeoutError, FeedEnded) as error:
-            stalled = self._feeds.stalled().get(partition)
+                    await self._subscriptions.of(partition).wait_until_applied(offset)
+        except (TimeoutError, SubscriptionClosed) as error:
+            stalled_partitions = self._subscriptions.stalled_partitions().get(partition)
             why = (
-                f"partition {partition} is stalled: {stalled!r}"
-                if stalled
+                f"partition {partition} is stalled: {stalled_partitions!r}"
+                if stalled_partitions
                 else error or "not applied in time"
             )
             raise NotApplied(f"appended at {dict(offsets)}: {why}", offsets) from None
 
-    async def _caught_up_with(self, refusal: Refusal, append: Append, deadline: float) -> None:
+    async def _caught_up_with(self, refusal: Refusal, append: AppendAttempt, deadline: float) -> None:
         """Until what stood in its way is applied."""
         try:
-            feed = self._feeds.of(refusal.partition if refusal.partition >= 0 else min(append.parts))
+            subscription = self._subscriptions.of(
+                refusal.partition if refusal.partition >= 0 else min(append.parts)
+            )
             async with asyncio.timeout_at(deadline):
                 offset = refusal.conflict_offset
                 if offset is None:
-                    offset = await self._log.end(feed.partition) - 1
-                if append.hwm(feed.partition) >= offset:
+                    offset = await self._log.end(subscription.partition) - 1
+                if append.hwm(subscription.partition) >= offset:
                     await asyncio.sleep(APPLIED_PAUSE_S)
-                await feed.reached(offset)
-        except FeedEnded as error:
+                await subscription.wait_until_applied(offset)
+        except SubscriptionClosed as error:
             raise NotAppended(str(error)) from None
         except TimeoutError:
             raise Expired(f"refused, and not caught up in time: {refusal.text}", is_known=True) from None
@@ -403,14 +407,14 @@ class TransactionClient:
     # -- callbacks --------------------------------------------------------------------------------------
 
     async def _on_applied(self, entry: Committed) -> None:
-        pending = self._monitor.seen(entry)
+        pending = self._monitor.match(entry)
         if pending is not None:
             await self._complete(pending)
-            await self._calls.tell(pending.transaction.on_application, entry)
+            await self._calls.notify(pending.transaction.on_application, entry)
 
-    async def _complete(self, pending: Pending) -> None:
+    async def _complete(self, pending: PendingAppend) -> None:
         if pending.completing is None:
-            task = asyncio.create_task(self._calls.tell(pending.transaction.on_completion, True))
+            task = asyncio.create_task(self._calls.notify(pending.transaction.on_completion, True))
             self._completing.add(task)
             task.add_done_callback(self._completing.discard)
             pending.completing = task

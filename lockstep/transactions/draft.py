@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lockstep.transactions.log import Append, Elsewhere, Part
+from lockstep.transactions.log import AppendAttempt, PartitionBatch, ReadLocks
 from lockstep.transactions.model import Header, NotAppended, Record, RequestId
 from protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES, PREFIX
 
@@ -106,7 +106,7 @@ class Draft:
             raise ValueError(f"{part.names} locks in one transaction, {MAX_LOCK_NAMES} are allowed")
 
 
-def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> Append:
+def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> AppendAttempt:
     """A draft, and the high-water marks it was computed from. Raises NotAppended for what cannot be."""
     written = {number: part for number, part in draft.parts.items() if part.records}
     if not written:
@@ -119,12 +119,12 @@ def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> App
         ):
             raise NotAppended(f"partition {number}: only read locks go without a record there")
     elsewhere = {
-        number: Elsewhere(marks[number], tuple(part.read_locks))
+        number: ReadLocks(marks[number], tuple(part.read_locks))
         for number, part in draft.parts.items()
         if number not in written and part.read_locks
     }
     first = draft.partition if draft.partition in written else min(written)
-    return Append(
+    return AppendAttempt(
         request,
         {
             number: _part(part, marks[number], elsewhere if number == first else {})
@@ -133,8 +133,8 @@ def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> App
     )
 
 
-def _part(draft: PartitionDraft, mark: int, elsewhere: Mapping[int, Elsewhere]) -> Part:
-    return Part(
+def _part(draft: PartitionDraft, mark: int, elsewhere: Mapping[int, ReadLocks]) -> PartitionBatch:
+    return PartitionBatch(
         tuple(draft.records),
         mark,
         tuple(draft.write_locks),

@@ -12,14 +12,14 @@ from typing import NamedTuple, Protocol
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 
 
-class Elsewhere(NamedTuple):
+class ReadLocks(NamedTuple):
     """Read locks of a partition that gets no record."""
 
     hwm: int
     read_locks: tuple[bytes, ...]
 
 
-class Part(NamedTuple):
+class PartitionBatch(NamedTuple):
     """What one partition gets of an append: records that stand together, and their condition."""
 
     records: tuple[Record, ...]
@@ -29,15 +29,15 @@ class Part(NamedTuple):
     read_locks: tuple[bytes, ...] = ()
     append_locks: tuple[bytes, ...] = ()
     expected_offset: int | None = None
-    elsewhere: Mapping[int, Elsewhere] = {}
+    elsewhere: Mapping[int, ReadLocks] = {}
     """By partition; all of them stand in one of an append's parts."""
 
 
-class Append(NamedTuple):
+class AppendAttempt(NamedTuple):
     """One try at a transaction."""
 
     request: RequestId
-    parts: Mapping[int, Part]
+    parts: Mapping[int, PartitionBatch]
     """By partition; several are appended all or none."""
 
     def hwm(self, partition: int) -> int:
@@ -93,14 +93,14 @@ class Log(Protocol):
     async def open(self) -> int:
         """Connect; the number of partitions. Raises ClientError: no such topic, or no locks there."""
 
-    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
 
         Raises AppendRefused, AppendFailed; after `timeout_s` AppendExpired or AppendUnknown, the latter also
         where it cannot be asked again.
         """
 
-    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """After AppendUnknown: see to it that what is not in the log by now never will be.
 
         Returns partition -> position: whoever has read that far has seen the append, or never will. Raises

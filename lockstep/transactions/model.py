@@ -50,11 +50,11 @@ class HighWaterMarkAhead(TransactionError):
     """The application has applied, it says, what the log does not have: that was another topic."""
 
 
-class FeedEnded(TransactionError):
+class SubscriptionClosed(TransactionError):
     """The partition was given up, or the client closed, while somebody waited for it."""
 
 
-class FeedStalled(TransactionError):
+class SubscriptionStalled(TransactionError):
     """The partition's feed has stopped, and why; see `TransactionClient.resume`."""
 
 
@@ -212,7 +212,7 @@ class Transaction:
 class Application:
     """An application's state, as the feed changes it: derive from it. The methods may be plain or `async`."""
 
-    def opened(self, topic_id: str) -> Awaitable[None] | None:
+    def on_open(self, topic_id: str) -> Awaitable[None] | None:
         """Which topic it is, as Kafka's tools show its id, before anything else is asked.
 
         A topic that is made anew under its name has another id, and its offsets mean something else: whoever

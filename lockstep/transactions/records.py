@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from lockstep.transactions.log import Part
+from lockstep.transactions.log import PartitionBatch
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 from protocol.errors import ErrorCode
 from protocol.ids import format_uuid
@@ -27,7 +27,7 @@ _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer's, and where it is in one partition: what makes a batch the same when it is sent again."""
 
     producer_id: int
@@ -36,7 +36,12 @@ class Identity(NamedTuple):
 
 
 def batch_of(
-    part: Part, request: RequestId, identity: Identity, topic: str, topic_id: bytes, timestamp_ms: int
+    part: PartitionBatch,
+    request: RequestId,
+    identity: ProducerIdentity,
+    topic: str,
+    topic_id: bytes,
+    timestamp_ms: int,
 ) -> bytes:
     """The one batch that a partition gets of an append."""
     builder = BatchBuilder(
@@ -56,7 +61,7 @@ def batch_of(
     return builder.build()
 
 
-def condition_of(part: Part, topic: str, topic_id: bytes) -> list[Header]:
+def condition_of(part: PartitionBatch, topic: str, topic_id: bytes) -> list[Header]:
     """The headers that say under which condition a batch may be appended."""
     found: list[Header] = [(TOPIC_ID, topic_id)]
     if part.write_locks or part.read_locks:
@@ -121,11 +126,11 @@ def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Commit
     for stored in records:
         read = _read(stored)
         if gathered and not read.follows(gathered[-1]):
-            yield _committed(partition, gathered)
+            yield _parse_committed(partition, gathered)
             gathered = []
         gathered.append(read)
     if gathered:
-        yield _committed(partition, gathered)
+        yield _parse_committed(partition, gathered)
 
 
 class _Read(NamedTuple):
@@ -156,7 +161,7 @@ def _read(stored: StoredRecord) -> _Read:
     )
 
 
-def _committed(partition: int, gathered: Sequence[_Read]) -> Committed:
+def _parse_committed(partition: int, gathered: Sequence[_Read]) -> Committed:
     last = gathered[-1]
     return Committed(
         partition,

@@ -18,17 +18,18 @@ from typing import Final
 
 from lockstep.client import LATEST, Client, Topic
 from lockstep.connection import (
+    BrokerConnection,
     BrokerError,
     ClientError,
-    Connection,
     ConnectionFailed,
     TimedOut,
     Unsupported,
-    the_one,
+    only,
 )
-from lockstep.followed_topic import PASSING, SILENT_AFTER_S, FollowedTopic, TopicGone
+from lockstep.followed_topic import PASSING, SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.retry_policy import RetryPolicy
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
@@ -37,8 +38,7 @@ from lockstep.transactions.log import (
     Trimmed,
 )
 from lockstep.transactions.model import RequestId
-from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
-from lockstep.tries import Tries
+from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in, refusal_of
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.ids import format_uuid
@@ -65,7 +65,7 @@ LAST_EPOCH: Final = 32_000
 _ENDS_TRANSACTION_BY_EPOCH: Final = 2
 """The version of a marker that is known again by its epoch (KIP-890)."""
 
-FORGOTTEN: Final = frozenset(
+SESSION_LOST_ERRORS: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -74,11 +74,11 @@ FORGOTTEN: Final = frozenset(
     }
 )
 """The broker does not know the lane as the lane knows itself; its state has expired, most likely."""
-LASTING: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
+PERMANENT_REASONS: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
 """Reasons why a batch that comes a second time is refused a second time: marks and ends only rise."""
 
 
-class _Lane:
+class _ProducerSession:
     """An idempotent producer with at most one batch under way."""
 
     __slots__ = ("producer_epoch", "producer_id", "sequences")
@@ -89,8 +89,8 @@ class _Lane:
         self.sequences: dict[int, int] = {}
         """By partition: that of the next record."""
 
-    def identity(self, partition: int) -> Identity:
-        return Identity(self.producer_id, self.producer_epoch, self.sequences.get(partition, 0))
+    def identity(self, partition: int) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch, self.sequences.get(partition, 0))
 
 
 class RemoteLog:
@@ -115,9 +115,9 @@ class RemoteLog:
         self._followed: FollowedTopic
         self._readers: dict[int, FollowedTopic] = {}
         """By partition: a connection answers in order, and a read may wait long."""
-        self._lanes: list[_Lane] = []
+        self._sessions: list[_ProducerSession] = []
         """Those with nothing under way."""
-        self._unsettled: dict[RequestId, _Lane] = {}
+        self._unsettled: dict[RequestId, _ProducerSession] = {}
 
     async def open(self) -> int:
         """The number of partitions. Raises ClientError: no broker, no such topic, no locks."""
@@ -159,36 +159,36 @@ class RemoteLog:
 
     # -- appends ----------------------------------------------------------------------------------------
 
-    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """As `Log.append`."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        lane = await self._lane(deadline)
+        session = await self._lane(deadline)
         is_free = False
         try:
-            found = await self._sent(lane, append, deadline)
+            found = await self._sent(session, append, deadline)
             for partition, part in append.parts.items():
-                after = lane.sequences.get(partition, 0) + len(part.records)
-                lane.sequences[partition] = after % (1 << 31)
+                after = session.sequences.get(partition, 0) + len(part.records)
+                session.sequences[partition] = after % (1 << 31)
             is_free = True
             return found
         except AppendUnknown:
-            self._unsettled[append.request] = lane
+            self._unsettled[append.request] = session
             raise
         except (AppendRefused, AppendFailed, AppendExpired):
             is_free = True
             raise
         finally:
             if is_free:
-                self._lanes.append(lane)
+                self._sessions.append(session)
 
-    async def _lane(self, deadline: float) -> _Lane:
+    async def _lane(self, deadline: float) -> _ProducerSession:
         """One with nothing under way. Raises AppendExpired."""
-        if self._lanes:
-            return self._lanes.pop()
-        tries = Tries(deadline, self._client, SILENT_AFTER_S)
+        if self._sessions:
+            return self._sessions.pop()
+        tries = RetryPolicy(deadline, self._client, SILENT_AFTER_S)
         while True:
             try:
-                return _Lane(*await self._client.producer_id())
+                return _ProducerSession(*await self._client.producer_id())
             except (BrokerError, ConnectionFailed) as error:
                 if isinstance(error, BrokerError) and error.code not in PASSING:
                     raise AppendFailed(str(error)) from None
@@ -196,30 +196,32 @@ class RemoteLog:
             if not await tries.again():
                 raise AppendExpired(f"never sent: {problem}")
 
-    async def _sent(self, lane: _Lane, append: Append, deadline: float) -> dict[int, int]:
+    async def _sent(
+        self, session: _ProducerSession, append: AppendAttempt, deadline: float
+    ) -> dict[int, int]:
         """The offsets of the last records, after as many tries as it takes."""
         now_ms = time.time_ns() // 1_000_000
         topic = self._followed.topic
         batches = {
             partition: batch_of(
-                part, append.request, lane.identity(partition), topic.name, topic.topic_id, now_ms
+                part, append.request, session.identity(partition), topic.name, topic.topic_id, now_ms
             )
             for partition, part in append.parts.items()
         }
-        tries, is_open, is_sent = Tries(deadline, self._client, SILENT_AFTER_S), False, False
+        tries, is_open, is_sent = RetryPolicy(deadline, self._client, SILENT_AFTER_S), False, False
         while True:
             problem: Exception
             try:
                 connection = await self._leader(min(batches))
                 is_sent = True
-                answers = await self._produce(connection, batches, tries.left_s)
+                answers = await self._produce(connection, batches, tries.remaining_s)
                 code = next((each.error_code for each in answers.values() if each.error_code), 0)
                 if not code:
                     return {
                         partition: answer.base_offset + len(append.parts[partition].records) - 1
                         for partition, answer in answers.items()
                     }
-                problem = _judged(answers, code, is_open)
+                problem = _check_responses(answers, code, is_open)
             except ClientError as error:
                 problem = error
             is_open |= is_sent  # whoever refused it may have it in a log that a new leader goes on with
@@ -230,11 +232,11 @@ class RemoteLog:
                 raise AppendExpired(f"not taken in time: {problem}")
             try:
                 await self._followed.refresh()
-            except TopicGone as error:
+            except TopicDeleted as error:
                 raise (AppendUnknown if is_open else AppendFailed)(str(error)) from None
 
     async def _produce(
-        self, connection: Connection, batches: Mapping[int, bytes], left_s: float
+        self, connection: BrokerConnection, batches: Mapping[int, bytes], remaining_s: float
     ) -> dict[int, PartitionProduceResponse]:
         uses_ids = connection.version_of(ProduceRequest) >= 13
         request = ProduceRequest(
@@ -254,7 +256,7 @@ class RemoteLog:
         if len(batches) > 1:
             request.unknown_tags = {ATOMIC_TAG: b""}
         try:
-            async with asyncio.timeout(left_s):  # whose time is over may not close what others wait on
+            async with asyncio.timeout(remaining_s):  # whose time is over may not close what others wait on
                 answer = await connection.call(request, ProduceResponse, timeout_s=REQUEST_TIMEOUT_S)
         except TimeoutError:
             raise TimedOut(f"{connection} did not answer in time") from None
@@ -263,17 +265,17 @@ class RemoteLog:
             raise ClientError(f"{connection} answered for other partitions than were asked for")
         return found
 
-    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """As `Log.fence`: markers with a higher epoch of the lane, then the ends."""
-        lane = self._unsettled.pop(append.request, None)
-        if lane is None:
+        session = self._unsettled.pop(append.request, None)
+        if session is None:
             raise AppendUnknown("it cannot be fenced any more")
         deadline = asyncio.get_running_loop().time() + timeout_s
-        tries = Tries(deadline, self._client, SILENT_AFTER_S)
+        tries = RetryPolicy(deadline, self._client, SILENT_AFTER_S)
         partitions = list(append.parts)
         while True:
             try:
-                await self._mark(lane, partitions)
+                await self._mark(session, partitions)
                 ends = await self._client.offsets(self._followed.topic, partitions, LATEST)
                 break
             except ClientError as error:
@@ -284,19 +286,19 @@ class RemoteLog:
                 raise AppendUnknown(f"it could not be fenced in time: {problem}")
             try:
                 await self._followed.refresh()
-            except TopicGone as error:
+            except TopicDeleted as error:
                 raise AppendUnknown(f"it cannot be fenced: {error}") from None
-        lane.producer_epoch += 1
-        lane.sequences.clear()
-        if lane.producer_epoch < LAST_EPOCH:
-            self._lanes.append(lane)
+        session.producer_epoch += 1
+        session.sequences.clear()
+        if session.producer_epoch < LAST_EPOCH:
+            self._sessions.append(session)
         return ends
 
-    async def _mark(self, lane: _Lane, partitions: list[int]) -> None:
+    async def _mark(self, session: _ProducerSession, partitions: list[int]) -> None:
         """Raises BrokerError, ConnectionFailed. Doing it twice is doing it once."""
         marker = WritableTxnMarker(
-            producer_id=lane.producer_id,
-            producer_epoch=lane.producer_epoch + 1,
+            producer_id=session.producer_id,
+            producer_epoch=session.producer_epoch + 1,
             transaction_result=False,
             topics=[WritableTxnMarkerTopic(name=self._followed.topic.name, partition_indexes=partitions)],
             coordinator_epoch=0,
@@ -306,8 +308,8 @@ class RemoteLog:
         answer = await connection.call(
             WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, timeout_s=REQUEST_TIMEOUT_S
         )
-        result = the_one(answer.markers, "a fence")
-        for each in the_one(result.topics, "a fence").partitions:
+        result = only(answer.markers, "a fence")
+        for each in only(result.topics, "a fence").partitions:
             if each.error_code:
                 raise BrokerError(
                     each.error_code, f"a fence in {self._followed.topic.name}-{each.partition_index}"
@@ -341,24 +343,26 @@ class RemoteLog:
     def _new_client(self) -> Client:
         return Client(self._bootstrap, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
 
-    async def _leader(self, partition: int) -> Connection:
+    async def _leader(self, partition: int) -> BrokerConnection:
         return await self._followed.leader(partition)
 
 
-def _judged(answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool) -> BrokerError:
+def _check_responses(
+    answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool
+) -> BrokerError:
     """The problem, where it passes. Raises AppendRefused, AppendFailed, AppendUnknown.
 
     `is_open`: an earlier copy of the batch may still come.
     """
-    guilty = next(each for each in answers.values() if each.error_code == code)
-    problem = BrokerError(code, f"partition {guilty.index}", guilty.error_message)
+    failed = next(each for each in answers.values() if each.error_code == code)
+    problem = BrokerError(code, f"partition {failed.index}", failed.error_message)
     if code in PASSING:
         return problem
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
-        refusal = refusal_of(code, guilty.error_message, guilty.index)
-        if is_open and not (refusal.reason in LASTING and not refusal.is_final):
+        refusal = refusal_of(code, failed.error_message, failed.index)
+        if is_open and not (refusal.reason in PERMANENT_REASONS and not refusal.is_final):
             raise AppendUnknown(f"refused, and an earlier copy may still come: {refusal.text}")
         raise AppendRefused(refusal)
-    if is_open or code in FORGOTTEN:
+    if is_open or code in SESSION_LOST_ERRORS:
         raise AppendUnknown(str(problem))
     raise AppendFailed(str(problem))

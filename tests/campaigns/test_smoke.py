@@ -16,7 +16,7 @@ import lockstep.testing
 from broker.locks.checks import LockChecks
 from broker.producer_state import NEW, ProducerState
 from lockstep.client import Client
-from lockstep.connection import Connection
+from lockstep.connection import BrokerConnection
 from lockstep.transactions import TransactionClient
 from lockstep.transactions.remote import RemoteLog
 from protocol.messages.produce import PartitionProduceResponse
@@ -92,7 +92,7 @@ def send_again(monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     honest, sends = RemoteLog._produce, itertools.count(1)
 
     async def sent(
-        self: RemoteLog, connection: Connection, batches: Mapping[int, bytes], left_s: float
+        self: RemoteLog, connection: BrokerConnection, batches: Mapping[int, bytes], left_s: float
     ) -> dict[int, PartitionProduceResponse]:
         if not next(sends) % every:
             await honest(self, connection, batches, left_s)

@@ -12,7 +12,7 @@ import pytest
 from lockstep import groups
 from lockstep.bootstrap import TURN_S, call_timeout_s, first_to_answer
 from lockstep.client import Client
-from lockstep.connection import Connection, ConnectionFailed, TimedOut
+from lockstep.connection import BrokerConnection, ConnectionFailed, TimedOut
 from lockstep.testing import RunningBroker
 from protocol.messages.list_groups import ListGroupsRequest
 from tests.lockstep.conftest import Run
@@ -28,7 +28,7 @@ def silent() -> Iterator[str]:
 async def test_the_last_one_gets_what_is_left() -> None:
     allowed: list[float] = []
 
-    async def connect(host: str, port: int, within_s: float) -> Connection:
+    async def connect(host: str, port: int, within_s: float) -> BrokerConnection:
         allowed.append(within_s)
         raise TimedOut(f"{host}:{port} did not answer in {within_s:g} s")
 
@@ -60,8 +60,8 @@ async def test_a_broker_that_falls_silent_later_is_left_for_the_next(
 ) -> None:
     host, port = silent.split(":")
     async with Client(f"{silent},{running.bootstrap_servers}", timeout_s=8) as client:
-        hung = Connection(host, int(port), "test", 8)
-        connected = await Connection.open("127.0.0.1", running.port)
+        hung = BrokerConnection(host, int(port), "test", 8)
+        connected = await BrokerConnection.open("127.0.0.1", running.port)
         hung._protocol, hung._wire = connected._protocol, connected._wire
         connected._open_wire().transport.write = lambda data: None  # type: ignore[method-assign]
         client._first = hung
@@ -73,9 +73,9 @@ async def test_groups_are_asked_for_again_where_a_node_has_just_gone(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cluster names it for some seconds."""
-    real, asked = Connection.call, 0
+    real, asked = BrokerConnection.call, 0
 
-    async def call(connection: Connection, request: object, *more: object, **named: object) -> object:
+    async def call(connection: BrokerConnection, request: object, *more: object, **named: object) -> object:
         nonlocal asked
         if isinstance(request, ListGroupsRequest):
             asked += 1
@@ -83,7 +83,7 @@ async def test_groups_are_asked_for_again_where_a_node_has_just_gone(
                 raise ConnectionFailed("cannot connect to gone:1: connection refused")
         return await real(connection, request, *more, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Connection, "call", call)
+    monkeypatch.setattr(BrokerConnection, "call", call)
     async with Client(running.bootstrap_servers) as client:
         await groups.list_groups(client)
     assert asked == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.client import EARLIEST, LATEST, Client
-from lockstep.connection import BrokerError, Connection, ConnectionFailed
+from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed
 from lockstep.testing import RunningBroker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
@@ -97,7 +97,7 @@ async def test_a_broker_that_failed_is_asked_last(
     asked: list[str] = []
     real = Client._connect
 
-    async def connect(client: Client, host: str, port: int, within_s: float) -> Connection:
+    async def connect(client: Client, host: str, port: int, within_s: float) -> BrokerConnection:
         asked.append(host)
         return await real(client, host, port, within_s)
 
@@ -109,16 +109,16 @@ async def test_a_broker_that_failed_is_asked_last(
 
 
 async def test_brokers_are_asked_in_turn(running: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, names = Connection.open, ("a:1", "a:2", "b:1", "c:1")
+    real, names = BrokerConnection.open, ("a:1", "a:2", "b:1", "c:1")
     asked: list[str] = []
 
-    async def opened(host: str, port: int, **more: Any) -> Connection:
+    async def opened(host: str, port: int, **more: Any) -> BrokerConnection:
         asked.append(f"{host}:{port}")
         connection = await real("localhost", running.port, **more)
         connection.host, connection.port = host, port
         return connection
 
-    monkeypatch.setattr(Connection, "open", opened)
+    monkeypatch.setattr(BrokerConnection, "open", opened)
     async with Client(",".join(names)) as client:
         for _ in range(5):
             await client.any_broker()
@@ -141,16 +141,16 @@ async def test_who_was_chosen_a_moment_ago_is_not_suspected_with_who_was_before(
 async def test_all_topics_are_asked_for_elsewhere_where_a_broker_does_not_know_them(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = Connection.call, 0
+    real, asked = BrokerConnection.call, 0
 
-    async def call(connection: Connection, request: Any, *more: Any, **named: Any) -> Any:
+    async def call(connection: BrokerConnection, request: Any, *more: Any, **named: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 1:
             connection.close()
         return await real(connection, request, *more, **named)
 
-    monkeypatch.setattr(Connection, "call", call)
+    monkeypatch.setattr(BrokerConnection, "call", call)
     async with Client(f"localhost:{running.port},127.0.0.1:{running.port}") as client:
         await client.topics()
     assert asked == 2

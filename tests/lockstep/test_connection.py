@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lockstep.connection import ClientError, Connection, ConnectionFailed, TimedOut, Unsupported
+from lockstep.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut, Unsupported
 from lockstep.testing import RunningBroker
 from protocol.api import ApiKey, read_request_header, response_header
 from protocol.compiler import encode_bytes
@@ -76,7 +76,7 @@ async def agreed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def test_versions_with_a_real_broker(running: RunningBroker) -> None:
-    connection = await Connection.open("localhost", running.port)
+    connection = await BrokerConnection.open("localhost", running.port)
     assert connection.versions[ApiKey.METADATA] == (0, 13)
     assert connection.version_of(MetadataRequest) == 13
     answers = await asyncio.gather(
@@ -100,7 +100,7 @@ async def test_an_older_broker_is_asked_in_its_version() -> None:
         return struct.pack(">i", correlation_id) + encode_bytes(api_versions(2, (0, 5)), version)
 
     async with peer(answer) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         assert seen == [4, 2]
         assert connection.version_of(MetadataRequest) == 5
         with pytest.raises(Unsupported, match="speaks nothing of FETCH"):
@@ -115,7 +115,7 @@ async def test_a_broker_that_refuses_every_version() -> None:
 
     async with peer(answer) as port:
         with pytest.raises(Unsupported, match="API_VERSIONS"):
-            await Connection.open("127.0.0.1", port)
+            await BrokerConnection.open("127.0.0.1", port)
 
 
 async def test_an_api_whose_versions_do_not_meet() -> None:
@@ -123,7 +123,7 @@ async def test_an_api_whose_versions_do_not_meet() -> None:
         return struct.pack(">i", correlation_id) + encode_bytes(api_versions(metadata=(14, 20)), version)
 
     async with peer(answer) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         with pytest.raises(Unsupported, match="speaks versions 14 to 20 of METADATA, this client 0 to 13"):
             await connection.call(MetadataRequest(topics=[]), MetadataResponse)
         connection.close()
@@ -133,14 +133,14 @@ async def test_nobody_there() -> None:
     with pytest.raises(
         ConnectionFailed, match=r"localhost:1: connection refused; is a broker running there\?"
     ):
-        await Connection.open("localhost", 1)
+        await BrokerConnection.open("localhost", 1)
     with pytest.raises(ConnectionFailed, match=r"cannot connect to no-such-host\.invalid:9092"):
-        await Connection.open("no-such-host.invalid", 9092)
+        await BrokerConnection.open("no-such-host.invalid", 9092)
 
 
 async def test_no_answer_closes_the_connection_and_fails_all_that_wait() -> None:
     async with peer(agreeing) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         request = MetadataRequest(topics=[])
         patient = asyncio.ensure_future(connection.call(request, MetadataResponse, timeout_s=60))
         with pytest.raises(TimedOut, match=r"did not answer in 0\.05 s"):
@@ -155,7 +155,7 @@ async def test_a_broker_that_hangs_up() -> None:
         return agreeing(key, version, correlation_id) or b""
 
     async with peer(answer) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         with pytest.raises(ConnectionFailed, match="closed the connection"):
             await connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
@@ -181,7 +181,7 @@ async def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
 
     async with raw_peer(serve) as port:
         with pytest.raises(ClientError, match=words):
-            await Connection.open("127.0.0.1", port)
+            await BrokerConnection.open("127.0.0.1", port)
 
 
 async def test_answers_to_nobody_are_passed_over() -> None:
@@ -196,13 +196,13 @@ async def test_answers_to_nobody_are_passed_over() -> None:
         writer.close()
 
     async with raw_peer(serve) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         assert connection.versions
         connection.close()
 
 
 async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
-    connection = await Connection.open("localhost", running.port)
+    connection = await BrokerConnection.open("localhost", running.port)
     calls = [
         asyncio.ensure_future(connection.call(MetadataRequest(topics=[]), MetadataResponse))
         for _ in range(10)
@@ -216,7 +216,7 @@ async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
 
 
 async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: RunningBroker) -> None:
-    connection = await Connection.open("localhost", running.port)
+    connection = await BrokerConnection.open("localhost", running.port)
     call = asyncio.create_task(connection.call(MetadataRequest(topics=[]), MetadataResponse))
     await asyncio.sleep(0)
     assert connection._wire is not None and connection._wire._waiting
@@ -239,7 +239,7 @@ async def test_a_peer_that_takes_nothing_is_given_up() -> None:
         writer.close()
 
     async with raw_peer(deaf) as port:
-        connection = await Connection.open("127.0.0.1", port, timeout_s=0.3)
+        connection = await BrokerConnection.open("127.0.0.1", port, timeout_s=0.3)
         wire = connection._open_wire()
         large = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000)])
         while wire._paused is None:
@@ -266,7 +266,7 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
         writer.close()
 
     async with raw_peer(slow) as port:
-        connection = await Connection.open("127.0.0.1", port)
+        connection = await BrokerConnection.open("127.0.0.1", port)
         wire = connection._open_wire()
         large = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000)])
         count = 0

@@ -10,7 +10,7 @@ import pytest
 from lockstep import followed_topic as module
 from lockstep.client import Client, Topic
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicGone
+from lockstep.followed_topic import FollowedTopic, TopicDeleted
 from protocol.errors import ErrorCode
 
 OLD = Topic("t", bytes(15) + b"1", False, ())
@@ -50,7 +50,7 @@ async def test_what_passes_is_asked_again_until_it_is_answered() -> None:
     followed = FollowedTopic(Metadata(UNKNOWN, ConnectionFailed("no broker"), MOVED), OLD)
     passing = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t")
     asked, ask = failing(passing, ConnectionFailed("broke"), passing)
-    assert await followed.patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert await followed.retry_while(ask) == "answered"  # type: ignore[arg-type]
     assert len(asked) == 4 and followed.topic is MOVED
 
 
@@ -63,7 +63,7 @@ async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatc
             raise ConnectionFailed("cannot connect to b:1")
         return "answered"
 
-    asking = asyncio.create_task(followed.patiently(ask))
+    asking = asyncio.create_task(followed.retry_while(ask))
     await asyncio.sleep(0.03)
     assert followed.problem() == "", "a leader may be moving"
     monkeypatch.setattr(module, "SILENT_AFTER_S", 0.01)
@@ -71,7 +71,7 @@ async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatc
     answered.set()
     assert await asking == "answered" and followed.problem() == ""
     answered.clear()
-    asking = asyncio.create_task(followed.patiently(ask))
+    asking = asyncio.create_task(followed.retry_while(ask))
     await asyncio.sleep(0.05)
     assert followed.problem() != ""
     asking.cancel()
@@ -90,18 +90,18 @@ async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.Monke
     monkeypatch.setattr(client, "suspect", suspect)
     no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "t")
     _, ask = failing(*[no_leader] * 4)
-    assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert await FollowedTopic(client, OLD).retry_while(ask) == "answered"  # type: ignore[arg-type]
     assert suspected >= 1, "a leader had a tenth of a second to be elected"
     before = suspected
     _, ask = failing(no_leader)
-    assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert await FollowedTopic(client, OLD).retry_while(ask) == "answered"  # type: ignore[arg-type]
     assert suspected == before, "and so has one at the next question"
 
 
 async def test_patience_ends_with_what_was_said_last() -> None:
     asked, ask = failing(*[ConnectionFailed(f"broke {number}") for number in range(100)])
     with pytest.raises(ConnectionFailed, match=r"broke [1-9]"):
-        await FollowedTopic(Metadata(MOVED), OLD).patiently(ask, 0.1)  # type: ignore[arg-type]
+        await FollowedTopic(Metadata(MOVED), OLD).retry_while(ask, 0.1)  # type: ignore[arg-type]
     assert 1 < len(asked) < 5
 
 
@@ -112,13 +112,13 @@ async def test_patience_ends_with_what_was_said_last() -> None:
 async def test_what_does_not_pass_is_told(error: ClientError) -> None:
     asked, ask = failing(error)
     with pytest.raises(type(error)):
-        await FollowedTopic(Metadata(MOVED), OLD).patiently(ask)  # type: ignore[arg-type]
+        await FollowedTopic(Metadata(MOVED), OLD).retry_while(ask)  # type: ignore[arg-type]
     assert len(asked) == 1
 
 
 async def test_a_topic_that_was_made_anew_is_another_one() -> None:
     followed = FollowedTopic(Metadata(ANEW), OLD)
-    with pytest.raises(TopicGone, match="made anew"):
+    with pytest.raises(TopicDeleted, match="made anew"):
         await followed.refresh()
     assert followed.topic is OLD
 
@@ -134,7 +134,7 @@ async def test_that_it_is_deleted_is_believed_after_a_while() -> None:
     await followed.refresh()  # it is there
     await followed.refresh()
     await asyncio.sleep(0.1)
-    with pytest.raises(TopicGone, match="was deleted"):
+    with pytest.raises(TopicDeleted, match="was deleted"):
         await followed.refresh()
 
 
@@ -145,4 +145,4 @@ async def test_nothing_is_asked_once_the_client_is_closed() -> None:
         await followed.refresh()
     _, ask = failing(ConnectionFailed("broke"))
     with pytest.raises(ClientError, match="closed"):
-        await followed.patiently(ask)  # type: ignore[arg-type]
+        await followed.retry_while(ask)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ import pytest
 from lockstep import groups
 from lockstep.client import Client, Topic
 from lockstep.client import Partition as ClientPartition
-from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
+from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
 from protocol.api import ApiKey, messages_for, response_header
 from protocol.compiler import encode_bytes
 from protocol.config_resources import ResourceType
@@ -77,7 +77,7 @@ async def test_frame_lengths_of_a_hostile_broker(length: int) -> None:
         tracemalloc.start()
         try:
             with pytest.raises(ClientError, match="does not speak Kafka's protocol"):
-                await Connection.open("127.0.0.1", port, timeout_s=5)
+                await BrokerConnection.open("127.0.0.1", port, timeout_s=5)
             assert tracemalloc.get_traced_memory()[1] < 2 << 20
         finally:
             tracemalloc.stop()
@@ -96,7 +96,7 @@ async def test_a_large_frame_that_never_comes() -> None:
         tracemalloc.start()
         try:
             with pytest.raises(ClientError, match="did not answer"):
-                await Connection.open("127.0.0.1", port, timeout_s=0.3)
+                await BrokerConnection.open("127.0.0.1", port, timeout_s=0.3)
             assert tracemalloc.get_traced_memory()[1] < 2 << 20
         finally:
             tracemalloc.stop()
@@ -122,7 +122,7 @@ async def test_null_arrays_and_counts_of_a_hostile_broker(key: ApiKey) -> None:
     assert bodies
     for body in bodies:
         async with peer(answering(lambda _key, _version, body=body: body)) as port:  # type: ignore[misc]
-            connection = await Connection.open("127.0.0.1", port, timeout_s=5)
+            connection = await BrokerConnection.open("127.0.0.1", port, timeout_s=5)
             with pytest.raises(ClientError, match="cannot be read"):
                 await connection.call(_plain(request, version), response)
             assert not connection.is_open
@@ -211,7 +211,7 @@ async def test_a_negotiation_without_end() -> None:
 
     async with peer(answer) as port:
         with pytest.raises(Unsupported):
-            await Connection.open("127.0.0.1", port, timeout_s=5)
+            await BrokerConnection.open("127.0.0.1", port, timeout_s=5)
     assert asked == [4, 3, 2, 1, 0]
 
 
@@ -226,7 +226,7 @@ async def test_versions_nobody_has() -> None:
             )
 
         async with peer(answer) as port:
-            connection = await Connection.open("127.0.0.1", port, timeout_s=5)
+            connection = await BrokerConnection.open("127.0.0.1", port, timeout_s=5)
             with pytest.raises(Unsupported, match="METADATA"):
                 await connection.call(MetadataRequest(topics=None), MetadataResponse)
             connection.close()

@@ -20,7 +20,7 @@ from lockstep.cli import STOPPED_BY_USER
 from lockstep.commands.options import positive_seconds, whole_number
 from lockstep.connection import ClientError
 from lockstep.demo.bank import automatic, commands
-from lockstep.demo.bank.books import PATIENCE_S, BankError, audited, make_topic
+from lockstep.demo.bank.books import PATIENCE_S, BankError, audit_books, make_topic
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
@@ -91,7 +91,7 @@ async def _automatic(options: argparse.Namespace) -> int:
             seconds=options.seconds,
             has_table=sys.stdout.isatty(),
         )
-    print(outcome.told)
+    print(outcome.outcomes)
     _tell(outcome.problems)
     print(outcome, flush=True)
     return 0 if outcome.is_right else 1
@@ -100,7 +100,7 @@ async def _automatic(options: argparse.Namespace) -> int:
 def _interactive(options: argparse.Namespace) -> int:
     with _brokers_in_thread(options.bootstrap_server) as bootstrap:
         asyncio.run(make_topic(bootstrap, options.topic, options.partitions))
-        _tell(asyncio.run(audited(bootstrap, options.topic)).problems)
+        _tell(asyncio.run(audit_books(bootstrap, options.topic)).problems)
         ledger = Ledger()
         with BlockingTransactionClient(bootstrap, options.topic, ledger) as client:
             try:
@@ -113,7 +113,7 @@ def _interactive(options: argparse.Namespace) -> int:
                     break
                 if text:
                     print(text, flush=True)
-        found = asyncio.run(audited(bootstrap, options.topic))
+        found = asyncio.run(audit_books(bootstrap, options.topic))
     _tell(found.problems)
     print(f"transfers={found.transfers} total={found.cents}", flush=True)
     return 1 if found.problems else 0

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from lockstep.demo.bank.books import BankError, audited, caught_up, opened
+from lockstep.demo.bank.books import BankError, audit_books, caught_up, open_books
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Deposit
-from lockstep.demo.bank.table import redrawn, rendered
-from lockstep.demo.bank.teller import Told
+from lockstep.demo.bank.table import redrawn, render
+from lockstep.demo.bank.teller import TransferOutcomes
 from lockstep.transactions import TransactionClient
 
 OPENING_CENTS: Final = 10_000
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
     before: int
     after: int
     problems: Sequence[str]
-    told: Told
+    outcomes: TransferOutcomes
 
     @property
     def is_right(self) -> bool:
@@ -50,18 +50,18 @@ async def run(
 ) -> Outcome:
     """Until `stop`, or for so many seconds of transfers. Raises BankError, ClientError, TransactionError."""
     ledger = Ledger()
-    async with opened(bootstrap, topic, ledger) as client:
+    async with open_books(bootstrap, topic, ledger) as client:
         used = await open_accounts(client, ledger, accounts)
-        before = await audited(bootstrap, topic)
-        tellers = [await _started(bootstrap, topic, seed, used) for seed in range(processes)]
+        before = await audit_books(bootstrap, topic)
+        tellers = [await _start(bootstrap, topic, seed, used) for seed in range(processes)]
         try:
             await asyncio.gather(*map(_ready, tellers))
             if seconds is not None:
                 asyncio.get_running_loop().call_later(seconds, stop.set)
             await _until(stop, tellers, ledger, before.transfers, has_table)
         finally:
-            told = await asyncio.gather(*map(_ended, tellers))
-    return judged(before, await audited(bootstrap, topic), told)
+            outcomes = await asyncio.gather(*map(_finish, tellers))
+    return evaluate(before, await audit_books(bootstrap, topic), outcomes)
 
 
 async def open_accounts(client: TransactionClient, ledger: Ledger, accounts: int) -> list[int]:
@@ -77,11 +77,11 @@ async def open_accounts(client: TransactionClient, ledger: Ledger, accounts: int
     return used
 
 
-def judged(before: Ledger, after: Ledger, told: Sequence[Told | None]) -> Outcome:
-    """`told`: by each teller; None for one that failed."""
+def evaluate(before: Ledger, after: Ledger, outcomes: Sequence[TransferOutcomes | None]) -> Outcome:
+    """`outcomes`: by each teller; None for one that failed."""
     problems = list(after.problems)
-    total = Told()
-    for number, each in enumerate(told):
+    total = TransferOutcomes()
+    for number, each in enumerate(outcomes):
         if each is None:
             problems.append(f"teller {number} failed")
         else:
@@ -107,7 +107,7 @@ async def _until(
     try:
         while not (await asyncio.wait(waiting, timeout=REDRAW_S, return_when=asyncio.FIRST_COMPLETED))[0]:
             if has_table:
-                text = rendered(ledger, loop.time() - began, ledger.transfers - transfers_before)
+                text = render(ledger, loop.time() - began, ledger.transfers - transfers_before)
                 sys.stdout.write(redrawn(text, drawn))
                 sys.stdout.flush()
                 drawn = text
@@ -116,7 +116,7 @@ async def _until(
             each.cancel()
 
 
-async def _started(
+async def _start(
     bootstrap: str, topic: str, seed: int, accounts: Sequence[int]
 ) -> asyncio.subprocess.Process:
     words = [bootstrap, topic, str(seed * 1000), *map(str, accounts)]
@@ -136,14 +136,14 @@ async def _ready(teller: asyncio.subprocess.Process) -> None:
     await teller.stdout.readline()
 
 
-async def _ended(teller: asyncio.subprocess.Process) -> Told | None:
+async def _finish(teller: asyncio.subprocess.Process) -> TransferOutcomes | None:
     """Closes its standard input and waits for its last line; None where it has none."""
     try:
         assert teller.stdin is not None
         teller.stdin.close()
         async with asyncio.timeout(_END_S):
             out, _ = await teller.communicate()
-        return Told.parse(out.decode().splitlines()[-1])
+        return TransferOutcomes.parse(out.decode().splitlines()[-1])
     except (TimeoutError, IndexError, ValueError):
         return None
     finally:

@@ -10,7 +10,7 @@ from typing import Final
 from lockstep.client import Client
 from lockstep.connection import BrokerError, ConnectionFailed
 from lockstep.demo.bank.ledger import Ledger
-from lockstep.transactions import FeedStalled, TransactionClient
+from lockstep.transactions import SubscriptionStalled, TransactionClient
 from lockstep.transactions.log import Log
 from protocol.errors import ErrorCode
 
@@ -38,11 +38,11 @@ async def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_books(
     bootstrap: str, topic: str, ledger: Ledger, log: Log | None = None
 ) -> AsyncIterator[TransactionClient]:
     """A client that has read everything. Raises BankError, ClientError."""
-    client = await _patiently(bootstrap, topic, ledger, log)
+    client = await _retry_until_ready(bootstrap, topic, ledger, log)
     try:
         await caught_up(client)
         yield client
@@ -63,16 +63,18 @@ async def caught_up(client: TransactionClient) -> None:
             elif loop.time() > deadline:
                 raise BankError(f"nothing could be read for {PATIENCE_S:g} s")
         await reading
-    except FeedStalled as error:
+    except SubscriptionStalled as error:
         raise BankError(f"the books cannot be read: {error}") from None
     finally:
         reading.cancel()
 
 
-async def audited(bootstrap: str, topic: str, log: Log | None = None, settle_s: float = SETTLE_S) -> Ledger:
+async def audit_books(
+    bootstrap: str, topic: str, log: Log | None = None, settle_s: float = SETTLE_S
+) -> Ledger:
     """The books, read from their beginning by somebody who knows nothing yet; problems are in it."""
     ledger = Ledger()
-    async with opened(bootstrap, topic, ledger, log) as client:
+    async with open_books(bootstrap, topic, ledger, log) as client:
         deadline = asyncio.get_running_loop().time() + settle_s
         while ledger.halves and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_PAUSE_S)
@@ -82,7 +84,9 @@ async def audited(bootstrap: str, topic: str, log: Log | None = None, settle_s: 
     return ledger
 
 
-async def _patiently(bootstrap: str, topic: str, ledger: Ledger, log: Log | None) -> TransactionClient:
+async def _retry_until_ready(
+    bootstrap: str, topic: str, ledger: Ledger, log: Log | None
+) -> TransactionClient:
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         client = TransactionClient(bootstrap, topic, ledger, log=log)

@@ -16,7 +16,7 @@ MOST_PROBLEMS: Final = 10
 """That are kept in words."""
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """Of an entry."""
 
     DEPOSIT = "deposit"
@@ -29,18 +29,18 @@ class Kind(StrEnum):
 
 
 _SIGNS: Final = {
-    Kind.DEPOSIT: 1,
-    Kind.RECEIPT: 1,
-    Kind.WITHDRAWAL: -1,
-    Kind.PAYMENT: -1,
-    Kind.DEACTIVATION: 0,
+    EntryKind.DEPOSIT: 1,
+    EntryKind.RECEIPT: 1,
+    EntryKind.WITHDRAWAL: -1,
+    EntryKind.PAYMENT: -1,
+    EntryKind.DEACTIVATION: 0,
 }
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """What one record does to one account."""
 
-    kind: Kind
+    kind: EntryKind
     account: int
     cents: int = 0
     """What is added to it: below zero for what leaves it."""
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
         """Raises ValueError for what is no entry."""
         try:
             found = cls(**json.loads(value or b""))
-            kind = Kind(found.kind)
+            kind = EntryKind(found.kind)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not an entry of the bank: {(value or b'')[:80]!r}") from error
         numbers = found.account, found.cents
@@ -104,12 +104,12 @@ class Ledger(Application):
         with self._lock:
             for record in committed.records:
                 try:
-                    self._enter(Entry.unpack(record.value), committed)
+                    self._enter(LedgerEntry.unpack(record.value), committed)
                 except ValueError as error:
                     self._note(committed, str(error))
             self._marks[committed.partition] = committed.offset
 
-    def _enter(self, entry: Entry, committed: Committed) -> None:
+    def _enter(self, entry: LedgerEntry, committed: Committed) -> None:
         account = self.accounts.get(entry.account)
         if account is None:
             account = self.accounts[entry.account] = Account(committed.partition)
@@ -120,10 +120,10 @@ class Ledger(Application):
         account.cents += entry.cents
         if account.cents < 0:
             self._note(committed, f"account {entry.account} is at {account.cents}")
-        if entry.kind is Kind.DEACTIVATION:
+        if entry.kind is EntryKind.DEACTIVATION:
             account.is_active = False
-        elif entry.kind in (Kind.PAYMENT, Kind.RECEIPT):
-            self.transfers += entry.kind is Kind.PAYMENT
+        elif entry.kind in (EntryKind.PAYMENT, EntryKind.RECEIPT):
+            self.transfers += entry.kind is EntryKind.PAYMENT
             self._match(committed.request, entry.cents)
 
     def _match(self, request: RequestId | None, cents: int) -> None:

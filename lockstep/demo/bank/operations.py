@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.demo.bank.ledger import Entry, Kind, Ledger
+from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.transactions import Draft, Refusal, Transaction, lock
 
 MOST_CENTS: Final = 10**12
@@ -64,7 +64,7 @@ class Deposit(Operation):
         if self.account in self.ledger.accounts and not self.is_usable(self.account):
             return False
         draft.read_lock(account_lock(self.account))
-        draft.add(Entry(Kind.DEPOSIT, self.account, self.cents).pack())
+        draft.add(LedgerEntry(EntryKind.DEPOSIT, self.account, self.cents).pack())
         return True
 
 
@@ -74,7 +74,7 @@ class Withdrawal(Operation):
             return False
         draft.write_lock(withdrawal_lock(self.account))
         draft.read_lock(account_lock(self.account))
-        draft.add(Entry(Kind.WITHDRAWAL, self.account, -self.cents).pack())
+        draft.add(LedgerEntry(EntryKind.WITHDRAWAL, self.account, -self.cents).pack())
         return True
 
 
@@ -85,7 +85,7 @@ class Deactivation(Operation):
         if not self.is_usable(self.account):
             return False
         draft.write_lock(account_lock(self.account))
-        draft.add(Entry(Kind.DEACTIVATION, self.account).pack())
+        draft.add(LedgerEntry(EntryKind.DEACTIVATION, self.account).pack())
         return True
 
 
@@ -104,10 +104,12 @@ class Transfer(Operation):
             return False
         draft.write_lock(withdrawal_lock(self.account))
         draft.read_lock(account_lock(self.account))
-        draft.add(Entry(Kind.PAYMENT, self.account, -self.cents, self.payee).pack())
+        draft.add(LedgerEntry(EntryKind.PAYMENT, self.account, -self.cents, self.payee).pack())
         there = self.payee % draft.partitions
         draft.read_lock(account_lock(self.payee), partition=there)
-        draft.add(Entry(Kind.RECEIPT, self.payee, self.cents, self.account).pack(), partition=there)
+        draft.add(
+            LedgerEntry(EntryKind.RECEIPT, self.payee, self.cents, self.account).pack(), partition=there
+        )
         return True
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from lockstep.demo.bank.ledger import Ledger
 
 
-def rendered(ledger: Ledger, seconds: float, transfers: int) -> str:
+def render(ledger: Ledger, seconds: float, transfers: int) -> str:
     """Accounts and totals; `transfers` since it began."""
     lines = ["account  partition         cents"]
     for number, account in sorted(ledger.accounts.items()):

@@ -1,7 +1,7 @@
 """A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
 
 It goes on until its standard input ends, so it does not outlive whoever started it. Its first line says that
-it begins (`READY`), its last one what it knows of its transfers (`Told`).
+it begins (`READY`), its last one what it knows of its transfers (`TransferOutcomes`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
 from lockstep.connection import ClientError
-from lockstep.demo.bank.books import BankError, opened
+from lockstep.demo.bank.books import BankError, open_books
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Transfer
 from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
@@ -29,7 +29,7 @@ _PAUSE_S: Final = 0.02
 """After a transfer that was not made."""
 
 
-class Told(NamedTuple):
+class TransferOutcomes(NamedTuple):
     """What became of transfers, by those who asked for them."""
 
     acknowledged: int = 0
@@ -51,8 +51,8 @@ class Told(NamedTuple):
             raise ValueError(f"not what a teller tells: {line!r}")
         return cls(*(int(value) for _, _, value in pairs))
 
-    def plus(self, other: Told) -> Told:
-        return Told(*(one + two for one, two in zip(self, other, strict=True)))
+    def plus(self, other: TransferOutcomes) -> TransferOutcomes:
+        return TransferOutcomes(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 async def transfers(
@@ -61,20 +61,20 @@ async def transfers(
     accounts: Sequence[int],
     chosen: random.Random,
     stop: asyncio.Event,
-) -> Told:
+) -> TransferOutcomes:
     """One after the other until `stop`, one at least. Raises RefusedForGood: the next one would be, too."""
-    told = Told()
-    while told == Told() or not stop.is_set():
+    told = TransferOutcomes()
+    while told == TransferOutcomes() or not stop.is_set():
         payer, payee = chosen.sample(accounts, 2)
         transfer = Transfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
         try:
             appended = await client.execute(transfer, timeout_s=_TIMEOUT_S)
-            one = Told(acknowledged=1) if appended else Told(declined=1)
+            one = TransferOutcomes(acknowledged=1) if appended else TransferOutcomes(declined=1)
         except RefusedForGood:
             raise
         except TransactionError as error:
             is_open = isinstance(error, Expired) and not error.is_known
-            one = Told(unknown=1) if is_open else Told(failed=1)
+            one = TransferOutcomes(unknown=1) if is_open else TransferOutcomes(failed=1)
             print(error, file=sys.stderr)
         told = told.plus(one._replace(refused=transfer.refusals))
         if not one.acknowledged:
@@ -82,12 +82,12 @@ async def transfers(
     return told
 
 
-async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int]) -> Told:
+async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int]) -> TransferOutcomes:
     stop = asyncio.Event()
     ledger = Ledger()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: _UntilItEnds(stop), sys.stdin)
-    async with opened(bootstrap, topic, ledger) as client:
+    async with open_books(bootstrap, topic, ledger) as client:
         print(READY, flush=True)
         told = await asyncio.gather(
             *(
@@ -96,7 +96,7 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
             )
         )
     transport.close()
-    total = Told()
+    total = TransferOutcomes()
     for each in told:
         total = total.plus(each)
     return total

@@ -63,19 +63,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         store = _store(options.store, tables)
         if options.audit and not _is_there(options.store):
             raise FileNotFoundError(f"there is no {options.store}")
-        with _connected(options.store) as connection:
+        with _connect(options.store) as connection:
             if options.audit:
                 return _audit(tables, connection)
             tables.create(connection)
         asyncio.run(_serve(store, options))
     except sqlite3.Error as error:
-        return _failed(f"{options.store}: {error}")
+        return _fail(f"{options.store}: {error}")
     except (OSError, ImportError) as error:
-        return _failed(str(error))
+        return _fail(str(error))
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "psycopg":
             raise
-        return _failed(str(error))
+        return _fail(str(error))
     return 0
 
 
@@ -97,7 +97,7 @@ def _store(url: str, tables: Tables) -> Store:
 
 
 @contextlib.contextmanager
-def _connected(url: str) -> Iterator[Any]:
+def _connect(url: str) -> Iterator[Any]:
     if url.startswith(POSTGRES):
         import psycopg
 
@@ -121,7 +121,7 @@ def _is_there(url: str) -> bool:
     return url.startswith(POSTGRES) or Path(url.removeprefix(SQLITE)).exists()
 
 
-def _failed(problem: str) -> int:
+def _fail(problem: str) -> int:
     print(f"error: {' '.join(problem.split())}", file=sys.stderr)
     return 1
 

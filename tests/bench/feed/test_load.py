@@ -13,13 +13,13 @@ from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
 from lockstep.client import Client
-from lockstep.transactions.records import Identity, batch_of, committed_in
+from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in
 from protocol.records.batch import read_header, verify
 
 
 def test_a_batch_without_bodies_is_the_same_feed() -> None:
     request, parts = transaction(7, 500)
-    batch = batch_of(parts[0], request, Identity(3, 1, 9), "t", bytes(16), 1_000)
+    batch = batch_of(parts[0], request, ProducerIdentity(3, 1, 9), "t", bytes(16), 1_000)
     small = projected(batch)
     verify(small, 0, read_header(small))
     assert len(batch) - len(small) > 500

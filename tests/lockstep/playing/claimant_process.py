@@ -36,7 +36,7 @@ async def _claim(claims: Claims, log_id: str) -> None:
         except ClaimLost as lost:
             print(f"lost {held.claim.player_term}: {lost}", flush=True)
         except asyncio.CancelledError:
-            await claims.give_up(held)
+            await claims.release(held)
             print(f"gave up {held.claim.player_term}", flush=True)
             raise
 

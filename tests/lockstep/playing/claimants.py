@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.playing.claim_table import Claim, claim_of
+from lockstep.playing.claim_table import LogClaim, claim_of
 from lockstep.playing.claims import Claims
 from lockstep.playing.config import ClaimsConfig
 from lockstep.testing.memory_connection import MemoryConnection
@@ -35,15 +35,15 @@ def claims_of(log: MemoryLog, player: str, process: str, settings: ClaimsConfig 
     return Claims(MemoryTopic(log), player, settings, process)
 
 
-def written(log: MemoryLog) -> list[Claim]:
+def written(log: MemoryLog) -> list[LogClaim]:
     """All claims that the log has."""
     found = [claim_of(record) for entry in log.entries(0) for record in entry.records]
     return [claim for claim in found if claim is not None]
 
 
-def check(claims: list[Claim]) -> None:
+def check(claims: list[LogClaim]) -> None:
     """Of each log, a term belongs to one process, terms grow, and nobody comes back to one that is over."""
-    newest: dict[str, Claim] = {}
+    newest: dict[str, LogClaim] = {}
     for claim in claims:
         before = newest.get(claim.log_id)
         if before is not None:

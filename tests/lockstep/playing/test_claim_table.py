@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.playing.claim_table import Claim, ClaimTable, claim_of, record_of
+from lockstep.playing.claim_table import ClaimTable, LogClaim, claim_of, record_of
 from lockstep.transactions.model import Record
 
 LOG = "cluster/topic/0"
-HERS = Claim(LOG, 3, "anna", "p1", 17)
+HERS = LogClaim(LOG, 3, "anna", "p1", 17)
 LEASE_MS = 100
 
 
@@ -49,17 +49,17 @@ def test_a_claim_of_no_log() -> None:
 
 def test_a_log_that_nobody_has_claimed() -> None:
     claims = table()
-    claims.begun()
+    claims.start_complete()
     assert claims.due_ms(LOG, LEASE_MS) == 0
     assert claims.oldest is None
-    assert claims.next_claim(LOG, 0, 5) == Claim(LOG, 1, "bert", "p2", 5)
+    assert claims.next_claim(LOG, 0, 5) == LogClaim(LOG, 1, "bert", "p2", 5)
     assert claims.next_claim(LOG, 8, 5).player_term == 9
 
 
 def test_a_lease_counts_from_reading() -> None:
     claims = table()
     claims.read(HERS, 10, 1000)
-    claims.begun()
+    claims.start_complete()
     assert claims.due_ms(LOG, LEASE_MS) == 1100
     claims.read(HERS, 11, 1050)
     assert claims.due_ms(LOG, LEASE_MS) == 1150, "she has renewed it"
@@ -77,20 +77,20 @@ def test_what_was_given_up_is_free() -> None:
 
 def test_what_is_ones_own() -> None:
     claims = table()
-    claims.read(Claim(LOG, 4, "bert", "p2", 1), 10, 1000)
+    claims.read(LogClaim(LOG, 4, "bert", "p2", 1), 10, 1000)
     assert claims.is_own(claims.newest[LOG])
     assert claims.due_ms(LOG, LEASE_MS) == 0
-    claims.read(Claim(LOG, 4, None, "p2", 1), 11, 1000)
+    claims.read(LogClaim(LOG, 4, None, "p2", 1), 11, 1000)
     assert not claims.is_own(claims.newest[LOG])
 
 
 def test_what_an_earlier_process_of_that_name_left() -> None:
     claims = table()
-    claims.read(Claim(LOG, 4, "bert", "p1", 1), 10, 1000)
+    claims.read(LogClaim(LOG, 4, "bert", "p1", 1), 10, 1000)
     assert claims.due_ms(LOG, LEASE_MS) == 1100
-    claims.begun()
+    claims.start_complete()
     assert claims.due_ms(LOG, LEASE_MS) == 0, "it was there at the start"
-    claims.read(Claim(LOG, 4, "bert", "p1", 1), 11, 1010)
+    claims.read(LogClaim(LOG, 4, "bert", "p1", 1), 11, 1010)
     assert claims.due_ms(LOG, LEASE_MS) == 1110, "it lives"
 
 

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from lockstep.playing import claims as module
-from lockstep.playing.claim_table import Claim, Held
+from lockstep.playing.claim_table import CurrentClaim, LogClaim
 from lockstep.playing.claims import ClaimLost, Claims, ClaimsUnusable
 from lockstep.playing.config import ClaimsConfig
 from lockstep.testing.memory_log import Fault, MemoryLog
@@ -68,7 +68,7 @@ async def test_who_falls_silent_is_followed_and_deposed(log: MemoryLog) -> None:
     bert = await opened(log, "bert", "p2", ClaimsConfig(renew_ms=10, lease_ms=20))
     held = await anna.claim(LOG)
     second = await wait(bert.claim(LOG))
-    assert isinstance(second, Held)
+    assert isinstance(second, CurrentClaim)
     assert second.claim.player_term == 2
     with pytest.raises(ClaimLost, match=r"bert has claimed .* in term 2"):
         await wait(anna.keep(held))
@@ -100,12 +100,12 @@ async def test_a_clean_stop_frees_it_at_once(log: MemoryLog) -> None:
     anna, bert = await opened(log, "anna", "p1"), await opened(log, "bert", "p2")
     held = await anna.claim(LOG)
     waiting = asyncio.create_task(bert.claim(LOG))
-    await anna.give_up(held)
+    await anna.release(held)
     second = await wait(waiting)
-    assert isinstance(second, Held)
+    assert isinstance(second, CurrentClaim)
     assert second.claim.player_term == 2
     assert anna.holder("another") is None
-    await anna.give_up(held)  # too late: nothing happens
+    await anna.release(held)  # too late: nothing happens
     assert [each.player for each in written(log)] == ["anna", None, "bert"]
     await anna.close()
     await bert.close()
@@ -116,7 +116,7 @@ async def test_a_process_of_the_same_name_takes_over_at_its_start(log: MemoryLog
     held = await first.claim(LOG)
     again = await opened(log, "anna", "p2")
     second = await wait(again.claim(LOG))
-    assert isinstance(second, Held)
+    assert isinstance(second, CurrentClaim)
     assert second.claim.player_term == 2
     with pytest.raises(
         ClaimLost, match=r"^another process of the name anna has claimed .* names of their own"
@@ -140,7 +140,7 @@ async def test_answers_that_get_lost(log: MemoryLog, fault: Fault) -> None:
     anna = await opened(log, "anna", "p1")
     log.fault_next(fault)
     held = await wait(anna.claim(LOG))
-    assert isinstance(held, Held)
+    assert isinstance(held, CurrentClaim)
     assert held.claim.player_term == 1
     log.fault_next(fault)
     keeping = asyncio.create_task(anna.keep(held))
@@ -148,7 +148,7 @@ async def test_answers_that_get_lost(log: MemoryLog, fault: Fault) -> None:
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     log.fault_next(fault)
-    await wait(anna.give_up(held))
+    await wait(anna.release(held))
     assert written(log)[-1].player is None
     check(written(log))
     await anna.close()
@@ -202,7 +202,7 @@ async def test_a_fence_that_fails(log: MemoryLog) -> None:
     log.fault_next(Fault.UNDER_WAY)
     held = await wait(anna.claim(LOG))
     log.land()
-    assert isinstance(held, Held)
+    assert isinstance(held, CurrentClaim)
     assert len(written(log)) == 1
     await anna.close()
 
@@ -258,7 +258,7 @@ async def test_a_log_that_is_played_no_more_keeps_nothing_from_being_deleted(
     bert = await opened(log, "bert", "p2")
     held = await bert.claim("cluster/former/0", above_term=6)
     if is_given_up:
-        await bert.give_up(held)
+        await bert.release(held)
     await bert.close()
     left = written(log)[-1]
     anna = await opened(log, "anna", "p1")
@@ -316,13 +316,13 @@ async def _play(claims: Claims, log_id: str, draw: random.Random) -> None:
             async with asyncio.timeout(draw.uniform(0.01, 0.1)):
                 await claims.keep(held)
         if draw.random() < 0.5:
-            await claims.give_up(held)
+            await claims.release(held)
         else:
             await asyncio.sleep(draw.uniform(0, 0.06))
 
 
 def test_the_checker_finds_what_is_wrong() -> None:
-    one = Claim(LOG, 1, "anna", "p1", 0)
+    one = LogClaim(LOG, 1, "anna", "p1", 0)
     for bad in (
         [one, one._replace(process="p2")],
         [one._replace(player_term=2), one],

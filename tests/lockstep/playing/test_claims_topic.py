@@ -14,7 +14,7 @@ import pytest
 from lockstep.client import EARLIEST, Client
 from lockstep.connection import ClientError
 from lockstep.playing import claims as module
-from lockstep.playing.claim_table import Claim, claim_of
+from lockstep.playing.claim_table import LogClaim, claim_of
 from lockstep.playing.claims import PARTITION, ClaimLost, Claims
 from lockstep.playing.claims_topic import ClaimsTopic
 from lockstep.playing.config import ClaimsConfig
@@ -36,7 +36,7 @@ async def opened(running: RunningBroker, topic: str, player: str) -> Claims:
     return claims
 
 
-async def written(running: RunningBroker, topic: str) -> list[Claim]:
+async def written(running: RunningBroker, topic: str) -> list[LogClaim]:
     """All claims that the topic has."""
     log = ClaimsTopic(running.bootstrap_servers, topic, "reader")
     await log.open()
@@ -74,7 +74,7 @@ async def test_of_three_at_once_one_claims(running: RunningBroker, topic: str) -
     (first,) = done
     held = first.result()
     assert (held.claim.player_term, len(pending)) == (1, 2)
-    await trying[first].give_up(held)
+    await trying[first].release(held)
     done, pending = await asyncio.wait(pending, timeout=30, return_when=asyncio.FIRST_COMPLETED)
     assert [each.result().claim.player_term for each in done] == [2]
     for task in pending:

@@ -13,8 +13,8 @@ from lockstep.playing.config import (
     ByHeader,
     ByKey,
     ClaimsConfig,
-    ConfigError,
     PlayerConfig,
+    PlayerConfigError,
     TargetConfig,
     ToAll,
     from_table,
@@ -87,7 +87,7 @@ def test_the_document_begins_with_a_whole_one() -> None:
 )
 def test_routes(route: dict[str, Any], expected: object) -> None:
     if expected is None:
-        with pytest.raises(ConfigError, match=r"^route.function: "):
+        with pytest.raises(PlayerConfigError, match=r"^route.function: "):
             from_table(changed("route", route))
     else:
         assert from_table(changed("route", route)).route == expected
@@ -115,7 +115,7 @@ def test_what_may_be_set() -> None:
 
 @pytest.mark.parametrize("key", ["player", "topic", "route"])
 def test_what_must_be_there(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{key}: is missing$"):
+    with pytest.raises(PlayerConfigError, match=f"^{key}: is missing$"):
         from_table({name: each for name, each in LEAST.items() if name != key})
 
 
@@ -185,7 +185,7 @@ def test_what_must_be_there(key: str) -> None:
     ],
 )
 def test_mistakes_are_named(key: str, value: object, said: str) -> None:
-    with pytest.raises(ConfigError) as raised:
+    with pytest.raises(PlayerConfigError) as raised:
         from_table(changed(key, value))
     assert str(raised.value).startswith(said)
     assert raised.value.key == said.split(": ")[0]
@@ -198,19 +198,19 @@ def test_the_brokers_where_a_configuration_names_none() -> None:
 
 
 def test_what_is_no_toml() -> None:
-    with pytest.raises(ConfigError, match=r"^TOML: .*key"):
+    with pytest.raises(PlayerConfigError, match=r"^TOML: .*key"):
         parse("player = 'x'\ntopic")
 
 
 def test_a_target_at_run_time() -> None:
     assert target_of("c", "here:1", 5) == TargetConfig("here:1", 5)
     for name, address, first in (("c d", "here:1", 0), ("c", None, 0), ("c", "here:1", "x")):
-        with pytest.raises(ConfigError):
+        with pytest.raises(PlayerConfigError):
             target_of(name, address, first)
 
 
 def test_orders() -> None:
     assert from_table(LEAST).order == "partition"
     assert from_table(changed("order", "log group")).order == "log group"
-    with pytest.raises(ConfigError, match=r"^order: 'lsn' is none of partition, log group"):
+    with pytest.raises(PlayerConfigError, match=r"^order: 'lsn' is none of partition, log group"):
         from_table(changed("order", "lsn"))

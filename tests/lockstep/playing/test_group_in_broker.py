@@ -187,7 +187,7 @@ async def test_one_log_for_each_group_through_restarts(
                     said.append((number * 7 % PARTITIONS, f"a:{turn}-{number}"))
                     await client.produce("t", batch(said[-1][1].encode()), said[-1][0])
                 await until(lambda: len(a.rows()) == len(said))
-                assert {each.source.log_group for each in players.playings.values()} == {1, 2}
+                assert {each.source.log_group for each in players.drivers.values()} == {1, 2}
                 found = await scrape(port)
                 status = json.loads((await get(port, "/status")).body)
                 told = await asyncio.to_thread(main, ["player", "status", "--player", f"127.0.0.1:{port}"])
@@ -213,7 +213,7 @@ async def test_two_orders_are_two_logs(start_broker: StartBroker, tmp_path: Path
     async with shard.served(), configured(a=shard)(broker) as players:
         await client.produce("t", batch(b"a:1"))
         await until(lambda: len(shard.rows()) == 1)
-        (log_id,) = players.playings
+        (log_id,) = players.drivers
     found = broker.services.cluster.partition("t", 0)
     assert found is not None and found.topic.topic_id == topic
     assert InProcessSource(broker.services, found).log_id != log_id

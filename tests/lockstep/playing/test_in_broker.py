@@ -15,7 +15,7 @@ import pytest
 
 from broker.server import CannotStart
 from compat_tests.probe import free_port
-from lockstep.playing.config import ConfigError, parse
+from lockstep.playing.config import PlayerConfigError, parse
 from lockstep.playing.in_broker import PlayerInBroker
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
@@ -241,5 +241,5 @@ async def test_the_status_has_what_fails(start_broker: StartBroker, tmp_path: Pa
 
 def test_what_cannot_be_used_is_said_before_anything_starts() -> None:
     text = 'player = "p"\ntopic = "t"\n[route]\nby = "function"\nfunction = "nowhere_at_all:f"\n'
-    with pytest.raises(ConfigError, match=r"route\.function"):
+    with pytest.raises(PlayerConfigError, match=r"route\.function"):
         PlayerInBroker(parse(f'{text}[targets.a]\naddress = "127.0.0.1:1"\n'))

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from lockstep.playing.claim_table import Claim, ClaimTable
+from lockstep.playing.claim_table import ClaimTable, LogClaim
 from tests.lockstep.playing.claimants import check
 
 LOG = "cluster/topic/0"
@@ -33,18 +33,18 @@ class Claimant:
     def __init__(self, name: str) -> None:
         self.table = ClaimTable(name, name)
         self.position = 0
-        self.held: tuple[Claim, int] | None = None
+        self.held: tuple[LogClaim, int] | None = None
         self.renewed = 0
         self.is_reading = True
 
-    def step(self, topic: list[Claim], has_lock: bool) -> None:
+    def step(self, topic: list[LogClaim], has_lock: bool) -> None:
         if self.is_reading:
             self._read(topic)
         else:
             self._append(topic, has_lock)
         self.is_reading = not self.is_reading
 
-    def _read(self, topic: list[Claim]) -> None:
+    def _read(self, topic: list[LogClaim]) -> None:
         for offset in range(self.position, len(topic)):
             self.table.read(topic[offset], offset, 0)
         self.position = len(topic)
@@ -52,7 +52,7 @@ class Claimant:
         if self.held is not None and newest is not None and not self.table.is_own(newest):
             self.held = None
 
-    def _append(self, topic: list[Claim], has_lock: bool) -> None:
+    def _append(self, topic: list[LogClaim], has_lock: bool) -> None:
         if self.held is None:
             wanted, hwm = self.table.next_claim(LOG, 0, 0), self.position - 1
         else:
@@ -70,7 +70,7 @@ class Claimant:
 def test_whatever_the_order(steps: tuple[int, ...]) -> None:
     terms = set()
     for order in orders(steps):
-        topic: list[Claim] = []
+        topic: list[LogClaim] = []
         claimants = [Claimant(name) for name, _ in zip("abc", steps, strict=False)]
         for number in order:
             claimants[number].step(topic, has_lock=True)
@@ -80,7 +80,7 @@ def test_whatever_the_order(steps: tuple[int, ...]) -> None:
 
 
 def test_without_the_lock_it_is_found() -> None:
-    topic: list[Claim] = []
+    topic: list[LogClaim] = []
     a, b = Claimant("a"), Claimant("b")
     for each in chain.from_iterable(repeat((a, b), 2)):
         each.step(topic, has_lock=False)

@@ -30,7 +30,7 @@ def players_of(streams: MemoryStreams, *names: str) -> Players:
 async def played(players: Players, log: MemoryLog, player_term: int = 1) -> AsyncIterator[None]:
     task = asyncio.create_task(players.play(log, player_term))
     try:
-        await until(lambda: log.log_id in players.playings)
+        await until(lambda: log.log_id in players.drivers)
         yield
     finally:
         task.cancel()
@@ -172,7 +172,7 @@ async def test_a_stream_that_waits_for_the_first_position_is_given_up() -> None:
     async with played(players, log):
         await players.add("a", TargetConfig("a"))
         log.may_tell.clear()
-        counters = next(iter(players.playings.values())).target_counters("a")
+        counters = next(iter(players.drivers.values())).target_counters("a")
         await until(lambda: counters.streams > 0)
         assert not streams.opened
         players.pause("a")
@@ -266,7 +266,7 @@ async def test_a_log_that_has_ended_is_in_nobodys_way() -> None:
     log, streams = MemoryLog(), MemoryStreams("a", "b")
     players = players_of(streams, "a")
     async with played(players, log):
-        await until(lambda: has_all(log, streams, "a") and players.playings[log.log_id].core.started)
+        await until(lambda: has_all(log, streams, "a") and players.drivers[log.log_id].core.started)
         log.has_ended = True  # and the playing has not read it yet
         await players.add("b", TargetConfig("b"))
         assert list(players.status()["targets"]) == ["a", "b"]
@@ -303,8 +303,8 @@ async def test_what_ends_a_playing_is_told() -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     players = players_of(streams, "a")
     task = asyncio.create_task(players.play(log, 1))
-    await until(lambda: bool(players.playings))
+    await until(lambda: bool(players.drivers))
     log.end()
     with pytest.raises(PlayerStopped, match="deleted"):
         await asyncio.wait_for(task, 20)
-    assert not players.playings
+    assert not players.drivers

@@ -9,7 +9,7 @@ import pytest
 
 from broker.server import Broker
 from compat_tests.probe import free_port
-from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
+from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
 from lockstep.playing import remote_source
 from lockstep.playing.remote_source import RemoteSource
 from player.source.interface import LogBounds, RangeLost, SourceClosed
@@ -215,7 +215,7 @@ async def test_what_cannot_be_opened(broker: Broker, client: Client, monkeypatch
         await source_of(broker, "t", 7)
     with pytest.raises(ClientError, match="connect"):
         await RemoteSource.open(f"localhost:{free_port()}", "t", 0)
-    monkeypatch.setattr(Connection, "version_of", lambda *_: 12)
+    monkeypatch.setattr(BrokerConnection, "version_of", lambda *_: 12)
     with pytest.raises((Unsupported, ClientError)):
         await source_of(broker)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
+from lockstep.playing.config import ByFunction, ByHeader, ByKey, PlayerConfigError, Route, ToAll
 from lockstep.playing.routers import never_named, router_of
 from player.core.messages import Entry
 from protocol.records.record import BatchBuilder
@@ -56,5 +56,5 @@ def test_a_header_that_no_record_can_have(route: Route, locks: str | None, who: 
 
 
 def test_a_function_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"^route.function: .* has no nothing"):
+    with pytest.raises(PlayerConfigError, match=r"^route.function: .* has no nothing"):
         router_of(ByFunction(f"{__name__}:nothing"), {})

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import StaticPool
 
-from lockstep.sql import SqlApplication, TablesMissing, WrongMark
+from lockstep.sql import HighWaterMarkMismatch, SqlApplication, TablesMissing
 from lockstep.transactions.model import Committed, Record
 from tests.lockstep.sql.ledger import Ledger, feed
 
@@ -78,14 +78,15 @@ def test_a_mark_in_between_stalls(ledger: Ledger) -> None:
     ledger.follow(0, 3)
     set_mark(ledger, feed(0, 3)[0].offset)
     with pytest.raises(
-        WrongMark, match=r"ledger-0: the mark before \d+ should be \d+; in lockstep_marks it is \d"
+        HighWaterMarkMismatch,
+        match=r"ledger-0: the mark before \d+ should be \d+; in lockstep_marks it is \d",
     ):
         ledger.apply(feed(0, 4)[3])
     assert len(ledger.applied()) == 3
 
 
 def test_a_missing_row_stalls(ledger: Ledger) -> None:
-    with pytest.raises(WrongMark, match="missing"):
+    with pytest.raises(HighWaterMarkMismatch, match="missing"):
         ledger.apply(feed(0, 1)[0])
     assert ledger.applied() == []
 
@@ -131,7 +132,7 @@ def test_a_database_that_rolled_back_under_the_callback(sqlite_database: str) ->
 
     ledger.mark()
     ledger.in_callback = swallow
-    with pytest.raises(WrongMark, match="rolled it back"):
+    with pytest.raises(HighWaterMarkMismatch, match="rolled it back"):
         ledger.apply(feed(0, 1)[0])
     assert (ledger.applied(), ledger.mark()) == ([], -1)
 
@@ -171,13 +172,13 @@ def test_a_topic_that_was_made_anew(ledger: Ledger, database: str) -> None:
     first = Ledger(database, topic_id="AAAAAAAAAAAAAAAAAAAAAA")
     first.follow(0, 4)
     first.check(0, 4)
-    with pytest.raises(WrongMark, match="is wanted"):
-        first.opened("BBBBBBBBBBBBBBBBBBBBBB")
+    with pytest.raises(HighWaterMarkMismatch, match="is wanted"):
+        first.on_open("BBBBBBBBBBBBBBBBBBBBBB")
     anew = Ledger(database)
-    anew.opened("BBBBBBBBBBBBBBBBBBBBBB")
-    with pytest.raises(WrongMark, match="another topic id"):
+    anew.on_open("BBBBBBBBBBBBBBBBBBBBBB")
+    with pytest.raises(HighWaterMarkMismatch, match="another topic id"):
         anew.mark()
-    with pytest.raises(WrongMark, match="missing"):
+    with pytest.raises(HighWaterMarkMismatch, match="missing"):
         anew.apply(feed(0, 5)[4])
     first.check(0, 4)
 

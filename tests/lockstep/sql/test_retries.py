@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, TimeoutError
 
 from lockstep.sql import TablesMissing
-from lockstep.sql.retries import passes, retrying
+from lockstep.sql.retries import call_with_retries, is_transient
 from tests.lockstep.postgres import Postgres
 from tests.lockstep.sql.ledger import Ledger, feed
 
@@ -267,7 +267,7 @@ def busy(code: int) -> sqlite3.OperationalError:
     ids=repr,
 )
 def test_which_errors_pass(error: DBAPIError | TimeoutError, is_passing: bool) -> None:
-    assert passes(error) is is_passing
+    assert is_transient(error) is is_passing
 
 
 def test_the_pauses_grow_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_the_pauses_grow_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise of(psycopg.errors.DeadlockDetected())
 
     with pytest.raises(OperationalError):
-        retrying(fail, 12, 0.05)
+        call_with_retries(fail, 12, 0.05)
     assert len(pauses) == 11
     for number, pause_s in enumerate(pauses):
         longest = min(0.05 * 2**number, 5.0)

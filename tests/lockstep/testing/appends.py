@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lockstep.transactions.log import Append, AppendUnknown, Elsewhere, Log, Part
+from lockstep.transactions.log import AppendAttempt, AppendUnknown, Log, PartitionBatch, ReadLocks
 from lockstep.transactions.model import Committed, Record, RequestId
 
 TIMEOUT_S = 1.0
@@ -30,11 +30,11 @@ class Writer:
         read: Sequence[bytes] = (),
         append: Sequence[bytes] = (),
         expected: int | None = None,
-        elsewhere: Mapping[int, Elsewhere] | None = None,
+        elsewhere: Mapping[int, ReadLocks] | None = None,
         records: int = 1,
-    ) -> Append:
+    ) -> AppendAttempt:
         """Of one partition."""
-        part = Part(
+        part = PartitionBatch(
             (Record(value),) * records,
             hwm,
             tuple(write),
@@ -45,11 +45,11 @@ class Writer:
         )
         return self.of({partition: part})
 
-    def of(self, parts: Mapping[int, Part]) -> Append:
+    def of(self, parts: Mapping[int, PartitionBatch]) -> AppendAttempt:
         self.sequence += 1
-        return Append(RequestId(self.name, 1, self.sequence), parts)
+        return AppendAttempt(RequestId(self.name, 1, self.sequence), parts)
 
-    async def append(self, append: Append) -> Mapping[int, int]:
+    async def append(self, append: AppendAttempt) -> Mapping[int, int]:
         return await self.log.append(append, TIMEOUT_S)
 
     async def catch_up(self, partition: int, position: int | None = None) -> None:
@@ -60,7 +60,7 @@ class Writer:
             self.read_entries += chunk.entries
             self.positions[partition] = chunk.position
 
-    async def settled(self, append: Append) -> bool:
+    async def settled(self, append: AppendAttempt) -> bool:
         """Append it; whether it is in the log. Raises AppendRefused, AppendFailed."""
         try:
             await self.append(append)
@@ -70,7 +70,7 @@ class Writer:
                 await self.catch_up(number, position)
             return any(entry.request == append.request for entry in self.read_entries)
 
-    async def _fenced(self, append: Append) -> Mapping[int, int]:
+    async def _fenced(self, append: AppendAttempt) -> Mapping[int, int]:
         while True:
             try:
                 return await self.log.fence(append, TIMEOUT_S)

@@ -10,7 +10,7 @@ import pytest
 from lockstep.client import Client
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryLog
-from lockstep.transactions.log import AppendRefused, Elsewhere, Log, Part
+from lockstep.transactions.log import AppendRefused, Log, PartitionBatch, ReadLocks
 from lockstep.transactions.model import Record, Refusal
 from lockstep.transactions.remote import RemoteLog
 from tests.lockstep.testing.appends import TIMEOUT_S, Writer
@@ -27,19 +27,19 @@ class Drawn:
         self.random = random.Random(seed)
         self.memory_log = memory_log
 
-    def parts(self) -> dict[int, Part]:
+    def parts(self) -> dict[int, PartitionBatch]:
         written = sorted(self.random.sample(range(PARTITIONS), self.random.choice((1, 1, 2, 3))))
         others = [number for number in range(PARTITIONS) if number not in written]
         elsewhere = {
-            number: Elsewhere(self.hwm(number), self.names(1))
+            number: ReadLocks(self.hwm(number), self.names(1))
             for number in others
             if self.random.random() < 0.4
         }
         return {number: self.part(number, elsewhere if number == written[0] else {}) for number in written}
 
-    def part(self, number: int, elsewhere: Mapping[int, Elsewhere]) -> Part:
+    def part(self, number: int, elsewhere: Mapping[int, ReadLocks]) -> PartitionBatch:
         end = self.memory_log.end(number)
-        return Part(
+        return PartitionBatch(
             tuple(Record(b"%d" % self.random.randrange(100)) for _ in range(self.random.choice((1, 1, 3)))),
             self.hwm(number),
             self.names(0),
@@ -56,7 +56,7 @@ class Drawn:
         return tuple(self.random.sample(NAMES, self.random.randint(least, 2)))
 
 
-async def told(log: Log, writer: Writer, parts: Mapping[int, Part]) -> Mapping[int, int] | Refusal:
+async def told(log: Log, writer: Writer, parts: Mapping[int, PartitionBatch]) -> Mapping[int, int] | Refusal:
     try:
         return await log.append(writer.of(parts), TIMEOUT_S * 10)
     except AppendRefused as refused:

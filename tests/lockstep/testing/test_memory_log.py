@@ -10,7 +10,7 @@ import pytest
 from lockstep.connection import ClientError
 from lockstep.testing.memory_log import Fault, MemoryConnection, MemoryLog
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
@@ -84,7 +84,7 @@ async def test_set_fault_rate() -> None:
     memory_log = MemoryLog(1, seed=3)
     memory_log.fault_rate = 0.5
     writer = Writer(await connected(memory_log))
-    unknown: list[Append] = []
+    unknown: list[AppendAttempt] = []
     for number in range(200):
         append = writer.one(b"%d" % number)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
-from lockstep.transactions.log import AppendRefused, Elsewhere, Part, Trimmed
+from lockstep.transactions.log import AppendRefused, PartitionBatch, ReadLocks, Trimmed
 from lockstep.transactions.model import Record, Refusal
 from tests.lockstep.testing.appends import Writer
 
@@ -87,23 +87,23 @@ async def test_a_read_lock_elsewhere_has_a_mark_of_its_own(memory_log: MemoryLog
     for _ in range(5):
         memory_log.put(0, b"", append_locks=[A])
     memory_log.put(1, b"", append_locks=[B])
-    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: Elsewhere(-1, (B,))}))
+    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(-1, (B,))}))
     assert (found.partition, found.conflict_offset, found.lock) == (1, 0, B)
     assert memory_log.mark(0, A) == 4
-    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: Elsewhere(1, (B,))}))
+    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(1, (B,))}))
     assert (found.reason, found.partition) == ("AHEAD", 1)
-    found = await refusal(writer, writer.one(elsewhere={3: Elsewhere(-1, (B,))}))
+    found = await refusal(writer, writer.one(elsewhere={3: ReadLocks(-1, (B,))}))
     assert (found.reason, found.is_final) == ("UNKNOWN_PARTITION", True)
-    await writer.append(writer.one(write=[A], hwm=4, elsewhere={1: Elsewhere(0, (B,))}))
+    await writer.append(writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(0, (B,))}))
     assert memory_log.mark(1, B) == 0
 
 
 async def test_several_partitions_all_or_none(memory_log: MemoryLog, writer: Writer) -> None:
     memory_log.put(2, b"", append_locks=[B])
 
-    def both(hwm: int) -> dict[int, Part]:
+    def both(hwm: int) -> dict[int, PartitionBatch]:
         record = (Record(b"half"),)
-        return {0: Part(record, -1, (A,)), 2: Part(record, hwm, (B,))}
+        return {0: PartitionBatch(record, -1, (A,)), 2: PartitionBatch(record, hwm, (B,))}
 
     found = await refusal(writer, writer.of(both(-1)))
     assert (found.partition, found.lock) == (2, B)
@@ -121,7 +121,7 @@ async def test_read_and_write_of_one_lock_in_one_request(memory_log: MemoryLog, 
 async def test_too_many_names(writer: Writer) -> None:
     names = [b"%d" % number for number in range(200)]
     await writer.append(writer.one(append=names))
-    found = await refusal(writer, writer.one(append=names, elsewhere={1: Elsewhere(-1, tuple(names))}))
+    found = await refusal(writer, writer.one(append=names, elsewhere={1: ReadLocks(-1, tuple(names))}))
     assert (found.reason, found.is_final) == ("TOO_MANY_LOCKS", True)
 
 

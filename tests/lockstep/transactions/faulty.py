@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from lockstep.connection import Connection, ConnectionFailed
+from lockstep.connection import BrokerConnection, ConnectionFailed
 from lockstep.transactions.log import AppendUnknown
 from lockstep.transactions.remote import RemoteLog
 from protocol.messages.produce import PartitionProduceResponse
@@ -29,7 +29,7 @@ class FaultyLog(RemoteLog):
         """Say of the next append at once that nobody knows."""
 
     async def _produce(
-        self, connection: Connection, batches: Mapping[int, bytes], left_s: float
+        self, connection: BrokerConnection, batches: Mapping[int, bytes], remaining_s: float
     ) -> dict[int, PartitionProduceResponse]:
         self.sent.append(batches)
         fate = self.coming.popleft() if self.coming else ARRIVES
@@ -41,7 +41,7 @@ class FaultyLog(RemoteLog):
                 self.gives_up = False
                 raise AppendUnknown(fate)
             raise ConnectionFailed(fate)
-        answers = await super()._produce(connection, batches, left_s)
+        answers = await super()._produce(connection, batches, remaining_s)
         if fate == ANSWER_LOST:
             raise ConnectionFailed(fate)
         return answers

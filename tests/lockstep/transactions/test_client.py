@@ -15,13 +15,13 @@ from lockstep.transactions import (
     Committed,
     Draft,
     Expired,
-    FeedEnded,
-    FeedStalled,
     HighWaterMarkAhead,
     NotAppended,
     NotApplied,
     Refusal,
     RefusedForGood,
+    SubscriptionClosed,
+    SubscriptionStalled,
     Transaction,
     TransactionClient,
 )
@@ -76,7 +76,7 @@ async def test_one_transaction_from_execution_to_application(running: RunningBro
         assert counters.counts == {(0, b"a"): 1} and client.high_water_mark(0) == 0
         assert counters.applied[0].request is not None
         assert counters.applied[0].request.client == client.client_id
-        assert client.pending() == 0
+        assert client.pending_count() == 0
 
 
 async def test_nothing_to_be_done(running: RunningBroker) -> None:
@@ -329,7 +329,7 @@ async def test_an_application_that_forgets_its_mark_is_told(running: RunningBrok
     async with client_of(running, topic, forgets) as client:
         with pytest.raises(NotApplied, match=r"must remember committed\.offset"):
             await client.execute(Increment(forgets), timeout_s=0.5)
-        with pytest.raises(FeedStalled, match="must remember"):
+        with pytest.raises(SubscriptionStalled, match="must remember"):
             await client.caught_up()
 
 
@@ -367,7 +367,7 @@ async def test_submit_within_a_callback_waits_for_no_room(running: RunningBroker
             await client.execute(outer)
             await client.flush()
         (task,) = tasks
-        assert task.result() is not None and client.pending() == 0
+        assert task.result() is not None and client.pending_count() == 0
 
 
 async def test_an_exception_in_execute_is_the_callers(running: RunningBroker) -> None:
@@ -386,7 +386,7 @@ async def test_an_exception_in_execute_is_the_callers(running: RunningBroker) ->
             await client.execute(Fails())
         with pytest.raises(NotAppended, match="no record"):
             await client.execute(type("Empty", (Write,), {"execute": lambda self, draft: None})())
-        assert isinstance(told[0], ZeroDivisionError) and client.pending() == 0
+        assert isinstance(told[0], ZeroDivisionError) and client.pending_count() == 0
 
 
 async def test_a_callback_that_fails_changes_nothing(running: RunningBroker) -> None:
@@ -420,7 +420,7 @@ async def test_an_exception_in_apply_stalls_its_partition_and_skips_nothing(runn
         with pytest.raises(NotApplied) as raised:
             await client.execute(Write(b"7"), timeout_s=0.5)
         assert raised.value.offsets == {0: 1}
-        assert list(client.stalled()) == [0] and client.high_water_mark(0) == 0
+        assert list(client.stalled_partitions()) == [0] and client.high_water_mark(0) == 0
         await client.execute(Increment(counters, partition=1))
         assert len(counters.errors) == 1 and counters.marks == {0: 0, 1: 0}
         client.resume(0)
@@ -428,7 +428,7 @@ async def test_an_exception_in_apply_stalls_its_partition_and_skips_nothing(runn
         failing = False
         client.resume(0)
         await client.caught_up()
-        assert counters.marks == {0: 1, 1: 0} and not client.stalled()
+        assert counters.marks == {0: 1, 1: 0} and not client.stalled_partitions()
 
 
 async def test_the_number_of_transactions_under_way_is_bounded(running: RunningBroker) -> None:
@@ -449,7 +449,7 @@ async def test_the_number_of_transactions_under_way_is_bounded(running: RunningB
         tasks = [asyncio.create_task(client.execute(Slow())) for _ in range(8)]
         await until(lambda: running_now == 3)
         await asyncio.sleep(0.05)
-        assert client.pending() == 3
+        assert client.pending_count() == 3
         gate.set()
         await asyncio.gather(*tasks)
         assert most == 3 and len(counters.applied) == 8
@@ -465,7 +465,7 @@ async def test_flush_waits_for_all_and_close_for_none(running: RunningBroker) ->
     await client.open()
     tasks = [await client.submit(Write()) for _ in range(5)]
     await client.flush()
-    assert all(task.done() for task in tasks) and client.pending() == 0
+    assert all(task.done() for task in tasks) and client.pending_count() == 0
     log.coming.extend([STUCK] * 100)
     waiting = await client.submit(Increment(counters))
     await until(lambda: bool(log.stuck))
@@ -486,7 +486,7 @@ async def test_partitions_are_assigned_at_run_time(running: RunningBroker) -> No
         assert client.partitions == [0, 2]
         with pytest.raises(NotAppended, match="partition 1"):
             await client.execute(Increment(counters, partition=1))
-        with pytest.raises(FeedEnded):
+        with pytest.raises(SubscriptionClosed):
             client.high_water_mark(1)
         await client.execute(Increment(counters, partition=2))
         await client.assign([1])

@@ -16,7 +16,7 @@ from lockstep.transactions import (
     Expired,
     TransactionClient,
 )
-from lockstep.transactions.model import FeedEnded
+from lockstep.transactions.model import SubscriptionClosed
 from tests.lockstep.transactions.accounts import Counters, Increment, until
 
 
@@ -34,7 +34,7 @@ async def test_who_waits_for_a_feed_hears_that_it_was_closed() -> None:
     waiting = asyncio.create_task(client.caught_up())
     await asyncio.sleep(0.01)
     await client.close()
-    with pytest.raises(FeedEnded):
+    with pytest.raises(SubscriptionClosed):
         async with asyncio.timeout(5):
             await waiting
 
@@ -69,7 +69,7 @@ async def test_a_snapshot_that_cannot_be_read_stalls_the_feed() -> None:
         is_down = True
         client.resume(0)
         await until(lambda: len(counters.errors) == 2)
-        assert isinstance(client.stalled()[0], OSError)
+        assert isinstance(client.stalled_partitions()[0], OSError)
         is_down, counters.marks[0] = False, 1
         client.resume(0)
         async with asyncio.timeout(5):
@@ -89,7 +89,7 @@ async def test_a_partition_has_one_feed_however_often_it_is_assigned() -> None:
         await asyncio.gather(*(client.assign([0]) for _ in range(3)))
         memory.put(0, b"1")
         await client.caught_up()
-        assert len(counters.applied) == 1 and not client.stalled()
+        assert len(counters.applied) == 1 and not client.stalled_partitions()
         feeds = [task for task in asyncio.all_tasks() if task.get_name() == "feed 0"]
         assert len(feeds) == 1
 
@@ -120,7 +120,7 @@ async def test_an_apply_that_was_cancelled_stalls_its_partition() -> None:
     async with client_of(memory.connect(), Cancelled()) as client:
         memory.put(0, b"1")
         async with asyncio.timeout(5):
-            await until(lambda: bool(client.stalled()))
+            await until(lambda: bool(client.stalled_partitions()))
 
 
 def test_what_a_thread_applies_is_not_applied_beside_it() -> None:
@@ -190,7 +190,7 @@ def test_no_thread_is_left_waiting_when_the_client_is_closed() -> None:
     threads = [threading.Thread(target=ended, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    while client.pending() == 0:
+    while client.pending_count() == 0:
         gate.wait(0.01)
     gate.wait(0.1)
     client.close()

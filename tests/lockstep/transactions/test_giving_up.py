@@ -56,7 +56,7 @@ async def test_a_partition_that_is_given_up_while_it_is_written_to(running: Runn
                 await until(lambda: sum(task.done() for task in tasks) >= 10)
                 await client.assign([])
         ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert client.partitions == [] and client.pending() == 0
+        assert client.partitions == [] and client.pending_count() == 0
         await client.assign([0])
         await client.caught_up()
     kinds = {type(each) for each in ends}
@@ -112,7 +112,7 @@ async def test_waiting_for_room_can_be_given_up(running: RunningBroker) -> None:
         for each in late:
             waiting = asyncio.create_task(client.submit(each))
             await asyncio.sleep(0.01)
-            assert not waiting.done() and client.pending() == 2
+            assert not waiting.done() and client.pending_count() == 2
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting

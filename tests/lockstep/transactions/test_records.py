@@ -7,9 +7,9 @@ import os
 import pytest
 
 from broker.locks.headers import lock_requests
-from lockstep.transactions.log import Elsewhere, Part
+from lockstep.transactions.log import PartitionBatch, ReadLocks
 from lockstep.transactions.model import Record, RequestId
-from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
+from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in, refusal_of
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, patch, read_header
@@ -19,10 +19,10 @@ from protocol.records.record import BatchBuilder
 
 REQUEST = RequestId("c" * 32, 3, 17)
 TOPIC_ID = bytes(range(240, 256))
-IDENTITY = Identity(9, 2, 40)
+IDENTITY = ProducerIdentity(9, 2, 40)
 
 
-def batch(part: Part, base_offset: int = 0) -> bytes:
+def batch(part: PartitionBatch, base_offset: int = 0) -> bytes:
     made = bytearray(batch_of(part, REQUEST, IDENTITY, "seats", TOPIC_ID, 1_000))
     patch(made, base_offset, 0)
     return bytes(made)
@@ -36,14 +36,14 @@ def plain(*values: bytes, base_offset: int = 0, **builder: object) -> bytes:
 
 
 def test_the_broker_reads_what_was_meant() -> None:
-    part = Part(
+    part = PartitionBatch(
         (Record(b"v", b"k", (("own", b"x"),)),),
         hwm=5,
         write_locks=(b"w1", b"w2"),
         read_locks=(b"r",),
         append_locks=(b"a",),
         expected_offset=6,
-        elsewhere={2: Elsewhere(7, (b"there", b"too"))},
+        elsewhere={2: ReadLocks(7, (b"there", b"too"))},
     )
     made = batch(part)
     header = read_header(made)
@@ -56,14 +56,15 @@ def test_the_broker_reads_what_was_meant() -> None:
 
 
 def test_a_transaction_without_conditions_names_its_topic_alone() -> None:
-    made = batch(Part((Record(b"v"),), hwm=5))
+    made = batch(PartitionBatch((Record(b"v"),), hwm=5))
     (asked,) = lock_requests(made, read_header(made))
     assert asked.hwm is None and asked.topic_id == TOPIC_ID and asked.names == 0
 
 
 def test_the_records_of_a_transaction_come_back_as_one() -> None:
     made = batch(
-        Part((Record(b"1", b"k"), Record(None, None, (("h", None),)), Record(b"3")), 0), base_offset=10
+        PartitionBatch((Record(b"1", b"k"), Record(None, None, (("h", None),)), Record(b"3")), 0),
+        base_offset=10,
     )
     assert len(lock_requests(made, read_header(made))) == 3
     (found,), position = committed_in(made, 4, 10, None)
@@ -73,7 +74,7 @@ def test_the_records_of_a_transaction_come_back_as_one() -> None:
 
 
 def test_records_of_others_are_transactions_of_one() -> None:
-    data = plain(b"x", b"y") + batch(Part((Record(b"z"),), 0), base_offset=2)
+    data = plain(b"x", b"y") + batch(PartitionBatch((Record(b"z"),), 0), base_offset=2)
     found, position = committed_in(data, 0, 1, None)
     assert [(each.offset, each.value, each.request) for each in found] == [
         (1, b"y", None),

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from lockstep.client import Client
-from lockstep.connection import ClientError, Connection, TimedOut
+from lockstep.connection import BrokerConnection, ClientError, TimedOut
 from lockstep.testing import RunningBroker
 from lockstep.transactions.log import (
-    Append,
+    AppendAttempt,
     AppendExpired,
     AppendFailed,
     AppendRefused,
     AppendUnknown,
-    Elsewhere,
-    Part,
+    PartitionBatch,
+    ReadLocks,
     Trimmed,
 )
 from lockstep.transactions.model import Record, RequestId
@@ -37,9 +37,9 @@ from tests.lockstep.transactions.faulty import ANSWER_LOST, ARRIVES, REQUEST_LOS
 numbers = iter(range(1, 1_000_000))
 
 
-def wants(value: bytes = b"v", hwm: int = -1, partition: int = 0, **part: object) -> Append:
-    made = Part((Record(value),), hwm, **{"write_locks": (b"a",), **part})  # type: ignore[arg-type]
-    return Append(RequestId("me", 0, next(numbers)), {partition: made})
+def wants(value: bytes = b"v", hwm: int = -1, partition: int = 0, **part: object) -> AppendAttempt:
+    made = PartitionBatch((Record(value),), hwm, **{"write_locks": (b"a",), **part})  # type: ignore[arg-type]
+    return AppendAttempt(RequestId("me", 0, next(numbers)), {partition: made})
 
 
 async def opened(running: RunningBroker, partitions: int = 1) -> FaultyLog:
@@ -81,16 +81,16 @@ async def test_a_lane_s_sequences_begin_again_behind_the_last_one(
 ) -> None:
     log = await opened(running)
     await log.append(wants(b"one"), 10)
-    (lane,) = log._lanes
+    (session,) = log._sessions
 
     async def sent(*_: object) -> dict[int, int]:
         return {0: 1}
 
     monkeypatch.setattr(log, "_sent", sent)
-    lane.sequences[0] = (1 << 31) - 1
+    session.sequences[0] = (1 << 31) - 1
     for after in (0, 1):
         await log.append(wants(b"two", hwm=0), 10)
-        assert lane.sequences == {0: after}
+        assert session.sequences == {0: after}
     await log.close()
 
 
@@ -168,9 +168,12 @@ async def test_a_fence_comes_too_late_for_what_has_arrived(running: RunningBroke
 
 async def test_several_partitions_all_or_none(running: RunningBroker) -> None:
     log = await opened(running, 3)
-    both = Append(
+    both = AppendAttempt(
         RequestId("me", 0, next(numbers)),
-        {0: Part((Record(b"p"),), -1, (b"a",)), 2: Part((Record(b"q"), Record(b"r")), -1, (b"a",))},
+        {
+            0: PartitionBatch((Record(b"p"),), -1, (b"a",)),
+            2: PartitionBatch((Record(b"q"), Record(b"r")), -1, (b"a",)),
+        },
     )
     log.coming.append(ANSWER_LOST)
     assert await log.append(both, 10) == {0: 0, 2: 1}
@@ -192,9 +195,9 @@ async def test_read_locks_elsewhere(running: RunningBroker) -> None:
     log = await opened(running, 2)
     await log.append(wants(b"there", partition=1), 10)
     with pytest.raises(AppendRefused) as raised:
-        await log.append(wants(elsewhere={1: Elsewhere(-1, (b"a",))}), 10)
+        await log.append(wants(elsewhere={1: ReadLocks(-1, (b"a",))}), 10)
     assert (raised.value.refusal.partition, raised.value.refusal.conflict_offset) == (1, 0)
-    assert await log.append(wants(elsewhere={1: Elsewhere(0, (b"a",))}), 10) == {0: 0}
+    assert await log.append(wants(elsewhere={1: ReadLocks(0, (b"a",))}), 10) == {0: 0}
     await log.close()
 
 
@@ -283,14 +286,14 @@ async def test_a_silent_host_holds_up_nobody_longer_than_one_attempt_takes(
     log = await opened(running)
     waiting, silent = 0, asyncio.Event()
 
-    async def attempt(*_: object, **__: object) -> Connection:
+    async def attempt(*_: object, **__: object) -> BrokerConnection:
         nonlocal waiting
         waiting += 1
         await silent.wait()
         raise TimedOut("nobody answers")
 
     (await log._leader(0)).close()
-    monkeypatch.setattr(Connection, "open", attempt)
+    monkeypatch.setattr(BrokerConnection, "open", attempt)
     asking = [asyncio.create_task(log._leader(0)) for _ in range(30)]
     await asyncio.sleep(0.01)
     asking[0].cancel()
@@ -302,7 +305,7 @@ async def test_a_silent_host_holds_up_nobody_longer_than_one_attempt_takes(
     await log.close()
 
 
-@pytest.mark.parametrize("what", ["lane", "append", "fence"])
+@pytest.mark.parametrize("what", ["session", "append", "fence"])
 async def test_a_broker_that_is_cut_off_from_the_others_is_left(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -311,16 +314,16 @@ async def test_a_broker_that_is_cut_off_from_the_others_is_left(
     log = FaultyLog(f"localhost:{running.port},127.0.0.1:{running.port}", name)
     await log.open()
     lost = wants(b"lost")
-    if what != "lane":
+    if what != "session":
         await log.append(wants(b"one"), 10)
     if what == "fence":
         log.coming.extend([STUCK] * 50)
         with pytest.raises(AppendUnknown):
             await log.append(lost, 0.2)
         log.coming.clear()
-    real = Connection.call
+    real = BrokerConnection.call
 
-    async def call(connection: Connection, request: Any, *more: Any, **named: Any) -> Any:
+    async def call(connection: BrokerConnection, request: Any, *more: Any, **named: Any) -> Any:
         answer = await real(connection, request, *more, **named)
         if connection.host == "localhost" and isinstance(answer, InitProducerIdResponse):
             answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -329,7 +332,7 @@ async def test_a_broker_that_is_cut_off_from_the_others_is_left(
                 partition.leader_id = -1
         return answer
 
-    monkeypatch.setattr(Connection, "call", call)
+    monkeypatch.setattr(BrokerConnection, "call", call)
     monkeypatch.setattr("lockstep.transactions.remote.SILENT_AFTER_S", 0.1)
     await log._followed.refresh()
     if what == "fence":
@@ -344,15 +347,15 @@ async def test_a_broker_that_is_cut_off_from_the_others_is_left(
 async def test_a_lane_is_fenced_once_more_when_its_epochs_are_used_up(running: RunningBroker) -> None:
     log = await opened(running)
     await log.append(wants(b"one"), 10)
-    (lane,) = log._lanes
-    lane.producer_epoch, lane.sequences = LAST_EPOCH, {}
+    (session,) = log._sessions
+    session.producer_epoch, session.sequences = LAST_EPOCH, {}
     lost = wants(b"lost", hwm=0)
     log.coming.extend([STUCK] * 50)
     with pytest.raises(AppendUnknown):
         await log.append(lost, 0.2)
     log.coming.clear()
     assert await log.fence(lost, 10) == {0: 2}
-    assert set(await log.arrive()) == {ErrorCode.INVALID_PRODUCER_EPOCH} and not log._lanes
+    assert set(await log.arrive()) == {ErrorCode.INVALID_PRODUCER_EPOCH} and not log._sessions
     assert await log.append(wants(b"two", hwm=0), 10) == {0: 2}
     await log.close()
 
@@ -364,13 +367,13 @@ async def test_a_fence_that_fails_leaves_no_lane_behind(running: RunningBroker) 
     with pytest.raises(AppendUnknown):
         await log.append(lost, 0.2)
 
-    async def nobody(partition: int) -> Connection:
+    async def nobody(partition: int) -> BrokerConnection:
         raise ClientError("nobody leads")
 
     log._leader = nobody  # type: ignore[method-assign]
     with pytest.raises(AppendUnknown, match="in time"):
         await log.fence(lost, 0.2)
-    assert not log._unsettled and not log._lanes
+    assert not log._unsettled and not log._sessions
     await log.close()
 
 

@@ -15,7 +15,7 @@ from lockstep.transactions import (
     NotApplied,
     TransactionClient,
 )
-from lockstep.transactions.log import Append, AppendUnknown
+from lockstep.transactions.log import AppendAttempt, AppendUnknown
 from tests.lockstep.transactions.accounts import Counters, Increment, until
 
 
@@ -28,12 +28,12 @@ class HeldBack(MemoryConnection):
         self.fences = 0
         self.has_fences = True
 
-    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         await super().append(append, timeout_s)
         await self.lost.wait()
         raise AppendUnknown("the answer was lost")
 
-    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+    async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         self.fences += 1
         if not self.has_fences:
             raise AppendUnknown("nobody leads")
@@ -140,7 +140,7 @@ async def test_a_snapshot_beyond_a_try_says_nothing_about_it() -> None:
         await until(lambda: len(theirs.applied) == 2)
         memory.trim(0, 2)
         log.resume_feed(0)
-        await until(lambda: bool(client.stalled()))
+        await until(lambda: bool(client.stalled_partitions()))
         ours.copy(theirs)
         client.resume(0)
         await until(lambda: client.high_water_mark(0) == 1)

@@ -1,8 +1,9 @@
 """Several partitions of the group as one log, in the order of LSNs, with another topic's records in between.
 
-The product's own reading: `LsnReader`, `group_cutting.cut`. An entry is a batch, at its last LSN; a target's
-part of it has the numbers of that target's records. Here is what `GroupSource` adds to that: one leadership
-for each read, the lease for bounds. There are no transactions, and nothing is deleted in the group.
+The product's own reading: `LsnReader`, `group_entries.split_into_entries`. An entry is a batch, at its last
+LSN; a target's part of it has the numbers of that target's records. Here is what `GroupSource` adds to that:
+one leadership for each read, the lease for bounds. There are no transactions, and nothing is deleted in the
+group.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from lockstep.playing.group_cutting import cut
+from lockstep.playing.group_entries import split_into_entries
 from player.core.messages import Entry, Part
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
@@ -89,7 +90,7 @@ async def _read(node: Node, first: int, last: int, max_bytes: int) -> Piece:
     found = await reader.read(first, max_bytes, tuple(logs))
     if not group.is_leader or group.term != term:
         raise Elsewhere(-1)
-    made = cut(found.frames, first, logs, max_bytes, max(first, found.first_lsn) - 1)
+    made = split_into_entries(found.frames, first, logs, max_bytes, max(first, found.first_lsn) - 1)
     if found.over_gap or made.is_deleted:
         node.world.violate("nothing is lost of the group's log", f"{node} reads {first}: {found}")
     if made.next_index:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from lockstep.demo.bank.books import audited, opened
-from lockstep.demo.bank.ledger import Entry, Ledger
+from lockstep.demo.bank.books import audit_books, open_books
+from lockstep.demo.bank.ledger import Ledger, LedgerEntry
 from lockstep.demo.bank.operations import Deposit, Operation
 from lockstep.testing.memory_log import MemoryLog
 from lockstep.transactions import Committed, Draft, Transaction, TransactionClient
@@ -54,7 +54,7 @@ class Watched(Ledger):
 class Forged(Transaction):
     """An entry without any condition: what no operation of the bank appends."""
 
-    def __init__(self, entry: Entry, partition: int) -> None:
+    def __init__(self, entry: LedgerEntry, partition: int) -> None:
         self.entry = entry
         self.number = partition
 
@@ -68,9 +68,9 @@ class Forged(Transaction):
 @contextlib.asynccontextmanager
 async def branch(memory_log: MemoryLog, ledger: Ledger | None = None) -> AsyncIterator[Branch]:
     ledger = ledger or Ledger()
-    async with opened("", "bank", ledger, memory_log.connect()) as client:
+    async with open_books("", "bank", ledger, memory_log.connect()) as client:
         yield Branch(client, ledger)
 
 
 async def audit(memory_log: MemoryLog) -> Ledger:
-    return await audited("", "bank", memory_log.connect(), settle_s=0.0)
+    return await audit_books("", "bank", memory_log.connect(), settle_s=0.0)

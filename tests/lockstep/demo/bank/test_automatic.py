@@ -8,11 +8,11 @@ import random
 import pytest
 
 from lockstep.demo.bank import teller
-from lockstep.demo.bank.automatic import OPENING_CENTS, Outcome, judged, open_accounts
+from lockstep.demo.bank.automatic import OPENING_CENTS, Outcome, evaluate, open_accounts
 from lockstep.demo.bank.books import BankError
 from lockstep.demo.bank.ledger import Account, Ledger
 from lockstep.demo.bank.operations import Deactivation, Withdrawal
-from lockstep.demo.bank.teller import Told
+from lockstep.demo.bank.teller import TransferOutcomes
 from lockstep.testing.memory_log import Fault, MemoryLog
 from lockstep.transactions import RefusedForGood
 from tests.lockstep.demo.bank.banks import Watched, audit, branch
@@ -28,26 +28,26 @@ def books(cents: int, transfers: int, *problems: str) -> Ledger:
 
 
 def test_a_right_outcome() -> None:
-    told = [Told(acknowledged=3, refused=1), Told(acknowledged=1, unknown=1)]
-    outcome = judged(books(100, 2), books(100, 7), told)
-    assert outcome == Outcome(5, 100, 100, [], Told(acknowledged=4, refused=1, unknown=1))
+    outcomes = [TransferOutcomes(acknowledged=3, refused=1), TransferOutcomes(acknowledged=1, unknown=1)]
+    outcome = evaluate(books(100, 2), books(100, 7), outcomes)
+    assert outcome == Outcome(5, 100, 100, [], TransferOutcomes(acknowledged=4, refused=1, unknown=1))
     assert outcome.is_right
     assert str(outcome) == "transfers=5 before=100 after=100"
 
 
 @pytest.mark.parametrize(
-    ("after", "told"),
+    ("after", "outcomes"),
     [
-        (books(101, 7), Told(acknowledged=5)),
-        (books(100, 2), Told()),
-        (books(100, 7), Told(acknowledged=6)),
-        (books(100, 7, "partition 0, offset 5: account 1 is at -1"), Told(acknowledged=5)),
+        (books(101, 7), TransferOutcomes(acknowledged=5)),
+        (books(100, 2), TransferOutcomes()),
+        (books(100, 7), TransferOutcomes(acknowledged=6)),
+        (books(100, 7, "partition 0, offset 5: account 1 is at -1"), TransferOutcomes(acknowledged=5)),
         (books(100, 7), None),
     ],
     ids=["totals", "nothing transferred", "acknowledged and lost", "problem", "teller failed"],
 )
-def test_a_wrong_outcome(after: Ledger, told: Told | None) -> None:
-    assert not judged(books(100, 2), after, [told]).is_right
+def test_a_wrong_outcome(after: Ledger, outcomes: TransferOutcomes | None) -> None:
+    assert not evaluate(books(100, 2), after, [outcomes]).is_right
 
 
 async def test_accounts_are_opened_once() -> None:
@@ -77,11 +77,11 @@ async def test_what_a_teller_tells() -> None:
         work = asyncio.create_task(teller.transfers(one.client, one.ledger, [1, 2], random.Random(1), stop))
         await ledger.has(5)
         stop.set()
-        told = await work
-    assert told._replace(acknowledged=0) == Told(refused=2, unknown=1, failed=1)
+        outcomes = await work
+    assert outcomes._replace(acknowledged=0) == TransferOutcomes(refused=2, unknown=1, failed=1)
     found = await audit(memory_log)
-    assert told.acknowledged <= found.transfers <= told.acknowledged + 1
-    assert Told.parse(str(told)) == told
+    assert outcomes.acknowledged <= found.transfers <= outcomes.acknowledged + 1
+    assert TransferOutcomes.parse(str(outcomes)) == outcomes
 
 
 async def test_a_teller_gives_up_where_nothing_can_pass() -> None:
@@ -96,4 +96,4 @@ async def test_a_teller_gives_up_where_nothing_can_pass() -> None:
 @pytest.mark.parametrize("line", ["", "hello", "acknowledged=1", "acknowledged=1 declined=x"])
 def test_what_no_teller_tells(line: str) -> None:
     with pytest.raises(ValueError, match=r"teller|int"):
-        Told.parse(line)
+        TransferOutcomes.parse(line)

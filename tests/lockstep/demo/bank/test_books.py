@@ -7,8 +7,8 @@ import pytest
 from lockstep.client import Client
 from lockstep.connection import ClientError
 from lockstep.demo.bank import books
-from lockstep.demo.bank.books import BankError, audited, make_topic, opened
-from lockstep.demo.bank.ledger import Entry, Kind, Ledger
+from lockstep.demo.bank.books import BankError, audit_books, make_topic, open_books
+from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.demo.bank.operations import Transfer
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
@@ -18,12 +18,12 @@ from tests.lockstep.demo.bank.banks import Forged, audit, branch
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        (Entry(Kind.PAYMENT, 1, -40, 2), "has one entry, of -40"),
-        (Entry(Kind.RECEIPT, 1, 40, 2), "has one entry, of 40"),
-        (Entry(Kind.WITHDRAWAL, 1, -101), "account 1 is at -1"),
+        (LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), "has one entry, of -40"),
+        (LedgerEntry(EntryKind.RECEIPT, 1, 40, 2), "has one entry, of 40"),
+        (LedgerEntry(EntryKind.WITHDRAWAL, 1, -101), "account 1 is at -1"),
     ],
 )
-async def test_a_planted_entry_is_found(entry: Entry, problem: str) -> None:
+async def test_a_planted_entry_is_found(entry: LedgerEntry, problem: str) -> None:
     memory_log = MemoryLog(4)
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
@@ -55,7 +55,7 @@ async def test_an_audit_waits_for_the_second_entry_of_a_transfer() -> None:
         await one.does(Transfer(one.ledger, 1, 2, 5))
     connection = Behind(memory_log)
     connection.suspend_feed(2)
-    ledger = await audited("", "bank", connection)
+    ledger = await audit_books("", "bank", connection)
     assert connection.asked == 2
     assert (ledger.cents, ledger.problems) == (200, [])
 
@@ -82,7 +82,7 @@ async def test_books_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_topic_is_made_once(running: RunningBroker, topic: str) -> None:
     for partitions in (3, 5):
         await make_topic(running.bootstrap_servers, topic, partitions)
-    async with opened(running.bootstrap_servers, topic, Ledger()) as client:
+    async with open_books(running.bootstrap_servers, topic, Ledger()) as client:
         assert client.partition_count == 3
 
 
@@ -91,5 +91,5 @@ async def test_a_topic_without_locks_is_none(running: RunningBroker, topic: str)
         await client.create_topic(topic)
     await make_topic(running.bootstrap_servers, topic, 3)
     with pytest.raises(ClientError, match=r"lockstep\.locks=ignore"):
-        async with opened(running.bootstrap_servers, topic, Ledger()):
+        async with open_books(running.bootstrap_servers, topic, Ledger()):
             pass

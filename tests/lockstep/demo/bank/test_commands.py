@@ -43,7 +43,7 @@ def test_a_session(typed: Type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "outcomes"),
     [
         ("steal 1 2", "there is no command 'steal'; try help"),
         ("deposit 1", "deposit takes 2 numbers; try help"),
@@ -61,8 +61,8 @@ def test_a_session(typed: Type) -> None:
         ("balance 7", "there is no account 7"),
     ],
 )
-def test_bad_input_is_one_line(typed: Type, memory_log: MemoryLog, line: str, told: str) -> None:
-    assert typed(line) == f"error: {told}"
+def test_bad_input_is_one_line(typed: Type, memory_log: MemoryLog, line: str, outcomes: str) -> None:
+    assert typed(line) == f"error: {outcomes}"
     assert [memory_log.end(partition) for partition in range(4)] == [0] * 4
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.demo.bank.ledger import MOST_PROBLEMS, Entry, Kind, Ledger
+from lockstep.demo.bank.ledger import MOST_PROBLEMS, EntryKind, Ledger, LedgerEntry
 from lockstep.transactions import Committed, RequestId
 from lockstep.transactions.model import Record
 
 TRANSFER = RequestId("ann", 1, 1)
 
 
-def applied(*entries: Entry | bytes, partition: int = 0, request: RequestId | None = None) -> Ledger:
+def applied(*entries: LedgerEntry | bytes, partition: int = 0, request: RequestId | None = None) -> Ledger:
     ledger = Ledger()
     apply(ledger, *entries, partition=partition, request=request)
     return ledger
 
 
 def apply(
-    ledger: Ledger, *entries: Entry | bytes, partition: int = 0, request: RequestId | None = None
+    ledger: Ledger, *entries: LedgerEntry | bytes, partition: int = 0, request: RequestId | None = None
 ) -> None:
     for entry in entries:
-        value = entry.pack() if isinstance(entry, Entry) else entry
+        value = entry.pack() if isinstance(entry, LedgerEntry) else entry
         offset = ledger.high_water_mark(partition) + 1
         ledger.apply(Committed(partition, offset, (Record(value),), request=request))
 
@@ -29,14 +29,14 @@ def apply(
 @pytest.mark.parametrize(
     "entry",
     [
-        Entry(Kind.DEPOSIT, 1, 100),
-        Entry(Kind.PAYMENT, 1, -5, 2),
-        Entry(Kind.RECEIPT, 2, 5, 1),
-        Entry(Kind.DEACTIVATION, 3),
+        LedgerEntry(EntryKind.DEPOSIT, 1, 100),
+        LedgerEntry(EntryKind.PAYMENT, 1, -5, 2),
+        LedgerEntry(EntryKind.RECEIPT, 2, 5, 1),
+        LedgerEntry(EntryKind.DEACTIVATION, 3),
     ],
 )
-def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
-    assert Entry.unpack(entry.pack()) == entry
+def test_an_entry_comes_back_as_it_was(entry: LedgerEntry) -> None:
+    assert LedgerEntry.unpack(entry.pack()) == entry
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
 )
 def test_what_is_no_entry(value: bytes | None) -> None:
     with pytest.raises(ValueError, match="not an entry of the bank"):
-        Entry.unpack(value)
+        LedgerEntry.unpack(value)
 
 
 def test_balances() -> None:
     ledger = applied(
-        Entry(Kind.DEPOSIT, 1, 100),
-        Entry(Kind.DEPOSIT, 2, 7),
-        Entry(Kind.WITHDRAWAL, 1, -30),
-        Entry(Kind.DEACTIVATION, 2),
+        LedgerEntry(EntryKind.DEPOSIT, 1, 100),
+        LedgerEntry(EntryKind.DEPOSIT, 2, 7),
+        LedgerEntry(EntryKind.WITHDRAWAL, 1, -30),
+        LedgerEntry(EntryKind.DEACTIVATION, 2),
     )
     assert {number: account.cents for number, account in ledger.accounts.items()} == {1: 70, 2: 7}
     assert (ledger.cents, ledger.active(), ledger.problems) == (77, [1], [])
@@ -76,8 +76,8 @@ def test_balances() -> None:
 
 @pytest.mark.parametrize("payer_first", [True, False])
 def test_the_halves_of_a_transfer_come_in_either_order(payer_first: bool) -> None:
-    ledger = applied(Entry(Kind.DEPOSIT, 1, 100))
-    halves = [(Entry(Kind.PAYMENT, 1, -40, 2), 0), (Entry(Kind.RECEIPT, 2, 40, 1), 1)]
+    ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 100))
+    halves = [(LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), 0), (LedgerEntry(EntryKind.RECEIPT, 2, 40, 1), 1)]
     (first, its), (second, others) = halves if payer_first else halves[::-1]
     apply(ledger, first, partition=its, request=TRANSFER)
     assert ledger.halves == {TRANSFER: first.cents}
@@ -87,31 +87,40 @@ def test_the_halves_of_a_transfer_come_in_either_order(payer_first: bool) -> Non
 
 
 def test_halves_of_two_transfers_are_not_one() -> None:
-    ledger = applied(Entry(Kind.DEPOSIT, 1, 100))
-    apply(ledger, Entry(Kind.PAYMENT, 1, -40, 2), request=TRANSFER)
-    apply(ledger, Entry(Kind.RECEIPT, 2, 40, 1), request=TRANSFER._replace(sequence=2))
+    ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 100))
+    apply(ledger, LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), request=TRANSFER)
+    apply(ledger, LedgerEntry(EntryKind.RECEIPT, 2, 40, 1), request=TRANSFER._replace(sequence=2))
     assert len(ledger.halves) == 2
 
 
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        ([Entry(Kind.WITHDRAWAL, 1, -1)], "offset 0: account 1 is at -1"),
-        ([Entry(Kind.DEPOSIT, 1, 5), Entry(Kind.PAYMENT, 1, -6, 2)], "offset 1: account 1 is at -1"),
-        ([Entry(Kind.DEACTIVATION, 1), Entry(Kind.RECEIPT, 1, 6, 2)], "offset 1: account 1 is not active"),
-        ([Entry(Kind.DEACTIVATION, 1), Entry(Kind.DEACTIVATION, 1)], "offset 1: account 1 is not active"),
+        ([LedgerEntry(EntryKind.WITHDRAWAL, 1, -1)], "offset 0: account 1 is at -1"),
+        (
+            [LedgerEntry(EntryKind.DEPOSIT, 1, 5), LedgerEntry(EntryKind.PAYMENT, 1, -6, 2)],
+            "offset 1: account 1 is at -1",
+        ),
+        (
+            [LedgerEntry(EntryKind.DEACTIVATION, 1), LedgerEntry(EntryKind.RECEIPT, 1, 6, 2)],
+            "offset 1: account 1 is not active",
+        ),
+        (
+            [LedgerEntry(EntryKind.DEACTIVATION, 1), LedgerEntry(EntryKind.DEACTIVATION, 1)],
+            "offset 1: account 1 is not active",
+        ),
         ([b"hello"], "offset 0: not an entry of the bank: b'hello'"),
     ],
 )
-def test_a_broken_invariant_is_noted(entries: list[Entry | bytes], problem: str) -> None:
+def test_a_broken_invariant_is_noted(entries: list[LedgerEntry | bytes], problem: str) -> None:
     ledger = applied(*entries)
     assert ledger.problems == [f"partition 0, {problem}"]
     assert ledger.high_water_mark(0) == len(entries) - 1
 
 
 def test_an_account_that_moved_is_noted() -> None:
-    ledger = applied(Entry(Kind.DEPOSIT, 1, 5), partition=1)
-    apply(ledger, Entry(Kind.DEPOSIT, 1, 5), partition=3)
+    ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 5), partition=1)
+    apply(ledger, LedgerEntry(EntryKind.DEPOSIT, 1, 5), partition=3)
     assert ledger.problems == ["partition 3, offset 0: account 1 stands in partition 1"]
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from compat_tests.targets import LockstepTarget
 from lockstep.demo.bank.__main__ import main
-from lockstep.demo.bank.books import make_topic, opened
-from lockstep.demo.bank.ledger import Entry, Kind, Ledger
+from lockstep.demo.bank.books import make_topic, open_books
+from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.demo.bank.operations import Deposit
 from lockstep.testing import RunningBroker
 from tests.lockstep.demo.bank.banks import Forged, Watched
@@ -63,7 +63,7 @@ def test_for_some_seconds_on_a_broker_of_its_own() -> None:
 async def test_money_from_elsewhere_is_noticed(running: RunningBroker, topic: str) -> None:
     await make_topic(running.bootstrap_servers, topic, 2)
     ledger = Watched()
-    async with opened(running.bootstrap_servers, topic, ledger) as client:
+    async with open_books(running.bootstrap_servers, topic, ledger) as client:
         with automatic(running.bootstrap_servers, topic) as process:
             await ledger.has(1)
             await client.execute(Deposit(ledger, 1, 7))
@@ -77,7 +77,7 @@ async def test_a_broker_that_is_killed_meanwhile(tmp_path: Path) -> None:
     with LockstepTarget(directory=tmp_path) as target:
         await make_topic(target.bootstrap, "bank", 4)
         ledger = Watched()
-        async with opened(target.bootstrap, "bank", ledger):
+        async with open_books(target.bootstrap, "bank", ledger):
             with automatic(target.bootstrap, "bank") as process:
                 await ledger.has(3)
                 target.kill9()
@@ -93,7 +93,7 @@ async def test_a_teller_that_is_killed(running: RunningBroker, topic: str) -> No
     """Nobody knows what it was told, so nobody can say that all is right."""
     await make_topic(running.bootstrap_servers, topic, 2)
     ledger = Watched()
-    async with opened(running.bootstrap_servers, topic, ledger):
+    async with open_books(running.bootstrap_servers, topic, ledger):
         with automatic(running.bootstrap_servers, topic) as process:
             await ledger.has(1)
             psutil.Process(process.pid).children()[0].kill()
@@ -116,8 +116,8 @@ def test_interactive() -> None:
 
 async def test_interactive_on_books_that_are_wrong(running: RunningBroker, topic: str) -> None:
     await make_topic(running.bootstrap_servers, topic, 2)
-    async with opened(running.bootstrap_servers, topic, Ledger()) as client:
-        await client.execute(Forged(Entry(Kind.WITHDRAWAL, 1, -5), 1))
+    async with open_books(running.bootstrap_servers, topic, Ledger()) as client:
+        await client.execute(Forged(LedgerEntry(EntryKind.WITHDRAWAL, 1, -5), 1))
     words = [*COMMAND, "-b", running.bootstrap_servers, "--topic", topic]
     done = await asyncio.to_thread(
         subprocess.run, words, input=b"quit\n", capture_output=True, timeout=60, check=False

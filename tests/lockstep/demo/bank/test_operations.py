@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from lockstep.demo.bank.books import opened
+from lockstep.demo.bank.books import open_books
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Deactivation, Deposit, Operation, Transfer, Withdrawal
 from lockstep.testing.memory_log import MemoryLog
@@ -94,7 +94,7 @@ async def test_an_account_that_was_deactivated_elsewhere_refuses(
     monkeypatch.setattr(Operation, "on_refusal", lambda _, refusal: heard.put_nowait(refusal))
     memory_log, ledger = MemoryLog(4), Ledger()
     connection = memory_log.connect()
-    async with branch(memory_log) as one, opened("", "bank", ledger, connection) as client:
+    async with branch(memory_log) as one, open_books("", "bank", ledger, connection) as client:
         await one.deposits(1, 2)
         await client.caught_up()
         connection.suspend_feed(closed)

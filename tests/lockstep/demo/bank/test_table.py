@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from lockstep.demo.bank.ledger import Entry, Kind
-from lockstep.demo.bank.table import redrawn, rendered
+from lockstep.demo.bank.ledger import EntryKind, LedgerEntry
+from lockstep.demo.bank.table import redrawn, render
 from lockstep.transactions import RequestId
 from tests.lockstep.demo.bank.test_ledger import applied, apply
 
 
 def test_accounts_and_totals() -> None:
-    ledger = applied(Entry(Kind.DEPOSIT, 2, 500), Entry(Kind.DEACTIVATION, 2))
-    apply(ledger, Entry(Kind.DEPOSIT, 1, 100), partition=1)
-    apply(ledger, Entry(Kind.PAYMENT, 1, -40, 2), partition=1, request=RequestId("ann", 1, 1))
-    assert rendered(ledger, 2.0, 10).splitlines() == [
+    ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 2, 500), LedgerEntry(EntryKind.DEACTIVATION, 2))
+    apply(ledger, LedgerEntry(EntryKind.DEPOSIT, 1, 100), partition=1)
+    apply(ledger, LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), partition=1, request=RequestId("ann", 1, 1))
+    assert render(ledger, 2.0, 10).splitlines() == [
         "account  partition         cents",
         "      1          1            60",
         "      2          0           500  not active",

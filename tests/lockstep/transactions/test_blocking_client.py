@@ -26,10 +26,12 @@ def test_everything_the_other_face_has(running: RunningBroker, locked: str) -> N
         assert appended is not None and appended.offsets == {0: 0}
         futures = [client.submit(Increment(counters, partition=number % 2)) for number in range(10)]
         client.flush()
-        assert all(future.result(10) is not None for future in futures) and client.pending() == 0
+        assert all(future.result(10) is not None for future in futures) and client.pending_count() == 0
         client.caught_up()
         assert counters.counts == {(0, b"a"): 6, (1, b"a"): 5}
-        assert client.high_water_mark(1) == 4 and client.partition_count == 2 and not client.stalled()
+        assert (
+            client.high_water_mark(1) == 4 and client.partition_count == 2 and not client.stalled_partitions()
+        )
         client.assign([1])
         assert client.partitions == [1] and len(client.client_id) == 32
 
@@ -83,7 +85,7 @@ def test_errors_are_the_callers(running: RunningBroker, locked: str) -> None:
         with pytest.raises(KeyError):
             client.submit(Fails()).result(10)
     with pytest.raises(RuntimeError, match="not open"):
-        client.pending()
+        client.pending_count()
     with pytest.raises(ClientError):
         BlockingTransactionClient("localhost:1", locked, counters).open()
 

@@ -49,7 +49,7 @@ STEADY_SECONDS: Final = 60.0
 """Who played for so long and then failed is tried again as if it were for the first time."""
 
 
-class HostedSource(Source, Protocol):
+class LocalSource(Source, Protocol):
     """A source that knows whether it has ended for good."""
 
     @property
@@ -60,10 +60,10 @@ class Led(NamedTuple):
     """A log that this node may play while it leads its log group."""
 
     group: LogGroup
-    open: Callable[[], HostedSource]
+    open: Callable[[], LocalSource]
 
 
-class Hosted:
+class LocalPlayers:
     """The players of one topic in one broker, from `start` to `stop`.
 
     Args:
@@ -85,13 +85,13 @@ class Hosted:
         self._play = play
         self._wanted = None if partitions is None else frozenset(partitions)
         self._order = order
-        self._playings: dict[Key, _Playing] = {}
+        self._players: dict[Key, _LocalPlayer] = {}
         """Also those that are about to end."""
         self._player_terms: dict[Key, int] = {}
         """The newest of each log that was played here."""
         self._groups: set[LogGroup] = set()
         """Whose leaderships are followed."""
-        self._look = asyncio.Event()
+        self._check_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -105,49 +105,49 @@ class Hosted:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         self._listen_to(set())
-        playings, self._playings = list(self._playings.values()), {}
-        for playing in playings:
+        drivers, self._players = list(self._players.values()), {}
+        for playing in drivers:
             playing.end()
-        await asyncio.gather(*[each.task for each in playings], return_exceptions=True)
+        await asyncio.gather(*[each.task for each in drivers], return_exceptions=True)
 
     @property
-    def playing(self) -> list[Source]:
+    def active_sources(self) -> list[Source]:
         """What is being played here now."""
-        return [each.source for each in self._playings.values() if each.source is not None]
+        return [each.source for each in self._players.values() if each.source is not None]
 
     @property
-    def failing(self) -> list[tuple[Source, str]]:
+    def failed_sources(self) -> list[tuple[Source, str]]:
         """What this node leads and does not play now, since that has failed, and why; it is tried again. The
         sources are closed: they say no more than which log it is."""
-        playings = self._playings.values()
-        return [each.failed for each in playings if each.source is None and each.failed is not None]
+        drivers = self._players.values()
+        return [each.failed for each in drivers if each.source is None and each.failed is not None]
 
     # --- within -------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         while True:
-            self._look.clear()
+            self._check_due.clear()
             try:
                 self._settle()
             except Exception:  # the next look may do better
                 log.exception("the players of %s", self._topic)
             with contextlib.suppress(TimeoutError):  # Python 3.11's wait_for may swallow a cancellation
                 async with asyncio.timeout(LOOK_SECONDS):
-                    await self._look.wait()
+                    await self._check_due.wait()
 
     def _settle(self) -> None:
         """Let what is led here be played, and nothing else."""
         partitions = [each for each in self._partitions() if each.group.is_leader]
         led = self._groups_of(partitions) if self._order == "log group" else self._each_of(partitions)
-        for key, playing in list(self._playings.items()):
+        for key, playing in list(self._players.items()):
             if playing.task.done():
-                del self._playings[key]
+                del self._players[key]
             elif key not in led or playing.term != led[key].group.term:
                 playing.end()
         for key, each in led.items():
-            if key not in self._playings:
-                playing = self._playings[key] = _Playing(each, partial(self._begin, key))
-                playing.task.add_done_callback(self._poke)
+            if key not in self._players:
+                playing = self._players[key] = _LocalPlayer(each, partial(self._begin, key))
+                playing.task.add_done_callback(self._wake)
 
     def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
         return {
@@ -185,24 +185,24 @@ class Hosted:
 
     def _listen_to(self, groups: set[LogGroup]) -> None:
         for group in self._groups - groups:
-            group.on_leading.remove(self._poke)
+            group.on_leading.remove(self._wake)
         for group in groups - self._groups:
-            group.on_leading.append(self._poke)
+            group.on_leading.append(self._wake)
         self._groups = groups
 
-    def _poke(self, _: object) -> None:
-        self._look.set()
+    def _wake(self, _: object) -> None:
+        self._check_due.set()
 
 
-class _Playing:
+class _LocalPlayer:
     """One log during one leadership; again and again where it fails. Its end is its task's."""
 
     def __init__(self, led: Led, begin: Play) -> None:
         self._led = led
         self._begin = begin
         self.term = led.group.term
-        self.source: HostedSource | None = None
-        self.failed: tuple[HostedSource, str] | None = None
+        self.source: LocalSource | None = None
+        self.failed: tuple[LocalSource, str] | None = None
         """The last time, if it is to begin again."""
         self.task = asyncio.ensure_future(self._run())
         self._ending = False

@@ -17,14 +17,14 @@ from broker.connections.listeners import CannotListen
 from broker.metrics.http import HttpListener
 from lockstep.client import Client
 from lockstep.connection import ClientError
-from lockstep.playing.admin import LogStanding, listening, status_of
+from lockstep.playing.admin import LogStatus, start_listener, status_of
 from lockstep.playing.claims import Claims, ClaimsUnusable
 from lockstep.playing.claims_topic import ClaimsTopic
-from lockstep.playing.config import ConfigError, PlayerConfig
+from lockstep.playing.config import PlayerConfig, PlayerConfigError
 from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import never_named, router_of
-from lockstep.playing.standing_by import Standing, stand_by
+from lockstep.playing.standby import StandbyState, stand_by
 from player.playing.errors import PlayerStopped
 from player.source.interface import Source, SourceClosed, log_name
 from player.transport.factory import make_streams
@@ -48,7 +48,7 @@ class PlayerProcess:
     def __init__(self, config: PlayerConfig) -> None:
         """Raises ConfigError: a routing function that is not there, an order that no Fetch has."""
         if config.order != "partition":
-            raise ConfigError("order", NOT_REMOTE)
+            raise PlayerConfigError("order", NOT_REMOTE)
         self.config = config
         self._client_id = f"lockstep-player-{config.player}"
         self._targets = dict(config.targets)
@@ -56,7 +56,7 @@ class PlayerProcess:
         self._streams: Streams
         self._claims: Claims
         self._players: Players
-        self._standings: list[Standing] = []
+        self._states: list[StandbyState] = []
         self._sources: list[RemoteSource] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpListener | None = None
@@ -82,9 +82,9 @@ class PlayerProcess:
         except (ClientError, ClaimsUnusable, CannotListen, SourceClosed) as error:
             raise CannotPlay(str(error)) from error
         for opened in self._sources:
-            standing = Standing(opened.partition, opened.log_id)
-            self._standings.append(standing)
-            self._tasks.append(asyncio.create_task(self._stand_by(standing, opened)))
+            state = StandbyState(opened.partition, opened.log_id)
+            self._states.append(state)
+            self._tasks.append(asyncio.create_task(self._stand_by(state, opened)))
 
     async def until_over(self) -> None:
         """Until nothing is left to be done here. Raises CannotPlay: why."""
@@ -93,7 +93,7 @@ class PlayerProcess:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise CannotPlay(str(error)) from error
         raise CannotPlay(
-            "; ".join(f"{self.config.topic}-{each.partition}: {each.failed}" for each in self._standings)
+            "; ".join(f"{self.config.topic}-{each.partition}: {each.failed}" for each in self._states)
         )
 
     async def stop(self) -> None:
@@ -110,38 +110,38 @@ class PlayerProcess:
 
     def status(self) -> dict[str, Any]:
         """For JSON: `GET /status`."""
-        standings = map(self._standing, self._standings, self._sources)
+        standings = map(self._log_status, self._states, self._sources)
         return status_of(self._players, standings, process=self._claims.process)
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _standing(self, standing: Standing, source: RemoteSource) -> LogStanding:
-        claim = self._claims.holder(standing.log_id)
-        problem = "" if standing.failed else source.problem() or self._claims.problem(standing.log_id)
-        return LogStanding(
-            standing.partition,
+    def _log_status(self, state: StandbyState, source: RemoteSource) -> LogStatus:
+        claim = self._claims.holder(state.log_id)
+        problem = "" if state.failed else source.problem() or self._claims.problem(state.log_id)
+        return LogStatus(
+            state.partition,
             None,
-            standing.log_id,
-            standing.is_playing,
+            state.log_id,
+            state.is_playing,
             claim and claim.player,
             claim and claim.player_term,
-            standing.failed,
+            state.failed,
             problem,
         )
 
-    async def _stand_by(self, standing: Standing, source: Source) -> None:
+    async def _stand_by(self, state: StandbyState, source: Source) -> None:
         """Raises ClaimsUnusable."""
         try:
-            await stand_by(standing, source, self._claims, self._players, self.config.claims.lease_ms)
+            await stand_by(state, source, self._claims, self._players, self.config.claims.lease_ms)
         except (PlayerStopped, SourceClosed) as error:
-            standing.failed = str(error)
+            state.failed = str(error)
             log.error("%s is not played here any more: %s", log_name(source), error)
 
     async def _listen(self) -> None:
         """Raises CannotListen."""
         if self.config.listen is None:
             return
-        self._http, self.address = await listening(self.config.listen, self._players, self.status)
+        self._http, self.address = await start_listener(self.config.listen, self._players, self.status)
 
     async def _partitions(self) -> list[int]:
         """Raises ClientError, CannotPlay."""

@@ -13,7 +13,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lockstep.playing.claim_table import Held
+from lockstep.playing.claim_table import CurrentClaim
 from lockstep.playing.claims import ClaimLost, Claims
 from lockstep.playing.players import Players
 from player.playing.errors import Deposed
@@ -23,7 +23,7 @@ log = logging.getLogger("lockstep.player")
 
 
 @dataclass
-class Standing:
+class StandbyState:
     """Where one log stands in this process, for who looks."""
 
     partition: int
@@ -34,7 +34,7 @@ class Standing:
 
 
 async def stand_by(
-    standing: Standing, source: Source, claims: Claims, players: Players, pause_ms: int
+    state: StandbyState, source: Source, claims: Claims, players: Players, pause_ms: int
 ) -> None:
     """Wait for the claim, play while it is held, again and again until cancelled.
 
@@ -46,11 +46,11 @@ async def stand_by(
     """
     above_term, name = 0, log_name(source)
     while True:
-        held = await claims.claim(source.log_id, name, above_term=above_term)
-        log.info("%s: played here in term %d", name, held.claim.player_term)
-        standing.is_playing = True
+        current = await claims.claim(source.log_id, name, above_term=above_term)
+        log.info("%s: played here in term %d", name, current.claim.player_term)
+        state.is_playing = True
         try:
-            await _play(source, held, claims, players)
+            await _play(source, current, claims, players)
         except ClaimLost as lost:
             log.warning("%s: %s; standing by", name, lost)
             continue
@@ -58,14 +58,14 @@ async def stand_by(
             log.warning("%s: %s; standing by", name, deposed)
             above_term = max(above_term, deposed.player_term)
         finally:
-            standing.is_playing = False
+            state.is_playing = False
         await asyncio.sleep(pause_ms / 1000)
 
 
-async def _play(source: Source, held: Held, claims: Claims, players: Players) -> None:
+async def _play(source: Source, current: CurrentClaim, claims: Claims, players: Players) -> None:
     """Until either ends. Raises what it ended with; cancelled or failed, the claim is free afterwards."""
-    playing = asyncio.create_task(players.play(source, held.claim.player_term))
-    keeping = asyncio.create_task(claims.keep(held))
+    playing = asyncio.create_task(players.play(source, current.claim.player_term))
+    keeping = asyncio.create_task(claims.keep(current))
     try:
         await asyncio.wait((playing, keeping), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -73,7 +73,7 @@ async def _play(source: Source, held: Held, claims: Claims, players: Players) ->
             task.cancel()
         await asyncio.gather(playing, keeping, return_exceptions=True)
         if not _is_lost(playing) and not _is_lost(keeping):
-            await claims.give_up(held)
+            await claims.release(current)
     for task in (playing, keeping):
         with suppress(asyncio.CancelledError):
             task.result()

@@ -9,19 +9,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from lockstep.transactions.calls import Calls
-from lockstep.transactions.feed import Feed
 from lockstep.transactions.log import Log
-from lockstep.transactions.model import Committed, FeedEnded
+from lockstep.transactions.model import Committed, SubscriptionClosed
+from lockstep.transactions.subscription import Subscription
 
 
-class Feeds:
+class Subscriptions:
     """None at first; see `assign`."""
 
     def __init__(self, log: Log, calls: Calls, on_applied: Callable[[Committed], Awaitable[None]]) -> None:
         self._log = log
         self._calls = calls
         self._on_applied = on_applied
-        self._feeds: dict[int, Feed] = {}
+        self._subscriptions: dict[int, Subscription] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._assigning = asyncio.Lock()
         self._is_closed = False
@@ -29,44 +29,44 @@ class Feeds:
     @property
     def hwms(self) -> dict[int, int]:
         """Partition -> high-water mark."""
-        return {partition: feed.hwm for partition, feed in self._feeds.items()}
+        return {partition: subscription.hwm for partition, subscription in self._subscriptions.items()}
 
-    def of(self, partition: int) -> Feed:
+    def of(self, partition: int) -> Subscription:
         """Raises FeedEnded."""
-        feed = self._feeds.get(partition)
-        if feed is None:
-            raise FeedEnded(f"partition {partition} is not assigned to this client")
-        return feed
+        subscription = self._subscriptions.get(partition)
+        if subscription is None:
+            raise SubscriptionClosed(f"partition {partition} is not assigned to this client")
+        return subscription
 
-    def stalled(self) -> dict[int, BaseException]:
+    def stalled_partitions(self) -> dict[int, BaseException]:
         """The partitions whose feed has stopped, and what stopped it."""
-        return {each.partition: each.stalled_by for each in self._feeds.values() if each.stalled_by}
+        return {each.partition: each.stalled_by for each in self._subscriptions.values() if each.stalled_by}
 
     def is_fed_by(self, task: asyncio.Task[object] | None) -> bool:
         """Whether the task is a feed's: then it waits for whoever asks."""
         return task in self._tasks.values()
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """These and no others. Raises FeedEnded where it is closed, and what `Feed.begin` raises."""
+        """These and no others. Raises FeedEnded where it is closed, and what `Subscription.begin` raises."""
         wanted = sorted(set(partitions))
         async with self._assigning:  # two feeds of one partition would apply it twice
-            await self._give_up(set(self._feeds) - set(wanted))
+            await self._give_up(set(self._subscriptions) - set(wanted))
             for partition in wanted:
-                if partition not in self._feeds:
+                if partition not in self._subscriptions:
                     await self._begin(partition)
 
     async def _begin(self, partition: int) -> None:
-        feed = Feed(self._log, self._calls, partition, self._on_applied)
-        await feed.begin()
+        subscription = Subscription(self._log, self._calls, partition, self._on_applied)
+        await subscription.begin()
         if self._is_closed:
-            raise FeedEnded("the client is closed")
-        self._feeds[partition] = feed
-        self._tasks[partition] = asyncio.create_task(feed.run(), name=f"feed {partition}")
+            raise SubscriptionClosed("the client is closed")
+        self._subscriptions[partition] = subscription
+        self._tasks[partition] = asyncio.create_task(subscription.run(), name=f"feed {partition}")
 
     async def _give_up(self, partitions: Iterable[int]) -> None:
         tasks = []
         for partition in partitions:
-            self._feeds.pop(partition).abandon()
+            self._subscriptions.pop(partition).abandon()
             tasks.append(self._tasks.pop(partition))
         for task in tasks:
             task.cancel()
@@ -74,12 +74,17 @@ class Feeds:
 
     async def caught_up(self) -> None:
         """Wait for all that is committed by now. Raises FeedEnded, FeedStalled."""
-        feeds = list(self._feeds.values())
-        ends = await asyncio.gather(*(self._log.end(feed.partition) for feed in feeds))
-        reached = (feed.reached(end - 1, is_patient=False) for feed, end in zip(feeds, ends, strict=True))
-        await asyncio.gather(*reached)
+        subscriptions = list(self._subscriptions.values())
+        ends = await asyncio.gather(
+            *(self._log.end(subscription.partition) for subscription in subscriptions)
+        )
+        wait_until_applied = (
+            subscription.wait_until_applied(end - 1, is_patient=False)
+            for subscription, end in zip(subscriptions, ends, strict=True)
+        )
+        await asyncio.gather(*wait_until_applied)
 
     async def close(self) -> None:
         """End them all, for good."""
         self._is_closed = True
-        await self._give_up(list(self._feeds))
+        await self._give_up(list(self._subscriptions))

@@ -38,7 +38,7 @@ class Undecided(NamedTuple):
         return self.last_offset < self.log.last_stable_offset
 
 
-class Cut(NamedTuple):
+class GroupChunk(NamedTuple):
     """What some frames come to."""
 
     entries: list[Entry]
@@ -54,13 +54,13 @@ class Cut(NamedTuple):
     """It did not stop before the frames ended."""
 
 
-def cut(
+def split_into_entries(
     frames: Iterable[Frame],
     first_lsn: int,
     logs: Mapping[int, PartitionLog],
     max_bytes: int,
     through_lsn: int,
-) -> Cut:
+) -> GroupChunk:
     """The entries from `first_lsn` on.
 
     Args:
@@ -83,10 +83,10 @@ def cut(
                 continue
             last_offset = entry.base_offset + entry.record_count - 1
             if last_offset < log.log_start_offset:
-                return Cut(entries, max(through_lsn, lsn - 1), frame.index, None, True, False)
+                return GroupChunk(entries, max(through_lsn, lsn - 1), frame.index, None, True, False)
             if last_offset >= log.last_stable_offset:
                 waits = Undecided(log, last_offset)
-                return Cut(entries, max(through_lsn, lsn - 1), frame.index, waits, False, False)
+                return GroupChunk(entries, max(through_lsn, lsn - 1), frame.index, waits, False, False)
             lsn = end
             if not _is_entry(log, entry, payload):
                 continue
@@ -94,10 +94,10 @@ def cut(
             entries.append(Entry(end - 1, bytes(payload), log.index))
             size_bytes += len(payload)
             if size_bytes >= max_bytes:
-                return Cut(entries, end - 1, frame.index, None, False, False)
+                return GroupChunk(entries, end - 1, frame.index, None, False, False)
         through_lsn = max(through_lsn, lsn_after(frame) - 1)
         next_index = frame.index + 1
-    return Cut(entries, through_lsn, next_index, None, False, True)
+    return GroupChunk(entries, through_lsn, next_index, None, False, True)
 
 
 def _is_entry(log: PartitionLog, entry: DirectoryEntry, payload: Buffer) -> bool:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from lockstep.transactions.giving_way import LEAST, MOST_S, GivingWay
+from lockstep.transactions.contention_backoff import MAX_PAUSE_S, MIN_REJECTIONS, ContentionBackoff
 
 
 def test_who_is_not_refused_does_not_wait() -> None:
-    way = GivingWay()
+    way = ContentionBackoff()
     assert way.pause_s(1.0) == 0.0
     for _ in range(100):
-        way.ended(1, 5.0)
+        way.record(1, 5.0)
     assert way.pause_s(1.0) == 0.0
 
 
 def test_who_is_refused_waits_up_to_what_its_refusals_took() -> None:
-    way = GivingWay()
+    way = ContentionBackoff()
     for _ in range(200):
-        way.ended(5, 0.05)
+        way.record(5, 0.05)
     assert 0.039 < way.pause_s(1.0) < 0.041 and way.pause_s(0.0) == 0.0
     assert way.pause_s(0.5) == way.pause_s(1.0) / 2
     for _ in range(200):
-        way.ended(1, 0.01)
+        way.record(1, 0.01)
     assert way.pause_s(1.0) == 0.0, "what was is forgotten"
 
 
 def test_a_few_refusals_are_nothing_and_nobody_waits_long() -> None:
-    way = GivingWay()
-    way.ended(3, 1.0)
-    assert LEAST > 2 * 0.1 and way.pause_s(1.0) == 0.0
+    way = ContentionBackoff()
+    way.record(3, 1.0)
+    assert MIN_REJECTIONS > 2 * 0.1 and way.pause_s(1.0) == 0.0
     for _ in range(100):
-        way.ended(50, 500.0)
-    assert way.pause_s(1.0) == MOST_S
+        way.record(50, 500.0)
+    assert way.pause_s(1.0) == MAX_PAUSE_S

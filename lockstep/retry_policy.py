@@ -1,6 +1,6 @@
 """Pauses between one try and the next, and when to ask somebody else who leads.
 
-Owns: `Tries`. Does not: know what is tried, or whether it may be tried twice.
+Owns: `RetryPolicy`. Does not: know what is tried, or whether it may be tried twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
-class Tries:
+class RetryPolicy:
     """Pauses between one try and the next, until a deadline of the running loop.
 
     Args:
@@ -34,7 +34,7 @@ class Tries:
         self._count = 0
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         return max(0.001, self._deadline - asyncio.get_running_loop().time())
 
     async def again(self) -> bool:

@@ -74,7 +74,7 @@ def broker_in_thread(*, data_dir: Path | str | None = None, **settings: Value) -
     with _directory(data_dir) as directory:
         loop = _LoopThread(directory, settings)
         try:
-            yield loop.running()
+            yield loop.wait_until_running()
         finally:
             loop.end()
 
@@ -93,7 +93,7 @@ class _LoopThread:
         self._thread = threading.Thread(target=self._run, name="lockstep-broker", daemon=True)
         self._thread.start()
 
-    def running(self) -> RunningBroker:
+    def wait_until_running(self) -> RunningBroker:
         if not self._ready.wait(_START_TIMEOUT_S):
             raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:g} s")
         if self._failure is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from lockstep.playing.config import ClaimsConfig
-from lockstep.playing.standing_by import Standing, stand_by
+from lockstep.playing.standby import StandbyState, stand_by
 from lockstep.testing.memory_log import MemoryLog as ClaimsLog
 from player.core.messages import Entry
 from player.playing.errors import PlayerStopped
@@ -29,7 +29,7 @@ class Process:
         self.claims = claims_of(claims, name, name, settings)
         self.streams: MemoryStreams
         self.source = source
-        self.standing = Standing(0, LOG_ID)
+        self.standing = StandbyState(0, LOG_ID)
         self.task: asyncio.Task[None]
 
     async def start(self, streams: MemoryStreams) -> Process:

@@ -92,55 +92,55 @@ class BlockingTransactionClient:
 
     @property
     def client_id(self) -> str:
-        return self._opened.client_id
+        return self._require_open.client_id
 
     @property
     def partition_count(self) -> int:
-        return self._opened.partition_count
+        return self._require_open.partition_count
 
     @property
     def partitions(self) -> list[int]:
-        return self._opened.partitions
+        return self._require_open.partitions
 
     def assign(self, partitions: Iterable[int]) -> None:
-        self._wait(self._opened.assign(partitions))
+        self._wait(self._require_open.assign(partitions))
 
     def high_water_mark(self, partition: int) -> int:
-        return self._opened.high_water_mark(partition)
+        return self._require_open.high_water_mark(partition)
 
-    def stalled(self) -> dict[int, BaseException]:
-        return self._opened.stalled()
+    def stalled_partitions(self) -> dict[int, BaseException]:
+        return self._require_open.stalled_partitions()
 
     def resume(self, partition: int) -> None:
-        self._loop.call_soon_threadsafe(self._opened.resume, partition)
+        self._loop.call_soon_threadsafe(self._require_open.resume, partition)
 
     def caught_up(self, timeout_s: float | None = None) -> None:
         """Raises TimeoutError as `TransactionClient.caught_up`."""
-        self._wait(self._opened.caught_up(timeout_s))
+        self._wait(self._require_open.caught_up(timeout_s))
 
     def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
         """Raises as `TransactionClient.execute`."""
         if IN_APPLICATION.get():
             raise RuntimeError(WAITS_FOR_ITSELF)
-        return self._wait(self._opened.execute(transaction, timeout_s=timeout_s))
+        return self._wait(self._require_open.execute(transaction, timeout_s=timeout_s))
 
     def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:
         """As `TransactionClient.submit`; the future ends as `execute` does."""
-        task = self._wait(self._opened.submit(transaction, timeout_s=timeout_s))
+        task = self._wait(self._require_open.submit(transaction, timeout_s=timeout_s))
 
         async def outcome() -> Appended | None:
             return await task
 
         return asyncio.run_coroutine_threadsafe(outcome(), self._loop)
 
-    def pending(self) -> int:
-        return self._opened.pending()
+    def pending_count(self) -> int:
+        return self._require_open.pending_count()
 
     def flush(self) -> None:
-        self._wait(self._opened.flush())
+        self._wait(self._require_open.flush())
 
     @property
-    def _opened(self) -> TransactionClient:
+    def _require_open(self) -> TransactionClient:
         if self._client is None:
             raise RuntimeError("the client is not open")
         return self._client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockstep.playing.group_cutting import Cut, Undecided, cut
+from lockstep.playing.group_entries import GroupChunk, Undecided, split_into_entries
 from protocol.records import control
 from protocol.records.control import ControlKind
 from protocol.records.record import BatchBuilder
@@ -62,8 +62,8 @@ class Group:
             builder.append(b"v", timestamp_ms=1)
         return builder.build(base)
 
-    def cut(self, first: int = 1, max_bytes: int = 1 << 20) -> Cut:
-        return cut(self.frames, first, self.logs, max_bytes, first - 1)
+    def cut(self, first: int = 1, max_bytes: int = 1 << 20) -> GroupChunk:
+        return split_into_entries(self.frames, first, self.logs, max_bytes, first - 1)
 
     def read(self, first: int = 1, max_bytes: int = 1 << 20) -> list[tuple[int, int | None]]:
         return [(each.position, each.partition) for each in self.cut(first, max_bytes).entries]
@@ -80,7 +80,7 @@ def test_positions_are_last_lsns() -> None:
     for first in range(1, 11):
         assert group.read(first) == [each for each in group.read() if each[0] >= first]
     group.frame((9, 4, 0, -1))
-    assert group.cut(10) == Cut([], 13, 5, None, False, True), "others' records count as read"
+    assert group.cut(10) == GroupChunk([], 13, 5, None, False, True), "others' records count as read"
     assert group.cut(99).through_lsn == 98
 
 

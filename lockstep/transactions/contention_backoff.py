@@ -13,12 +13,12 @@ from typing import Final
 
 WEIGHT: Final = 0.1
 """Of the newest transaction in the averages."""
-LEAST: Final = 0.3
+MIN_REJECTIONS: Final = 0.3
 """Refusals per success below which nobody waits."""
-MOST_S: Final = 0.1
+MAX_PAUSE_S: Final = 0.1
 
 
-class GivingWay:
+class ContentionBackoff:
     """What one client has met with of late."""
 
     __slots__ = ("_refusals", "_try_s")
@@ -29,13 +29,13 @@ class GivingWay:
         self._try_s = 0.0
         """From the first execution to the end, divided by the tries."""
 
-    def ended(self, tries: int, seconds: float) -> None:
+    def record(self, tries: int, seconds: float) -> None:
         """A transaction was appended, or given up, after so many tries."""
         self._refusals += (tries - 1 - self._refusals) * WEIGHT
         self._try_s += (seconds / tries - self._try_s) * WEIGHT
 
     def pause_s(self, chance: float) -> float:
         """Before something new is executed. Args: chance: from 0 to 1, drawn for this pause."""
-        if self._refusals < LEAST:
+        if self._refusals < MIN_REJECTIONS:
             return 0.0
-        return min(MOST_S, chance * self._refusals * self._try_s)
+        return min(MAX_PAUSE_S, chance * self._refusals * self._try_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lockstep.client import Client
-from lockstep.tries import Tries
+from lockstep.retry_policy import RetryPolicy
 
 
 class Suspecting(Client):
@@ -21,17 +21,17 @@ class Suspecting(Client):
 
 async def test_tries_end_at_their_deadline() -> None:
     loop = asyncio.get_running_loop()
-    tries = Tries(loop.time() + 0.1)
+    tries = RetryPolicy(loop.time() + 0.1)
     count = 0
     while await tries.again():
         count += 1
-    assert 0 < count < 4 and 0.001 <= tries.left_s <= 0.1
+    assert 0 < count < 4 and 0.001 <= tries.remaining_s <= 0.1
 
 
 async def test_who_is_asked_is_suspected_once_tries_have_failed_for_long() -> None:
     client = Suspecting()
     began = asyncio.get_running_loop().time()
-    tries = Tries(began + 10, client, 0.3)
+    tries = RetryPolicy(began + 10, client, 0.3)
     while not client.suspected:
         assert await tries.again()
     assert client.suspected == [0.3], "it is for the client to say whether that one is the one it was"

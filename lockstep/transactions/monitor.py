@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from lockstep.transactions.log import Append
+from lockstep.transactions.log import AppendAttempt
 from lockstep.transactions.model import Committed, RequestId, Transaction
 
 
-class Pending:
+class PendingAppend:
     """One try at a transaction."""
 
     __slots__ = ("append", "completing", "seen", "transaction")
 
-    def __init__(self, transaction: Transaction, append: Append) -> None:
+    def __init__(self, transaction: Transaction, append: AppendAttempt) -> None:
         self.transaction = transaction
         self.append = append
         self.seen: dict[int, Committed] = {}
@@ -40,7 +40,7 @@ class Monitor:
         self.generation = 0
         """Rises with each fence."""
         self._sequence = 0
-        self._pending: dict[RequestId, Pending] = {}
+        self._pending: dict[RequestId, PendingAppend] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -50,12 +50,12 @@ class Monitor:
         self._sequence += 1
         return RequestId(self.client, self.generation, self._sequence)
 
-    def register(self, transaction: Transaction, append: Append) -> Pending:
+    def register(self, transaction: Transaction, append: AppendAttempt) -> PendingAppend:
         """Before it is sent: the feed may be faster than the answer."""
-        pending = self._pending[append.request] = Pending(transaction, append)
+        pending = self._pending[append.request] = PendingAppend(transaction, append)
         return pending
 
-    def seen(self, entry: Committed) -> Pending | None:
+    def match(self, entry: Committed) -> PendingAppend | None:
         """Whose it is, of those under way; asked once per transaction that the feed brings.
 
         Anybody may write a record with our request in its headers: it must be our records, too.
@@ -69,6 +69,6 @@ class Monitor:
         pending.seen[entry.partition] = entry
         return pending
 
-    def forget(self, pending: Pending) -> None:
+    def forget(self, pending: PendingAppend) -> None:
         """It has come to its end."""
         self._pending.pop(pending.append.request, None)

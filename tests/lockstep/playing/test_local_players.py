@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.server import Broker
-from lockstep.playing import hosted
-from lockstep.playing.hosted import Hosted
+from lockstep.playing import local_players
+from lockstep.playing.local_players import LocalPlayers
 from player.playing.errors import Deposed
 from player.source.interface import Source, SourceClosed
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -77,10 +77,10 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_topics_and_partitions_come_and_go(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosted, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(local_players, "LOOK_SECONDS", 0.02)
     plays, some = Plays(), Plays()
-    players = Hosted(broker.services, "t", plays)
-    only_one = Hosted(broker.services, "t", some, [1])
+    players = LocalPlayers(broker.services, "t", plays)
+    only_one = LocalPlayers(broker.services, "t", some, [1])
     players.start()
     only_one.start()
     await client.create("other")
@@ -93,7 +93,7 @@ async def test_topics_and_partitions_come_and_go(
     await client.call(grow, 2)
     await until(lambda: plays.partitions == [0, 1, 2])
     await client.produce("t", batch(b"a", b"b"), 2)
-    before = [each.log_id for each in players.playing]
+    before = [each.log_id for each in players.active_sources]
     assert len(set(before)) == 3
     await until(lambda: [each for each in plays.read.values() if each] == [[1]])
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
@@ -112,10 +112,10 @@ async def test_topics_and_partitions_come_and_go(
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_stop_that_meets_a_wake_is_one(broker: Broker, turns: int) -> None:
-    players = Hosted(broker.services, "t", Plays())
+    players = LocalPlayers(broker.services, "t", Plays())
     players.start()
     await asyncio.sleep(0.01)
-    players._look.set()
+    players._check_due.set()
     for _ in range(turns):
         await asyncio.sleep(0)
     await asyncio.wait_for(players.stop(), 3)
@@ -124,10 +124,10 @@ async def test_a_stop_that_meets_a_wake_is_one(broker: Broker, turns: int) -> No
 async def test_what_fails_is_tried_again(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hosted, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(local_players, "FIRST_PAUSE_SECONDS", 0.001)
     plays = Plays()
     await client.create("t")
-    players = Hosted(broker.services, "t", plays)
+    players = LocalPlayers(broker.services, "t", plays)
     for failure in (ValueError("a router"), SourceClosed("so it says"), Deposed(1 << 50)):
         plays.fail = failure
         began = len(plays.sources)
@@ -145,7 +145,7 @@ async def test_what_fails_is_tried_again(
 async def test_a_stop_waits_for_all_to_let_go(broker: Broker, client: Client) -> None:
     plays = Plays()
     await client.create("t", partitions=2)
-    players = Hosted(broker.services, "t", plays)
+    players = LocalPlayers(broker.services, "t", plays)
     players.start()
     await until(lambda: plays.partitions == [0, 1])
     plays.let_go.clear()
@@ -165,7 +165,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
     client = await cluster.client(1)
     await client.create("t")
     plays = {node: Plays(str(node)) for node in cluster.brokers}
-    players = {node: Hosted(each.services, "t", plays[node]) for node, each in cluster.brokers.items()}
+    players = {node: LocalPlayers(each.services, "t", plays[node]) for node, each in cluster.brokers.items()}
     for each in players.values():
         each.start()
 
@@ -205,12 +205,12 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
 async def test_it_ends_before_it_begins_again(broker: Broker, client: Client) -> None:
     plays = Plays()
     await client.create("t")
-    players = Hosted(broker.services, "t", plays)
+    players = LocalPlayers(broker.services, "t", plays)
     players.start()
     await until(lambda: plays.partitions == [0])
     plays.let_go.clear()
     group = broker.groups[1]
-    playing = players.playing[0]
+    playing = players.active_sources[0]
     group._serve(False)  # as when a leadership is lost
     await until(lambda: not group.is_leader)
     await asyncio.sleep(0.01)
@@ -219,5 +219,5 @@ async def test_it_ends_before_it_begins_again(broker: Broker, client: Client) ->
     assert plays.partitions == [0] and len(plays.sources) == 1, "the first has not let go"
     plays.let_go.set()
     await until(lambda: len(plays.sources) == 2 and plays.partitions == [0])
-    assert players.playing[0] is not playing
+    assert players.active_sources[0] is not playing
     await players.stop()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lockstep.transactions.log import Append, Part
+from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Committed, Record, RequestId, Transaction
-from lockstep.transactions.pending import Monitor, Pending
+from lockstep.transactions.monitor import Monitor, PendingAppend
 
 
-def tried(monitor: Monitor, *partitions: int) -> Pending:
-    parts = {partition: Part((Record(b"v"),), -1) for partition in partitions or (0,)}
-    return monitor.register(Transaction(), Append(monitor.next_request(), parts))
+def tried(monitor: Monitor, *partitions: int) -> PendingAppend:
+    parts = {partition: PartitionBatch((Record(b"v"),), -1) for partition in partitions or (0,)}
+    return monitor.register(Transaction(), AppendAttempt(monitor.next_request(), parts))
 
 
 def brought(request: RequestId | None, partition: int = 0, offset: int = 5) -> Committed:
@@ -21,19 +21,19 @@ def test_register() -> None:
     monitor = Monitor("me")
     pending = tried(monitor, 0, 1)
     assert len(monitor) == 1 and pending.offsets == {}
-    assert monitor.seen(brought(pending.append.request, 1, 8)) is pending
+    assert monitor.match(brought(pending.append.request, 1, 8)) is pending
     assert pending.offsets == {1: 8}
     monitor.forget(pending)
     monitor.forget(pending)
-    assert len(monitor) == 0 and monitor.seen(brought(pending.append.request)) is None
+    assert len(monitor) == 0 and monitor.match(brought(pending.append.request)) is None
 
 
 def test_what_is_not_ours() -> None:
     monitor = Monitor("me")
     pending = tried(monitor)
-    assert monitor.seen(brought(None)) is None
-    assert monitor.seen(brought(pending.append.request._replace(client="you"))) is None
-    assert monitor.seen(brought(pending.append.request._replace(generation=1))) is None
+    assert monitor.match(brought(None)) is None
+    assert monitor.match(brought(pending.append.request._replace(client="you"))) is None
+    assert monitor.match(brought(pending.append.request._replace(generation=1))) is None
     assert pending.offsets == {}
 
 
@@ -42,9 +42,9 @@ def test_somebody_elses_record_with_our_id() -> None:
     monitor = Monitor("me")
     pending = tried(monitor)
     request = pending.append.request
-    assert monitor.seen(Committed(0, 5, (Record(b"forged"),), request=request)) is None
-    assert monitor.seen(brought(request, partition=1)) is None
-    assert monitor.seen(brought(request)) is pending
+    assert monitor.match(Committed(0, 5, (Record(b"forged"),), request=request)) is None
+    assert monitor.match(brought(request, partition=1)) is None
+    assert monitor.match(brought(request)) is pending
 
 
 def test_no_id_is_given_twice() -> None:

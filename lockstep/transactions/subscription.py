@@ -19,9 +19,9 @@ from lockstep.transactions.calls import Calls
 from lockstep.transactions.log import Chunk, Log, Trimmed
 from lockstep.transactions.model import (
     Committed,
-    FeedEnded,
-    FeedStalled,
     HighWaterMarkAhead,
+    SubscriptionClosed,
+    SubscriptionStalled,
     TransactionError,
 )
 
@@ -35,7 +35,7 @@ class _Waiter(NamedTuple):
     is_patient: bool
 
 
-class Feed:
+class Subscription:
     """Reads from the application's mark on. `run` is its task; the rest is asked by whoever executes."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Feed:
         self._on_applied = on_applied
         self._previous = -1
         self._is_checked = False
-        self._is_ended = False
+        self._is_closed = False
         self._resumed = asyncio.Event()
         self._waiting: list[_Waiter] = []
         self._tickets = count()
@@ -96,30 +96,30 @@ class Feed:
 
     def abandon(self) -> None:
         """Nobody is to wait for it any more."""
-        self._is_ended = True
-        self._fail(self._waiting, self._ended())
+        self._is_closed = True
+        self._fail(self._waiting, self._closed_error())
 
-    async def reached(self, offset: int, *, is_patient: bool = True) -> None:
+    async def wait_until_applied(self, offset: int, *, is_patient: bool = True) -> None:
         """Wait until everything at or below this offset is applied. Raises FeedEnded.
 
         Who is not patient waits for no `resume`: raises FeedStalled.
         """
-        if self._is_ended:
-            raise self._ended()
+        if self._is_closed:
+            raise self._closed_error()
         if self.hwm >= offset:
             return
         if self.stalled_by is not None and not is_patient:
-            raise self.stalled()
+            raise self.stalled_error()
         future = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, _Waiter(offset, next(self._tickets), future, is_patient))
         await future
 
-    def stalled(self) -> FeedStalled:
+    def stalled_error(self) -> SubscriptionStalled:
         """Says what stopped it."""
-        return FeedStalled(f"partition {self.partition} is stalled: {self.stalled_by!r}")
+        return SubscriptionStalled(f"partition {self.partition} is stalled: {self.stalled_by!r}")
 
-    def _ended(self) -> FeedEnded:
-        return FeedEnded(f"partition {self.partition} is not assigned to this client")
+    def _closed_error(self) -> SubscriptionClosed:
+        return SubscriptionClosed(f"partition {self.partition} is not assigned to this client")
 
     def _read(self, position: int) -> asyncio.Task[Chunk]:
         return asyncio.create_task(self._log.read(self.partition, position, READ_WAIT_S))
@@ -170,7 +170,7 @@ class Feed:
     async def _stall(self, offset: int, error: Exception) -> None:
         self.stalled_by = error
         self._resumed.clear()
-        self._fail([each for each in self._waiting if not each.is_patient], self.stalled())
+        self._fail([each for each in self._waiting if not each.is_patient], self.stalled_error())
         await self._calls.report(self.partition, offset, error)
         await self._resumed.wait()
         self.stalled_by = None
