@@ -39,7 +39,7 @@ first steps:
 
 
 def shadowed_package() -> str | None:
-    """What to tell the user when another module of one of our packages' names comes first, or None.
+    """A message for the user when another module of one of our packages' names comes first, or None.
 
     The packages are installed side by side, so each must be found beside this one.
     """
@@ -85,7 +85,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Misplaced(argparse.Action):
-    """What each command takes, and the root does not."""
+    """An option of the commands that the root parser does not take."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, help=help)

@@ -107,7 +107,7 @@ PASSING: Final = (
 
 @dataclass(frozen=True)
 class FetchedPartition:
-    """What one Fetch brought from one partition: whole batches, the last of them perhaps cut."""
+    """The result of one Fetch for one partition: whole batches, the last of them perhaps truncated."""
 
     index: int
     high_watermark: int
@@ -416,8 +416,8 @@ class Client:
         return [await self._node(node_id) for node_id in self._addresses]
 
     def suspect(self, for_s: float = 0.0) -> None:
-        """Whoever is asked about all others may be cut off from them: ask another one from now on, unless
-        this one was chosen less than `for_s` ago: many may see the same, and it is one that they leave."""
+        """The broker asked for metadata may be partitioned from the others: ask another one from now on,
+        unless this one was chosen less than `for_s` ago: several callers may suspect one broker."""
         if self._first is not None and asyncio.get_running_loop().time() - self._first_since >= for_s:
             self._first.close()
 
@@ -520,7 +520,7 @@ class Client:
         return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
 
     async def leader_of(self, topic: Topic, index: int) -> BrokerConnection:
-        """Whom to ask about a partition, as the topic was when it was looked up. Raises ClientError."""
+        """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""
         for partition in topic.partitions:
             if partition.index == index:
                 return await self._node(partition.leader)
@@ -571,7 +571,8 @@ def _config_error(kind: ResourceType, name: str, code: int, message: str | None)
 
 
 async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
-    """What all of them give. None is left under way for a next call to wait behind, also where one fails."""
+    """The results of all of them. None is left running for a next call to wait behind, also where one
+    fails."""
     found: list[T] = []
     for part in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(part, BaseException):

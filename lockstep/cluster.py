@@ -76,7 +76,7 @@ def _is_damaged(found: Document) -> bool:
 
 
 def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
-    """What was lacking both times. A group that was not known of may have lacked anything."""
+    """Members that were out of sync both times. A group unknown before may have had any of them."""
     unknown_before, unknown_now = (
         {group for group, member in found if member is None} for found in (before, now)
     )

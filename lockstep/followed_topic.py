@@ -81,7 +81,7 @@ class FollowedTopic:
         return f"no success for {silent_s:.0f} s: {self._why_silent}"
 
     async def leader(self, partition: int) -> BrokerConnection:
-        """Whom to ask about a partition. Raises ClientError."""
+        """The leader of a partition. Raises ClientError."""
         return await self.client.leader_of(self.topic, partition)
 
     async def refresh(self) -> None:
@@ -134,7 +134,7 @@ class FollowedTopic:
     async def fetch_committed(
         self, partition: int, position: int, wait_s: float, max_bytes: int
     ) -> FetchedPartition:
-        """What follows on a position, below the last stable offset; waits up to `wait_s` for it.
+        """Fetch from a position on, below the last stable offset; waits up to `wait_s` for records.
 
         Raises TopicGone; BrokerError: OFFSET_OUT_OF_RANGE, and what else does not pass.
         """
@@ -153,7 +153,8 @@ class FollowedTopic:
         return await self.retry_while(ask)
 
     async def offset(self, partition: int, timestamp: int = LATEST) -> int:
-        """As `Client.offsets` with `committed`. Raises TopicGone, and BrokerError for what does not pass."""
+        """Same as `Client.offsets` with `committed`. Raises TopicDeleted, and BrokerError for what does not
+        pass."""
 
         async def ask() -> int:
             found = await self.client.offsets(self.topic, [partition], timestamp, committed=True)

@@ -103,7 +103,7 @@ async def describe_group(client: Client, group: str) -> Group:
 
 
 async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
-    """What the group has committed, sorted by topic and partition."""
+    """The group's committed offsets, sorted by topic and partition."""
     connection = await client.coordinator(group)
     if connection.version_of(OffsetFetchRequest, NAMES_UNTIL) < BATCHED_SINCE:
         request = OffsetFetchRequest(group_id=group, topics=None)
@@ -164,7 +164,7 @@ async def delete_group(client: Client, group: str) -> None:
 
 
 async def end_offsets(client: Client, places: Mapping[Place, int]) -> dict[Place, int]:
-    """Where each partition ends; partitions of topics that are gone are left out."""
+    """The end offset of each partition; partitions of deleted topics are left out."""
     found: dict[Place, int] = {}
     for name in dict.fromkeys(topic for topic, _ in places):
         try:

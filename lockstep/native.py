@@ -1,4 +1,4 @@
-"""Where LOCKSTEP_NATIVE=1 asks for it: the modules that `make native` compiled, for the same files' Python.
+"""Compiled modules for LOCKSTEP_NATIVE=1: those that `make native` made, in place of the same files' Python.
 
 Owns: the import finder, and the check that what was compiled is what the sources say now. The compiled
 modules lie in `.native` beside the packages, with a manifest of the sources' checksums; the packages
@@ -30,7 +30,7 @@ SUFFIX: Final = EXTENSION_SUFFIXES[0]
 
 
 def checksum(source: Path) -> str:
-    """What a source is known by in the manifest."""
+    """The checksum of a source, as the manifest has it."""
     import hashlib
 
     return hashlib.sha256(source.read_bytes()).hexdigest()

@@ -1,6 +1,6 @@
-"""Pauses between one try and the next, and when to ask somebody else who leads.
+"""Pauses between retries, and the time to suspect the broker that is asked for metadata.
 
-Owns: `RetryPolicy`. Does not: know what is tried, or whether it may be tried twice.
+Owns: `RetryPolicy`. Does not: know the operation, or whether it may be repeated.
 """
 
 from __future__ import annotations

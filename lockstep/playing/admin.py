@@ -47,7 +47,7 @@ Status = Callable[[], dict[str, Any]]
 
 
 class LogStatus(NamedTuple):
-    """Where one log stands in this process."""
+    """The status of one log in this process."""
 
     partition: int
     """-1 where the log is a topic's partitions of one log group."""
@@ -95,7 +95,7 @@ def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:
 
 
 class Changes:
-    """What may be changed; a `broker.metrics.http.ChangeHandler`. One process's players hear of all of it."""
+    """The changes at run time; a `broker.metrics.http.ChangeHandler`. They reach all players of the process."""
 
     def __init__(self, players: Players) -> None:
         self._players = players
@@ -114,7 +114,7 @@ class Changes:
 
     @staticmethod
     def methods(path: str) -> Sequence[str]:
-        """Those that change what is at `path`."""
+        """The methods that change the resource at `path`."""
         if path == "/targets":
             return ("POST",)
         found = _TARGET.fullmatch(path)

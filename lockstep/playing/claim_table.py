@@ -1,4 +1,4 @@
-"""Who plays which log, as committed claims say: what a claim's record is, and when one is due. Pure.
+"""The committed claims: a claim's record, the newest claim of each log, and when one is due. Pure.
 
 Owns: the newest claim of each log, with the time at which this process read it. Invariants: a claim follows
 on the newest that was read, with a higher term; a lease counts from the moment of reading, on this process's
@@ -16,7 +16,7 @@ from lockstep.transactions.model import Record
 
 
 class LogClaim(NamedTuple):
-    """What stands in a record; its key is the log's id."""
+    """A claim's record; its key is the log's id."""
 
     log_id: str
     player_term: int
@@ -82,7 +82,7 @@ class ClaimTable:
 
     @property
     def oldest(self) -> CurrentClaim | None:
-        """Of the newest claims of each log the lowest: nothing below it says anything any more."""
+        """The newest claim with the lowest offset: no record below it is needed any more."""
         return min(self._newest.values(), key=lambda current: current.offset, default=None)
 
     def read(self, claim: LogClaim, offset: int, now_ms: int) -> None:
@@ -97,11 +97,11 @@ class ClaimTable:
                 self._inherited[log_id] = current.offset
 
     def is_own(self, current: CurrentClaim) -> bool:
-        """Whether this process took it."""
+        """True if this process took the claim."""
         return current.claim.process == self._process and current.claim.player is not None
 
     def due_ms(self, log_id: str, lease_ms: int) -> int:
-        """When the log may be claimed; 0 for at once."""
+        """The time at which the log may be claimed; 0 for at once."""
         current = self._newest.get(log_id)
         if current is None or current.claim.player is None or self.is_own(current):
             return 0

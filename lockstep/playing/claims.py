@@ -48,7 +48,7 @@ LASTING: Final = frozenset(
 
 
 class ClaimLost(Exception):
-    """Somebody else has claimed the log; the text does not name it."""
+    """Another process has claimed the log; the text does not name it."""
 
     def __init__(self, current: CurrentClaim, own_name: str) -> None:
         claim = current.claim
@@ -66,7 +66,7 @@ class ClaimsLog(Log, Protocol):
     """A topic of one partition, with locks."""
 
     async def first_position(self) -> int:
-        """Where it begins."""
+        """The first position of the topic."""
 
     def problem(self) -> str:
         """Why nothing of it can be read for a while now, in words; empty where all is well."""
@@ -107,7 +107,7 @@ class Claims:
         self._table.start_complete()
 
     async def close(self) -> None:
-        """What is held stays held until it is taken."""
+        """Stop following the topic; current claims stay until another process takes them."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)

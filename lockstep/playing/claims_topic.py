@@ -33,16 +33,16 @@ class ClaimsTopic(RemoteLog):
         super().__init__(bootstrap, topic, client_id, create=1, configs=CONFIGS)
 
     async def first_position(self) -> int:
-        """As `ClaimsLog.first_position`. Raises ClientError."""
+        """Same as `ClaimsLog.first_position`. Raises ClientError."""
         return await self._followed.offset(PARTITION, EARLIEST)
 
     def problem(self) -> str:
-        """As `ClaimsLog.problem`."""
+        """Same as `ClaimsLog.problem`."""
         reader = self._readers.get(PARTITION)
         return "" if reader is None else reader.problem()
 
     async def trim(self, position: int) -> None:
-        """As `ClaimsLog.trim`."""
+        """Same as `ClaimsLog.trim`."""
         wanted = DeleteRecordsPartition(partition_index=PARTITION, offset=position)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=self._name, partitions=[wanted])], timeout_ms=DELETE_TIMEOUT_MS

@@ -1,4 +1,4 @@
-"""What a player is to do, from TOML text: every mistake is named with its key. Pure.
+"""The configuration of a player, from TOML text: every mistake is named with its key. Pure.
 
 Owns: names, kinds and defaults of the settings (docs/player.md has them as a table). Does not: look whether
 the broker, the topic or the targets are there, or load a routing function.
@@ -86,7 +86,7 @@ class TargetConfig:
 
 @dataclass(frozen=True)
 class ClaimsConfig:
-    """Who plays: the topic of the claims, how often a claim is renewed, after what silence one is taken."""
+    """The claims: their topic, the interval of renewals, the silence after which one is taken."""
 
     topic: str = CLAIMS_TOPIC
     renew_ms: int = 2000
@@ -376,6 +376,6 @@ class _Reader:
 
 
 def _perhaps(key: str, others: Collection[str]) -> str:
-    """What a key looks like, where it is perhaps misspelt."""
+    """A suggestion for a key that may be misspelt."""
     like = get_close_matches(key, others, 1, 0.75)
     return f" (but {like[0]!r} looks like it)" if like else ""

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a player: its own counts and positions, read when it asks.
+"""The Prometheus metrics of a player: its own counts and positions, read at each scrape.
 
 Owns: names, units and words of every metric (docs/player.md lists them). Labels are partitions (or `log
 group N`) and targets of one topic, as the configuration has them. Counters begin at 0 whenever a log begins
@@ -103,7 +103,7 @@ TARGET_COUNTERS: Final[tuple[tuple[str, str, Callable[[TargetCounters], float]],
 
 
 class PlayerCollector(Collector):
-    """Of one process."""
+    """The collector of one process."""
 
     def __init__(self, players: Players) -> None:
         self._players = players

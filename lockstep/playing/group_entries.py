@@ -27,19 +27,19 @@ _NOTHING_LEFT = ENTRY_RAW | ENTRY_CONTROL | ENTRY_REMOVED
 
 
 class Undecided(NamedTuple):
-    """What reading waits for."""
+    """The open transaction that reading waits for."""
 
     log: PartitionLog
     last_offset: int
 
     @property
     def is_over(self) -> bool:
-        """Whether it is decided by now."""
+        """True if it is decided by now."""
         return self.last_offset < self.log.last_stable_offset
 
 
 class GroupChunk(NamedTuple):
-    """What some frames come to."""
+    """The entries of some frames."""
 
     entries: list[Entry]
     through_lsn: int
@@ -101,7 +101,7 @@ def split_into_entries(
 
 
 def _is_entry(log: PartitionLog, entry: DirectoryEntry, payload: Buffer) -> bool:
-    """Whether a decided batch has records that count."""
+    """True if a decided batch has records that count."""
     flags = entry.flags
     if flags & _NOTHING_LEFT:
         return False

@@ -85,14 +85,14 @@ class GroupSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call raises SourceClosed from now on."""
+        """True if every call raises SourceClosed from now on."""
         group = self._group
         is_here = self._cluster.groups.get(group.group_id) is group
         is_led = is_here and group.is_leader and group.term == self._term
         return self._closed or self._topic.deleted or not is_led
 
     async def bounds(self) -> LogBounds:
-        """As `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
+        """Same as `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
         while True:
             self._check()
             if not self._group.has_lease:
@@ -113,7 +113,7 @@ class GroupSource:
             return LogBounds(first, max(first, end if undecided is None else min(end, undecided)))
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
-        """As `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
+        """Same as `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
         self._check()
         if wait_s > 0 and not self._has_news(first_position):
             await self._growth(first_position, wait_s)
@@ -160,7 +160,7 @@ class GroupSource:
         raise NotLeading(f"{log_name(self)} is not led here any more")
 
     def _logs(self) -> dict[int, PartitionLog]:
-        """What is played, as the group's own log tells it: records never come before their partition."""
+        """The partitions of the topic in the group's own log: records never come before their partition."""
         control = self._group.control
         if control.next_number != self._known_number:
             self._known_number = control.next_number

@@ -69,13 +69,13 @@ class InProcessSource:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call raises SourceClosed from now on."""
+        """True if every call raises SourceClosed from now on."""
         group = self._group
         is_led = group is self._partition.group and group.is_leader and group.term == self._term
         return self._closed or self._partition.topic.deleted or not is_led
 
     async def bounds(self) -> LogBounds:
-        """As `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
+        """Same as `Source.bounds`; waits for the leader's lease. Raises SourceClosed, NotLeading."""
         while True:
             self._check()
             if self._group.has_lease:
@@ -84,7 +84,7 @@ class InProcessSource:
             await asyncio.sleep(LEASE_LOOK_SECONDS)
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
-        """As `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
+        """Same as `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""
         self._check()
         if first_position >= self._partition.log.last_stable_offset:
             await self._growth(first_position, wait_s)

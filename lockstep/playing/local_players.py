@@ -112,13 +112,13 @@ class LocalPlayers:
 
     @property
     def active_sources(self) -> list[Source]:
-        """What is being played here now."""
+        """The sources that are being delivered here now."""
         return [each.source for each in self._players.values() if each.source is not None]
 
     @property
     def failed_sources(self) -> list[tuple[Source, str]]:
-        """What this node leads and does not play now, since that has failed, and why; it is tried again. The
-        sources are closed: they say no more than which log it is."""
+        """Logs whose delivery here has failed, with the reason; it is retried. The sources are closed, and
+        only identify the logs."""
         drivers = self._players.values()
         return [each.failed for each in drivers if each.source is None and each.failed is not None]
 
@@ -175,7 +175,7 @@ class LocalPlayers:
             raise
 
     def _partitions(self) -> list[TopicPartition]:
-        """Those wanted of which this node has a copy."""
+        """The configured partitions of which this node has a copy."""
         topic = self._services.cluster.topic(self._topic)
         found = [] if topic is None else [each for each in topic.partitions if each.is_here]
         if self._wanted is not None:

@@ -130,7 +130,7 @@ class Players:
 
     @property
     def drivers(self) -> Mapping[str, PlayerDriver]:
-        """What is played here now, by log."""
+        """The drivers of this process, by log."""
         return self._drivers
 
     def status(self) -> dict[str, Any]:
@@ -152,7 +152,8 @@ def _endpoint(name: str, target: TargetConfig, bounds: LogBounds) -> TargetEndpo
 
 
 def first_position(first: First, bounds: LogBounds) -> int:
-    """Where a target without a mark begins. What the log has now, for `earliest` and `latest`."""
+    """The first position of a target without a stored one. `earliest` and `latest` are the log's bounds
+    now."""
     if first == "earliest":
         return bounds.first_position
     return bounds.next_position if first == "latest" else first

@@ -77,7 +77,7 @@ class RemoteSource:
         return self._waiting.problem() or self._prompt.problem()
 
     async def bounds(self) -> LogBounds:
-        """As `Source.bounds`."""
+        """Same as `Source.bounds`."""
         try:
             first = await self._prompt.offset(self.partition, EARLIEST)
             after = await self._prompt.offset(self.partition, LATEST)
@@ -87,7 +87,7 @@ class RemoteSource:
         return LogBounds(first, after)
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
-        """As `Source.read`."""
+        """Same as `Source.read`."""
         followed = self._waiting if wait_s > 0 else self._prompt
         tries = RetryPolicy(asyncio.get_running_loop().time() + SHORTENED_AFTER_S)
         while True:

@@ -24,7 +24,7 @@ log = logging.getLogger("lockstep.player")
 
 @dataclass
 class StandbyState:
-    """Where one log stands in this process, for who looks."""
+    """The state of one log in this process, for its status page."""
 
     partition: int
     log_id: str

@@ -101,7 +101,7 @@ class SqlApplication(Application):
         raise NotImplementedError
 
     def create_tables(self) -> None:
-        """What `metadata` holds and is not there yet; several processes may do so at once."""
+        """Create the tables of `metadata` that do not exist yet; several processes may do so at once."""
         for left in reversed(range(len(self.metadata.sorted_tables) + 1)):
             try:
                 self._with_retries(lambda: self.metadata.create_all(self.engine))
@@ -163,7 +163,7 @@ class SqlApplication(Application):
                 raise HighWaterMarkMismatch(f"{committed!r}: the database rolled it back under the callback")
 
     def _advance(self, connection: Connection, committed: Committed) -> bool:
-        """Whether it is ours to apply; then the row is locked until the transaction ends."""
+        """True if the transaction is to be applied; then the row is locked until the transaction ends."""
         moved = connection.execute(
             sa.update(self.marks)
             .where(self._is_row(committed.partition), self.marks.c.hwm == committed.previous)

@@ -1,4 +1,4 @@
-"""Which errors of a database pass, and how long to wait for that.
+"""Transient errors of a database, and the pauses between retries.
 
 Owns: the list (a lost connection, a database that is starting or full of connections, a transaction that lost
 against another one, a locked SQLite file) and the pauses. What a callback raises by itself never passes.
@@ -26,7 +26,7 @@ _SQLITE: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.
 
 
 def is_transient(error: DBAPIError | TimeoutError) -> bool:
-    """Whether the same may succeed a little later."""
+    """True if the same call may succeed a little later."""
     if isinstance(error, TimeoutError) or error.connection_invalidated:
         return True  # all connections of the pool in use; a connection that broke
     cause = error.orig
@@ -40,7 +40,7 @@ def is_transient(error: DBAPIError | TimeoutError) -> bool:
 
 
 def call_with_retries(call: Callable[[], T], tries: int, first_pause_s: float) -> T:
-    """What `call` returns, called up to `tries` times. Raises its last error, or one that does not pass.
+    """The result of `call`, called up to `tries` times. Raises its last error, or one that is not transient.
 
     The pauses double; they differ at random, since those who met once would meet again.
     """

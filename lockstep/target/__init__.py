@@ -1,4 +1,4 @@
-"""What an application needs to be a target of a player: it is sent a log, and stores each record once.
+"""The API of a player's target: an application that is sent a log, and stores each record once.
 
     def apply(connection: sqlite3.Connection, delivered: Delivered) -> None:
         for record in delivered.records:

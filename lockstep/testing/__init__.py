@@ -1,4 +1,4 @@
-"""What an application's tests run against: a broker, or a log in memory.
+"""Test doubles for applications: a broker, or a log in memory.
 
     async with lockstep.testing.broker() as broker:
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)

@@ -27,7 +27,7 @@ _START_TIMEOUT_S: Final = 30.0
 
 
 class RunningBroker(Protocol):
-    """What a test gets."""
+    """A running broker, as a test sees it."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -37,7 +37,7 @@ class RunningBroker(Protocol):
     def port(self) -> int: ...
     @property
     def directory(self) -> Path:
-        """Where its data are."""
+        """The directory of its data."""
 
 
 class _Running:
@@ -70,7 +70,7 @@ async def broker(*, data_dir: Path | str | None = None, **settings: Value) -> As
 
 @contextlib.contextmanager
 def broker_in_thread(*, data_dir: Path | str | None = None, **settings: Value) -> Iterator[RunningBroker]:
-    """As `broker`, on an event loop of its own in a thread: for tests and clients that know no asyncio."""
+    """Same as `broker`, on an event loop of its own in a thread: for tests and clients without asyncio."""
     with _directory(data_dir) as directory:
         loop = _LoopThread(directory, settings)
         try:

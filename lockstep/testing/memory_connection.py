@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fault(Enum):
-    """What becomes of an append whose answer never comes."""
+    """The fate of an append whose response never comes."""
 
     LOST = "it did not arrive, and never will"
     UNANSWERED = "it arrived, the answer did not"
@@ -57,7 +57,7 @@ class MemoryConnection:
         return self._log.partitions
 
     async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
-        """As `Log.append`; ValueError for what no client may send."""
+        """Same as `Log.append`; ValueError for an append that no client may send."""
         log = self._require_open()
         log.begin(append)
         arrival_s = log.delay_s()

@@ -168,7 +168,7 @@ class MemoryLog:
         self._asked.add(append.request)
 
     def next_fault(self) -> Fault | AppendFailed | AppendExpired | Refusal | None:
-        """What becomes of the append that arrives now; others that are under way may come before it."""
+        """The fate of the append that arrives now; other pending ones may come before it."""
         self._maybe_land()
         if self._forced:
             return self._forced.popleft()
@@ -207,7 +207,7 @@ class MemoryLog:
         return offsets
 
     def fence(self, append: AppendAttempt) -> Mapping[int, int]:
-        """What is under way arrives now or never. Partition -> position."""
+        """Pending appends arrive now or never. Partition -> position."""
         self._maybe_land()
         self._under_way.pop(append.request, None)
         self._fenced.add(append.request)
@@ -224,7 +224,7 @@ class MemoryLog:
                 self._land(request)
 
     def _land(self, request: RequestId) -> bool:
-        """Nobody hears of it if it is refused."""
+        """Append a delayed request; a rejection is reported to no client."""
         try:
             self.store(self._under_way.pop(request))
         except AppendRefused:

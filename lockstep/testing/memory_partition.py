@@ -70,7 +70,7 @@ class MemoryPartition:
         return Chunk([_copy(each) for each in found], end)
 
     def check(self, part: PartitionBatch) -> None:
-        """What an append asks of the partition that it writes to. Raises AppendRefused."""
+        """Check an append's conditions on the partition that it writes to. Raises AppendRefused."""
         if part.expected_offset is not None and part.expected_offset != self.next_offset:
             is_beyond = part.expected_offset > self.next_offset
             self.refuse(
@@ -86,7 +86,7 @@ class MemoryPartition:
         self.check_locks(part.hwm, part.write_locks, part.read_locks)
 
     def check_locks(self, hwm: int, write_locks: Sequence[bytes], read_locks: Sequence[bytes]) -> None:
-        """Whether one of them was raised above `hwm`. Raises AppendRefused."""
+        """Check that no lock was raised above `hwm`. Raises AppendRefused."""
         if not (write_locks or read_locks):
             return
         if hwm >= self.next_offset:

@@ -25,8 +25,8 @@ LEFT_S: Final = 1.0
 
 
 class BlockingTransactionClient:
-    """As `TransactionClient`, method by method. Not to be called from the application's own functions, but
-    for queries and `submit`.
+    """The blocking form of `TransactionClient`, method by method. Not to be called from the application's own
+    functions, but for queries and `submit`.
 
     Use it as `with BlockingTransactionClient(bootstrap, topic, application) as client`.
     """
@@ -44,7 +44,7 @@ class BlockingTransactionClient:
         threads: int = 16,
         log: Callable[[], Log] | None = None,
     ) -> None:
-        """As `TransactionClient`. `threads`: how many of the application's functions may run at a time.
+        """Same as `TransactionClient`. `threads`: how many of the application's functions may run at a time.
         `log` is called on the client's loop."""
         self._application = application
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="lockstep-application")
@@ -85,7 +85,8 @@ class BlockingTransactionClient:
             raise
 
     def close(self) -> None:
-        """As `TransactionClient.close`: a second time, or of one that was never open, it does nothing."""
+        """Same as `TransactionClient.close`: a second call, or one on a client that was never open, does
+        nothing."""
         if self._client is not None:
             self._wait(self._client.close())
         self._end()
@@ -125,7 +126,7 @@ class BlockingTransactionClient:
         return self._wait(self._require_open.execute(transaction, timeout_s=timeout_s))
 
     def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:
-        """As `TransactionClient.submit`; the future ends as `execute` does."""
+        """Same as `TransactionClient.submit`; the future ends as `execute` does."""
         task = self._wait(self._require_open.submit(transaction, timeout_s=timeout_s))
 
         async def outcome() -> Appended | None:
@@ -166,7 +167,7 @@ class BlockingTransactionClient:
 
 
 async def _until_idle() -> None:
-    """Who has only to be told is told; whoever goes on waiting is cancelled."""
+    """Give other tasks a little time to end; then cancel them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         _, waiting = await asyncio.wait(others, timeout=LEFT_S)

@@ -26,14 +26,14 @@ _log = logging.getLogger("lockstep.transactions")
 
 
 class Calls:
-    """Those of one application. `executor`: where plain functions run, if they block."""
+    """Calls of one application's functions. `executor`: runs plain functions, if they block."""
 
     def __init__(self, application: Application, executor: Executor | None) -> None:
         self.application = application
         self._executor = executor
 
     async def call(self, function: Function, *arguments: object) -> Any:
-        """What the function returns, in the end. Raises what it raises."""
+        """The result of the function. Raises its errors."""
         before = IN_APPLICATION.set(True)
         try:
             if self._executor is not None and not inspect.iscoroutinefunction(function):

@@ -57,7 +57,7 @@ APPLIED_PAUSE_S: Final = 0.05
 
 
 class _Run:
-    """How far one transaction is, for when it is interrupted."""
+    """The progress of one transaction, for when it is interrupted."""
 
     __slots__ = ("deadline", "has_room", "offsets", "open")
 
@@ -146,12 +146,12 @@ class TransactionClient:
 
     @property
     def partition_count(self) -> int:
-        """Of the topic."""
+        """The number of the topic's partitions."""
         return self._partition_count
 
     @property
     def partitions(self) -> list[int]:
-        """Those that are fed to the application."""
+        """The partitions that are assigned to this client."""
         return sorted(self._subscriptions.hwms)
 
     async def assign(self, partitions: Iterable[int]) -> None:
@@ -247,7 +247,7 @@ class TransactionClient:
             self._room.release()
 
     def pending_count(self) -> int:
-        """How many transactions are under way."""
+        """The number of transactions that are not finished."""
         return len(self._running)
 
     async def flush(self) -> None:

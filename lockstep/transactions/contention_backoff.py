@@ -1,8 +1,8 @@
-"""Who has just won gives way to those who have lost: how long a client waits before its next first try.
+"""Contention back-off: the pause of a client before the first try of its next transaction.
 
-With many clients at one lock, whoever has won is ready first again, and would win again and again. So a
-client that is often refused waits, before it executes something new, for up to as long as its own tries took
-of late; what was refused is executed again at once. Where nobody is refused nobody waits.
+With many clients at one lock, the last winner is ready first again, and would win again and again. So a
+client whose appends are often rejected waits, before it executes a new transaction, for up to as long as its
+recent tries took; a rejected one is executed again at once. Without rejections there is no pause.
 
 Pure: chance and time are arguments. Measured by `python -m bench contention`.
 """
@@ -19,7 +19,7 @@ MAX_PAUSE_S: Final = 0.1
 
 
 class ContentionBackoff:
-    """What one client has met with of late."""
+    """The averages of one client's recent transactions."""
 
     __slots__ = ("_refusals", "_try_s")
 

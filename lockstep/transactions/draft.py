@@ -13,7 +13,7 @@ Name = str | bytes
 
 
 class PartitionDraft:
-    """What a draft has for one partition."""
+    """A draft's records and locks for one partition."""
 
     __slots__ = ("append_locks", "expected_offset", "read_locks", "records", "write_locks")
 

@@ -1,4 +1,4 @@
-"""What a transaction client needs of a log: the seam between it and brokers, or a double of them.
+"""The interface between a transaction client and its log: brokers, or a double of them.
 
 `lockstep.transactions.remote` is the real one, `lockstep.testing.memory_log` the double. Offsets have gaps
 where a log holds what no application sees; a position is the offset that is read next.
@@ -20,7 +20,7 @@ class ReadLocks(NamedTuple):
 
 
 class PartitionBatch(NamedTuple):
-    """What one partition gets of an append: records that stand together, and their condition."""
+    """One partition's part of an append: records that are appended together, and their condition."""
 
     records: tuple[Record, ...]
     hwm: int
@@ -41,7 +41,7 @@ class AppendAttempt(NamedTuple):
     """By partition; several are appended all or none."""
 
     def hwm(self, partition: int) -> int:
-        """What it takes for applied there; -1 where it says nothing of the partition."""
+        """The high-water mark that it assumes for a partition; -1 for one that it does not mention."""
         for number, part in self.parts.items():
             if number == partition:
                 return part.hwm
@@ -51,7 +51,7 @@ class AppendAttempt(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one read brought: transactions that are committed, in order."""
+    """The result of one read: committed transactions, in order."""
 
     entries: Sequence[Committed]
     """`previous` is left to the feed."""
@@ -76,11 +76,11 @@ class AppendExpired(Exception):
 
 
 class AppendUnknown(Exception):
-    """Nobody knows whether it was appended, or will be: `fence` settles it."""
+    """The append may or may not be in the log, now or later: `fence` decides it."""
 
 
 class Trimmed(Exception):
-    """What is to be read next was deleted from the log."""
+    """The next entries were deleted from the log."""
 
 
 class Log(Protocol):
@@ -88,7 +88,7 @@ class Log(Protocol):
 
     @property
     def topic_id(self) -> str:
-        """As Kafka's tools show it, once it is open."""
+        """The topic id, as Kafka's tools show it, once the log is open."""
 
     async def open(self) -> int:
         """Connect; the number of partitions. Raises ClientError: no such topic, or no locks there."""
@@ -108,7 +108,7 @@ class Log(Protocol):
         """
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
-        """What stands from `position` on; waits for the first of it, up to `wait_s`. Raises Trimmed."""
+        """The chunk from `position` on; waits for its first entry, up to `wait_s`. Raises Trimmed."""
 
     async def end(self, partition: int) -> int:
         """The position behind everything that is committed."""

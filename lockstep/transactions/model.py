@@ -1,4 +1,4 @@
-"""What an application and a transaction client tell each other.
+"""The interface between an application and a transaction client.
 
 Owns: the two classes that an application derives from (`Transaction`, `Application`), what they are handed
 (`Committed`, `Refusal`; a `Draft` has its own module), and the errors that come back.
@@ -85,7 +85,7 @@ class Refusal(NamedTuple):
 
 
 class RequestId(NamedTuple):
-    """Who asked for a transaction, and which of theirs it is; each execution has its own."""
+    """The client of a transaction, and its number there; each execution has its own."""
 
     client: str
     generation: int
@@ -140,7 +140,7 @@ class Committed:
 
     @property
     def value(self) -> bytes | None:
-        """Of the first of `records`; most transactions have one."""
+        """The value of the first of `records`; most transactions have one."""
         return self.records[0].value
 
     @property
@@ -183,7 +183,7 @@ class Transaction:
     """
 
     def partition(self, partitions: int) -> int:
-        """Which partition it is about, of so many; asked before each execution."""
+        """The partition of the transaction, of so many; called before each execution."""
         return 0
 
     def execute(self, draft: Draft) -> bool | Awaitable[bool | None] | None:
@@ -213,7 +213,8 @@ class Application:
     """An application's state, as the feed changes it: derive from it. The methods may be plain or `async`."""
 
     def on_open(self, topic_id: str) -> Awaitable[None] | None:
-        """Which topic it is, as Kafka's tools show its id, before anything else is asked.
+        """The client has opened the topic with this id, as Kafka's tools show it; called before anything
+        else.
 
         A topic that is made anew under its name has another id, and its offsets mean something else: whoever
         keeps marks for longer than a process lives keeps the id with them, and raises here.

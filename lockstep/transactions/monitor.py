@@ -1,7 +1,7 @@
-"""The transaction monitor: which tries are under way, and what the feed has shown of them. Pure.
+"""The transaction monitor: the pending appends, and their entries that the subscription has brought. Pure.
 
-A try is known to be in the log when its append was acknowledged or the feed has brought its request id,
-whichever comes first; when neither can come any more, it is not.
+An append is known to be in the log when it was acknowledged or the subscription has brought its request id,
+whichever comes first; when neither can come any more, it is not in the log.
 Source: seed 004 (TransactionMonitor).
 """
 
@@ -56,7 +56,8 @@ class Monitor:
         return pending
 
     def match(self, entry: Committed) -> PendingAppend | None:
-        """Whose it is, of those under way; asked once per transaction that the feed brings.
+        """The pending append that `entry` belongs to; called once per transaction that the subscription
+        brings.
 
         Anybody may write a record with our request in its headers: it must be our records, too.
         """

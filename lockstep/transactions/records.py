@@ -84,7 +84,7 @@ def condition_of(part: PartitionBatch, topic: str, topic_id: bytes) -> list[Head
 
 
 def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
-    """What a refusal says. `partition` is whose answer it is; the text may name another one."""
+    """Parse a rejection. `partition` is that of the response; the text may name another one."""
     is_final = code == ErrorCode.INVALID_RECORD
     if text is None or not text.startswith(REJECTION_PREFIX):
         return _UNTOLD._replace(is_final=is_final, partition=partition, text=text or _UNTOLD.text)
@@ -142,7 +142,7 @@ class _Read(NamedTuple):
     part: tuple[int, int] | None
 
     def follows(self, other: _Read) -> bool:
-        """Whether both stand together. What was written while the topic had no locks may say anything."""
+        """True if both are parts of one transaction. Records of a time without locks may have any headers."""
         if self.part is None or other.part is None or self.request is None or self.request != other.request:
             return False
         return self.part == (other.part[0] + 1, other.part[1])

@@ -136,7 +136,7 @@ class RemoteLog:
 
     @property
     def topic_id(self) -> str:
-        """As `Log.topic_id`."""
+        """Same as `Log.topic_id`."""
         return format_uuid(self._followed.topic.topic_id)
 
     async def _found(self) -> Topic:
@@ -160,7 +160,7 @@ class RemoteLog:
     # -- appends ----------------------------------------------------------------------------------------
 
     async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
-        """As `Log.append`."""
+        """Same as `Log.append`."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         session = await self._lane(deadline)
         is_free = False
@@ -266,7 +266,7 @@ class RemoteLog:
         return found
 
     async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
-        """As `Log.fence`: markers with a higher epoch of the lane, then the ends."""
+        """Same as `Log.fence`: markers with a higher epoch of the session, then the ends."""
         session = self._unsettled.pop(append.request, None)
         if session is None:
             raise AppendUnknown("it cannot be fenced any more")
@@ -318,7 +318,7 @@ class RemoteLog:
     # -- reads ------------------------------------------------------------------------------------------
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
-        """As `Log.read`; asks again for as long as it takes. Raises Trimmed, or ClientError for good."""
+        """Same as `Log.read`; retries for as long as it takes. Raises Trimmed, or ClientError for good."""
         reader = self._readers.get(partition)
         if reader is None:
             if self._client.is_closed:
@@ -335,7 +335,7 @@ class RemoteLog:
         return Chunk(entries, position)
 
     async def end(self, partition: int) -> int:
-        """As `Log.end`."""
+        """Same as `Log.end`."""
         return await self._followed.offset(partition)
 
     # -- connections ------------------------------------------------------------------------------------

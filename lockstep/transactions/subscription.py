@@ -95,7 +95,7 @@ class Subscription:
         self._resumed.set()
 
     def abandon(self) -> None:
-        """Nobody is to wait for it any more."""
+        """End all waits for it, for good."""
         self._is_closed = True
         self._fail(self._waiting, self._closed_error())
 
@@ -125,7 +125,7 @@ class Subscription:
         return asyncio.create_task(self._log.read(self.partition, position, READ_WAIT_S))
 
     async def _next(self, reading: asyncio.Task[Chunk]) -> Chunk:
-        """What is being read; where that fails, what is read once somebody has mended it."""
+        """The next chunk; a failed read is repeated after `resume`."""
         while True:
             try:
                 return await reading

@@ -43,7 +43,7 @@ class Subscriptions:
         return {each.partition: each.stalled_by for each in self._subscriptions.values() if each.stalled_by}
 
     def is_fed_by(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether the task is a feed's: then it waits for whoever asks."""
+        """True if the task is a subscription's: then it waits for the caller."""
         return task in self._tasks.values()
 
     async def assign(self, partitions: Iterable[int]) -> None:

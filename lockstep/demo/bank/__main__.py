@@ -125,7 +125,7 @@ def _tell(problems: Sequence[str]) -> None:
 
 
 def _lines() -> Iterator[str]:
-    """What is typed, until it ends."""
+    """The lines of standard input, until it ends."""
     prompt = "bank> " if sys.stdin.isatty() else ""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")

@@ -22,7 +22,7 @@ _END_S: Final = 120.0
 
 
 class Outcome(NamedTuple):
-    """Of a run, as the topic tells it."""
+    """The outcome of a run, as the topic shows it."""
 
     transfers: int
     before: int

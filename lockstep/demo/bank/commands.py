@@ -1,4 +1,4 @@
-"""What a person types, read and done."""
+"""The commands that a person types: parsing and execution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TIMEOUT_S: Final = 30.0
 
 
 def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str | None:
-    """What to tell the user, in one line where nothing was asked for that has more; None to quit."""
+    """The reply to a command, in one line unless more was requested; None to quit."""
     word, *rest = line.split() or [""]
     if word in ("quit", "exit"):
         return None

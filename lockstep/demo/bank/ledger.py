@@ -17,7 +17,7 @@ MOST_PROBLEMS: Final = 10
 
 
 class EntryKind(StrEnum):
-    """Of an entry."""
+    """The kind of an entry."""
 
     DEPOSIT = "deposit"
     WITHDRAWAL = "withdrawal"
@@ -38,7 +38,7 @@ _SIGNS: Final = {
 
 
 class LedgerEntry(NamedTuple):
-    """What one record does to one account."""
+    """The effect of one record on one account."""
 
     kind: EntryKind
     account: int
@@ -90,7 +90,7 @@ class Ledger(Application):
 
     @property
     def cents(self) -> int:
-        """Of all accounts."""
+        """The sum over all accounts."""
         return sum([account.cents for account in list(self.accounts.values())])
 
     def active(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is done to accounts: transactions, each with the locks that make it right (see the package)."""
+"""The operations on accounts: transactions, each with the locks that make it right (see the package)."""
 
 from __future__ import annotations
 

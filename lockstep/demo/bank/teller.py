@@ -30,7 +30,7 @@ _PAUSE_S: Final = 0.02
 
 
 class TransferOutcomes(NamedTuple):
-    """What became of transfers, by those who asked for them."""
+    """The outcomes of a teller's transfers."""
 
     acknowledged: int = 0
     declined: int = 0

@@ -28,7 +28,7 @@ _COUNT: Final = "SELECT count(*) FROM shard_values"
 
 
 class Audit(NamedTuple):
-    """What `shard_applied` says."""
+    """The contents of `shard_applied`."""
 
     keys: int
     records: int
@@ -58,7 +58,7 @@ class Tables:
             connection.execute(table.format(**self._types))
 
     def apply(self, connection: Any, delivered: Delivered) -> None:
-        """What the target calls in its transaction."""
+        """The callback that the target calls in its transaction."""
         topic = delivered.topic
         rows = [(_log_of(delivered, entry), each) for entry in delivered.entries for each in entry.records]
         newest = {record.key: (log_id, record) for log_id, record in rows if record.key is not None}
@@ -89,6 +89,6 @@ class Tables:
 
 
 def _log_of(delivered: Delivered, entry: EntryRecords) -> str:
-    """What offsets are of: a log that is several partitions has some of each."""
+    """The log that offsets belong to: a log that is several partitions has some of each."""
     is_one = delivered.partition == entry.partition
     return delivered.log_id if is_one else f"{delivered.log_id}/{entry.partition}"
