@@ -95,7 +95,7 @@ def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:
 
 
 class Changes:
-    """The changes at run time; a `broker.metrics.http.ChangeHandler`. They reach all players of the process."""
+    """The changes at run time; a `broker.metrics.http.ChangeHandler`. They reach all players here."""
 
     def __init__(self, players: Players) -> None:
         self._players = players

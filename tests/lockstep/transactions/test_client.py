@@ -305,7 +305,7 @@ async def test_an_application_hears_which_topic_it_is(running: RunningBroker) ->
     heard: list[str] = []
 
     class Careful(Counters):
-        def opened(self, topic_id: str) -> None:
+        def on_open(self, topic_id: str) -> None:
             heard.append(topic_id)
             if len(heard) > 1 and heard[0] != topic_id:
                 raise RuntimeError("another topic")
