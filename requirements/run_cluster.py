@@ -24,7 +24,7 @@ from lockstep.connection import ClientError
 from storage.types import NewerFormat
 
 STOP_SECONDS = 20
-ANOTHER_PORT = "make cluster LISTEN=HOST:PORT is node 1's, and all others follow from it"
+ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"
 LOOK_SECONDS = 0.3
 """Between two looks at whether the cluster is ready."""
 PEER_PORTS_ABOVE = 20_000

@@ -1,8 +1,9 @@
 """Lockstep for Apache Spark: a session with everything in it, and the data source `lockstep`.
 
     import spark_connector
-    spark = spark_connector.session("orders")
-    frame = spark.readStream.format("lockstep").option("kafka.bootstrap.servers", "localhost:9092") ...
+    spark = spark_connector.session("orders", kafka=False)
+    orders = spark.read.format("lockstep").option("kafka.bootstrap.servers", "localhost:9092")
+    orders.option("subscribe", "orders").load().show()
 
 `session` makes a Spark session that has this data source and Spark's own Kafka connector; `register` adds the
 data source to a session that is there already. Importing this package imports no pyspark: executors and
