@@ -2,7 +2,7 @@
 
 | concern | files |
 |---|---|
-| the broker as one object and process | `server`; `assembly` makes its parts and joins them |
+| the broker as one object and process | `server`; `assembly` constructs and connects its parts |
 | standard output and the log's lines | `process_output` |
 | what the C library's heap keeps | `heap` |
 | its data directory | `data_directory` |
@@ -14,15 +14,15 @@
 | identities for producers | `producer_ids` |
 | ends of transactions | `transaction_ends` in one log group; over all of them `transactions/` |
 | fetching | `fetch_session`, `fetch_purgatory` (long polls), `replica_selection` (a follower in the rack) |
-| what is checked and told of what is read | `partition_checks`, `committed_reads` |
+| checks and aborted transactions of reads | `partition_checks`, `committed_reads` |
 | the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
 | log groups | `local_groups` (those of this node), `remote_group` (stands for others), `membership/` |
-| topics | `topic_names`, `topic_rules` (say no), `topics` (does), `rejected_creations` |
+| topics | `topic_names`, `topic_rules` (validate), `topics` (creates), `rejected_creations` |
 | replicas by hand | `replica_assignment` |
 | settings | `settings/`; `config_changes` while the broker runs |
 | background tasks | `retention`, `compaction` (with `segment_roll`), `scrub` (finds corruption) |
 | what stops retention and compaction | `future_records` |
-| what is said and freed while a disk is full | `full_disks` |
+| log lines and freed space while a disk is full | `full_disks` |
 | what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |

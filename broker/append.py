@@ -1,14 +1,14 @@
-"""From a Produce request's bytes to a batch in the log: validate, check sequences, append.
+"""The append path of a Produce batch: validate, check sequences, append to the log.
 
 Work is per batch: one header read and one CRC-32C (`broker/batch_checks.py`), one copy out of the receive
 buffer; no record is opened but where a topic is compacted, whose records need keys, or has locks
 (`broker/locks/`), and where times ask for it (`broker/batch_times.py`).
-A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
+An error changes nothing: no offset, no sequence. An appended batch, or a duplicate of one, may be
 acknowledged only after the group's next `when_committed`.
 
-A transactional batch begins a transaction in its partition only where its coordinator is known to know of it
-(`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers that
-`broker/transaction_ends.py` makes.
+A transactional batch begins a transaction in its partition only after its coordinator has verified the
+partition (`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers
+that `broker/transaction_ends.py` makes.
 
 Source: Kafka's UnifiedLog for which error answers what; KIP-98 and KIP-890 for transactions.
 """
@@ -63,7 +63,8 @@ _CODES: Final[dict[type[Exception], ErrorCode]] = {
 
 
 class AppendResult:
-    """Where a batch is: just appended, or there since an earlier try of the same producer."""
+    """The offset of a batch that was just appended, or that was appended by an earlier attempt of its
+    producer."""
 
     __slots__ = ("base_offset", "log_append_time_ms")
 
@@ -73,7 +74,8 @@ class AppendResult:
 
 
 class ValidatedBatch:
-    """A batch that may be appended: its bytes, which are the log's from now on, and what goes with it."""
+    """A batch that may be appended: its bytes, owned by the log from now on, its header and its lock
+    updates."""
 
     __slots__ = ("append_time_ms", "batch", "header", "notes", "partition")
 
@@ -94,7 +96,7 @@ AppendRequest = tuple[PartitionLog, Buffer, AppendLimits]
 
 
 class BatchRejected(Exception):
-    """Why several batches were not appended together: `index` is the one that may not be."""
+    """The error for which several batches were not appended together; `index` is the rejected batch."""
 
     def __init__(self, index: int, error: RequestError) -> None:
         super().__init__(str(error))
@@ -103,9 +105,9 @@ class BatchRejected(Exception):
 
 
 class VerificationRequired(Exception):
-    """The batch would begin a transaction here of which its coordinator may not know: it is to be asked.
+    """The batch would begin a transaction here, which its coordinator must verify first.
 
-    `guard` is for the next try: a marker that was written meanwhile makes the coordinator's answer worthless.
+    `guard` is for the retry: a marker that is written meanwhile makes the coordinator's answer worthless.
     """
 
     def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
@@ -116,10 +118,10 @@ class VerificationRequired(Exception):
 
 
 class VerificationGuardMismatch(RequestError):
-    """A marker was written while the coordinator was asked: its answer may be of a transaction that is over.
+    """A marker was written during the verification: the coordinator's answer may be of an ended transaction.
 
-    A producer of transaction version 2 meets this without doing wrong: its next transaction begins when the
-    last is decided, and a marker of that comes later. Asking again, with this `guard`, is safe there.
+    A correct producer of transaction version 2 may cause it: its next transaction begins when the last is
+    decided, and that one's marker comes later. Another verification, with this `guard`, is safe there.
     """
 
     def __init__(self, guard: int) -> None:
@@ -152,8 +154,8 @@ class Appender:
 
         Args:
             transactional_id: the request's.
-            verified: the coordinator has said since that this partition is part of the transaction.
-            guard: that of the `VerificationRequired` which made it be asked.
+            verified: the coordinator has confirmed that this partition is part of the transaction.
+            guard: the guard of the `VerificationRequired` error that started the verification.
         Raises:
             RequestError, VerificationRequired: nothing has changed.
         """
@@ -179,8 +181,8 @@ class Appender:
     ) -> list[AppendResult]:
         """Append one batch to each of several partitions of the group, in one frame: all of them or none.
 
-        Locks are checked against what is there before any of them. Where all have been appended before, their
-        offsets are returned again. Raises BatchRejected; nothing has changed.
+        Locks are checked against the log without these batches. If all are duplicates, their offsets are
+        returned again. Raises BatchRejected; then nothing has changed.
         """
         checked: list[ValidatedBatch | AppendResult] = []
         for index, (partition, records, limits) in enumerate(requests):
@@ -213,7 +215,7 @@ class Appender:
         verified: bool = False,
         guard: int | None = None,
     ) -> ValidatedBatch | AppendResult:
-        """The batch as it is to be appended, or where it is already. Raises as `append`."""
+        """The validated batch, or the result of its earlier append. Raises as `append`."""
         header = header_of(records)
         check(records, header, limits, produce_version)
         if header.attributes & TRANSACTIONAL_FLAG:
@@ -252,12 +254,13 @@ class Appender:
         return ValidatedBatch(partition, batch, header, notes, append_time_ms)
 
     def _require_leader(self) -> None:
-        """What a former leader remembers is nothing to answer from. Raises RequestError."""
+        """A former leader's producer state may be stale, so only the leader checks it. Raises
+        RequestError."""
         if not self.group.is_leader:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 
     def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
-        """What is to be noted with the batch."""
+        """The lock updates of the batch. Raises RequestError for a conflict."""
         self._require_leader()
         if self.locks is None:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
@@ -278,7 +281,7 @@ class Appender:
     def _record_appended(
         self, validated: Sequence[ValidatedBatch], offsets: Sequence[int], notes: bytes
     ) -> list[AppendResult]:
-        """What was appended is known from now on: its locks, its producers."""
+        """Apply the lock updates and the producer states of batches that were just appended."""
         if notes and self.locks is not None:
             self.locks.table.take(notes)
         appended = []
@@ -337,8 +340,8 @@ class Appender:
             raise
 
     def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
-        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins; so does
-        everyone where there are locks."""
+        """An unknown producer must start with sequence 0: each transaction of version 2 has its own epoch,
+        and a topic with locks requires it of all."""
         if header.base_sequence != 0 and not self.producers.knows(partition.number, header.producer_id):
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
@@ -411,7 +414,7 @@ class Appender:
             self.producers.record(partition.number, own_header, offset, time_ms)
 
     def validate_for_markers(self, request: AppendRequest, produce_version: int) -> ValidatedBatch:
-        """A batch of no producer that may be appended in this turn, by `end_several`. Raises RequestError."""
+        """Validate a batch without a producer id for `end_several`. Raises RequestError."""
         self._require_leader()
         checked = self._validate(*request, produce_version, None)
         if isinstance(checked, AppendResult) or checked.header.producer_id >= 0:
@@ -423,8 +426,8 @@ class Appender:
     ) -> AppendResult | None:
         """Write the markers of several producers, and one batch, in one frame: all of it or nothing.
 
-        Where a transaction has ended, its marker is left out. Returns where the batch is. Raises
-        RequestError; nothing has changed.
+        A transaction that has ended gets no marker. Returns the batch's result. Raises RequestError; then
+        nothing has changed.
         """
         markers = [each for marker, partitions in ends for each in self._markers_of(partitions, marker)]
         # the batch comes first: its locks were judged, and its offset foretold, with nothing before it
@@ -445,12 +448,12 @@ class Appender:
 
 
 def _log_error(error: Exception) -> RequestError:
-    """What the log says no with, as Kafka says it."""
+    """Kafka's error for an error of the log group."""
     return RequestError(next(code for kind, code in _CODES.items() if isinstance(error, kind)), str(error))
 
 
 def _earlier_batches_missing(problem: object) -> RequestError:
-    """A moment ago this was not the leader: it refused batches before this one, which are on their way again.
+    """This node became the leader just now and rejected batches before this one, which the client resends.
 
     librdkafka takes an epoch of its own for the error that Kafka has for this, and writes batches of other
     partitions twice (librdkafka 4953); asked to come again, it sends both in order.

@@ -1,4 +1,4 @@
-"""The parts of one broker, made and joined in the order that they need each other. Nothing is opened here."""
+"""Constructs the parts of one broker and connects them, in the order of their dependencies. Opens nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from broker.transactions.verification import Verification
 
 @dataclass(frozen=True)
 class Parts:
-    """What a broker is made of; `peering` and `node` are None for a node alone."""
+    """The parts of a broker; `peering` and `node` are None for a single node."""
 
     cluster: Cluster
     local_groups: LocalGroups
@@ -132,7 +132,7 @@ def _fetch_sessions(settings: Settings) -> FetchSessions:
 
 
 def _entry(settings: Settings, advertised: dict[str, Address]) -> NodeEntry:
-    """This node, as others are to know it."""
+    """This node's entry for registration."""
     peer = settings.peers()[settings.node_id]
     told = {name: (host or peer.host, port) for name, (host, port) in advertised.items()}
     return NodeEntry(settings.node_id, told, (peer.host, peer.port), settings.broker_rack)

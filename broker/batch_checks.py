@@ -1,8 +1,8 @@
-"""Whether a Produce request's bytes are one batch that a client may write: shape, checksum, counts, codec.
+"""Validates that a Produce request's bytes are one batch a client may write: shape, checksum, counts, codec.
 
 Only the header is read, and the CRC-32C counted; no record is opened but where a topic is compacted, whose
-records need keys. Knows no log: sequences, open transactions, locks and times are checked on the way from
-here to there (`broker/append.py`).
+records need keys. Does not: know the log; the appender checks sequences, open transactions, locks and times
+(`broker/append.py`).
 
 Source: Kafka's ProduceRequest.validateRecords and LogValidator for which error answers what.
 """
@@ -36,11 +36,11 @@ MIN_RECORD_BYTES: Final = 7
 
 
 class AppendLimits(Protocol):
-    """What a topic's configuration says about its batches."""
+    """The parts of a topic's configuration that limit its batches."""
 
     @property
     def is_compacted(self) -> bool:
-        """Whether every record needs a key."""
+        """True if every record needs a key."""
 
     @property
     def compression_type(self) -> str:
@@ -52,19 +52,19 @@ class AppendLimits(Protocol):
 
     @property
     def max_message_bytes(self) -> int:
-        """Of a whole batch."""
+        """The largest batch."""
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker's clock counts, not the producer's."""
+        """True if records get the broker's time, not the producer's."""
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far a record's time may lie behind the broker's clock."""
+        """The furthest that a record's time may lie behind the broker's clock."""
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """How far ahead of it."""
+        """The furthest that it may lie ahead."""
 
 
 def header_of(records: Buffer) -> BatchHeader:
@@ -87,8 +87,8 @@ def header_of(records: Buffer) -> BatchHeader:
 
 
 def _code_of_malformed(records: Buffer) -> ErrorCode:
-    """As Kafka: a batch that cannot be one is corrupt, which a client sends again; one that is cut, or whose
-    counts are wrong, is invalid, which it does not."""
+    """Kafka's error for a malformed batch: CORRUPT_MESSAGE, which a client retries, or INVALID_RECORD for a
+    truncated batch or wrong counts, which it does not."""
     if len(records) < BATCH_HEADER_BYTES:
         return ErrorCode.INVALID_RECORD
     length = int.from_bytes(records[8:12], "big", signed=True)
@@ -98,7 +98,7 @@ def _code_of_malformed(records: Buffer) -> ErrorCode:
 
 
 def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
-    """Whether a client may write the batch to a topic with these limits. Raises RequestError."""
+    """Check that a client may write the batch to a topic with these limits. Raises RequestError."""
     total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
     if total_bytes > limits.max_message_bytes:
         raise RequestError(
@@ -142,7 +142,7 @@ def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_ve
 
 
 def check_transactional(header: BatchHeader, transactional_id: str | None) -> None:
-    """Whether a transactional batch may come in a request with this id. Raises RequestError."""
+    """Check a transactional batch against the transactional id of its request. Raises RequestError."""
     if transactional_id is None:
         error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         raise RequestError(error, "a transactional batch in a request without a transactional id")

@@ -1,10 +1,10 @@
-"""When the records of a batch are from: what its header should say, and how old and how early they may be.
+"""Validates the timestamps of a batch's records, and corrects the newest time in its header.
 
 Records are opened in two cases only: where the header's newest time lies before its first, as clients leave
 it that count on the broker to compute it (Sarama until 2025), and where a topic limits how old a record may
-be, as a batch that holds one from now may hold others. Of more than MOST_RECORDS none is looked at: the limit
-counts for the newest that the header says, and a batch whose newest is to be computed is refused. Source:
-Kafka's LogValidator, which reads each record.
+be, as a batch that holds one from now may hold others. A batch of more than MAX_RECORDS is not opened: the
+limit applies to the newest time of its header, and a batch whose newest time must be computed is rejected.
+Source: Kafka's LogValidator, which reads each record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocol.records.batch_filter import MAX_RECORDS, open_batch, timestamps
 def validate_timestamps(
     batch: bytearray, header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int
 ) -> None:
-    """Let a batch whose times are its producer's say its newest one, in `batch` and `header`.
+    """Set the newest timestamp of a batch with its producer's times, in `batch` and `header`.
 
     Args:
         before_max_ms, after_max_ms: how far before and after `now_ms` a record may be.

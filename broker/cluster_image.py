@@ -1,8 +1,8 @@
-"""What is recorded of the cluster: its id, nodes, topics, configurations, handed out producer ids.
+"""The recorded metadata of the cluster: its id, nodes, topics, configurations and producer id blocks.
 
 Owns: the commands of the metadata partition of group 0, one function each, and `ClusterImage`, which they are
-replayed into; whoever serves from it is told of each change. Invariants: the image changes only in `replay`;
-a topic id is never used again. Commands are small JSON objects: this is a cold path.
+replayed into; its listener is called at each change. Invariants: the image changes only in `replay`; a topic
+id is never used again. Commands are small JSON objects: this is a cold path.
 Does not: know log groups, or what clients may see (`metadata.py`).
 """
 
@@ -35,7 +35,7 @@ LAST_PORT: Final = 65535
 
 
 class Changed(Enum):
-    """What a command has changed."""
+    """The kind of change that a command made."""
 
     TOPIC = "topic"
     CONFIGS = "configs"
@@ -49,14 +49,14 @@ class NodeEntry:
 
     node_id: int
     listeners: Mapping[str, Address] = field(default_factory=dict)
-    """Where clients reach it, by listener name."""
+    """The addresses for clients, by listener name."""
     peer: Address = ("", 0)
     """Its replication listener."""
     rack: str | None = None
 
 
 class TopicState(Enum):
-    """Where a topic is between the records that make and end it."""
+    """The state of a topic between the records that create and delete it."""
 
     CREATING = "creating"
     READY = "ready"
@@ -87,7 +87,7 @@ def cluster_command(cluster_id: str) -> Command:
 
 
 def node_command(node: NodeEntry) -> Command:
-    """A node is part of the cluster, and this is where it is found."""
+    """The node is part of the cluster and has these addresses."""
     return {
         "do": "node",
         "node": node.node_id,
@@ -98,7 +98,7 @@ def node_command(node: NodeEntry) -> Command:
 
 
 def parse_node(command: object) -> NodeEntry:
-    """What `node_command` said, of whoever it came from. Raises ValueError."""
+    """The entry of a `node_command` from any sender. Raises ValueError."""
     try:
         if not isinstance(command, dict) or command["do"] != "node":
             raise ValueError("not a node")
@@ -121,8 +121,7 @@ def place_command(placement: Mapping[int, Sequence[int]]) -> Command:
 
 
 def start_reassignment_command(placement: Mapping[int, Sequence[int]]) -> Command:
-    """As `place_command`, and until `finish_reassignment_command` clients are told that partitions are on
-    their way."""
+    """Place groups, as `place_command`; until `finish_reassignment_command` clients see a reassignment."""
     return {"do": "move", "groups": {str(group): list(nodes) for group, nodes in placement.items()}}
 
 
@@ -132,7 +131,7 @@ def finish_reassignment_command(groups: Sequence[int]) -> Command:
 
 
 def create_command(entry: TopicEntry) -> Command:
-    """This topic is to be made: its partitions are being opened."""
+    """The topic is being created: its partitions are being opened."""
     return {
         "do": "create",
         "topic": entry.name,
@@ -183,7 +182,7 @@ def producer_ids_command(next_producer_id: int) -> Command:
 
 
 class ClusterImage:
-    """What the metadata records say. A `StateMachine` of group 0."""
+    """The state of the metadata records. A `StateMachine` of group 0."""
 
     __slots__ = (
         "changed",
@@ -198,17 +197,17 @@ class ClusterImage:
 
     def __init__(self) -> None:
         self.changed: Callable[[Changed, bytes], None] = _ignore_change
-        """Told what has changed, and the id of a topic."""
+        """The listener of changes: called with the kind of change and a topic id."""
         self.nodes: dict[int, NodeEntry] = {}
         self.placement: dict[int, tuple[int, ...]] = {}
         """The nodes of each log group, the preferred leader first; empty where a node is alone."""
         self.moving: dict[int, tuple[int, ...]] = {}
-        """Where log groups come from that clients sent to where they are placed, and are not there yet."""
+        """The former nodes of log groups that clients are reassigning, until the reassignment is complete."""
         self.cluster_id: str | None = None
         self.next_producer_id = 0
         self.topics: dict[bytes, TopicEntry] = {}
         self.configs: dict[tuple[str, str], dict[str, str]] = {}
-        """What is configured for brokers and groups, by kind and name; nothing where nothing is."""
+        """The configurations of brokers and groups, by kind and name."""
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -253,7 +252,7 @@ class ClusterImage:
                 raise CorruptLog(f"metadata command not understood: {command!r}")
 
     def _apply_to_nodes(self, command: Command) -> None:
-        """Apply what is said of nodes and of what is placed on them."""
+        """Apply a command about nodes or placement."""
         match command:
             case {"do": "node", "node": int(node_id)}:
                 self.nodes[node_id] = _node(command)
@@ -274,7 +273,7 @@ class ClusterImage:
                 raise CorruptLog(f"metadata command not understood: {command!r}")
 
     def _place(self, groups: Mapping[str, object]) -> list[int]:
-        """Place groups; those that are sent to other nodes are not on the way they were on any more."""
+        """Place groups; a new placement ends an earlier reassignment."""
         placed = {int(group): tuple(_numbers(ids)) for group, ids in groups.items()}
         for group, nodes in placed.items():
             if set(nodes) != set(self.placement.get(group, ())):
@@ -336,7 +335,7 @@ class ClusterImage:
 
 
 def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
-    """Apply what is said of one topic; of one that is gone, nothing matters any more."""
+    """Apply a command about one topic; a command about a deleted topic has no effect."""
     if topic is None:
         return
     match command:
@@ -368,7 +367,7 @@ def _node(command: Command) -> NodeEntry:
 
 
 def _ignore_change(change: Changed, topic_id: bytes) -> None:
-    """Nobody is to be told yet."""
+    """The listener before one is set: does nothing."""
 
 
 def _numbers(value: object) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a reader of committed records is told besides them: which transactions were aborted (KIP-98).
+"""The aborted transactions that a read_committed fetch reports beside its records (KIP-98).
 
 Such a reader gets everything below the last stable offset, aborted records included; its client leaves them
 out by this list and by the markers among the records. The list is exact: batches are walked by their lengths,

@@ -1,8 +1,7 @@
-"""Compaction: topics whose newest record of every key is all that has to stay, on every node for itself.
+"""Compaction keeps at least the newest record of every key, on every node independently.
 
-Owns: which partitions are worth a pass now (`plan_cleaning`), at what throttle it runs beside clients
-(`IoThrottle`), and the loop. Leaders and followers clean alike: what they do changes nothing that they
-replicate.
+Owns: the choice of partitions to clean now (`plan_cleaning`), the speed of a pass beside clients
+(`IoThrottle`), and the loop. Leaders and followers clean alike: cleaning changes nothing that they replicate.
 
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
 offset) and never takes the newest batch away; one group is cleaned at a time.
@@ -33,7 +32,7 @@ from storage.types import StorageError
 log = logging.getLogger("lockstep.compaction")
 
 SLICE_SECONDS: Final = 0.001
-"""So long the cleaner computes before it gives way: others wait for the interpreter meanwhile."""
+"""The cleaner yields after so long: other threads wait for the interpreter meanwhile."""
 BUSY_PAUSE: Final = 14
 """Beside a loaded broker each slice is followed by a pause so many times as long: 7 % of a core."""
 IDLE_PAUSE: Final = 0.5
@@ -43,13 +42,13 @@ the processor, and their producers wait for every slice."""
 SWITCH_SECONDS: Final = 0.0003
 """While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
 MEASURE_SECONDS: Final = 0.1
-"""How often that is measured."""
+"""The interval of these measurements."""
 MAX_WARNINGS: Final = 10
-"""So many batches of a log group that cannot be cleaned are named in the log; there may be a million."""
+"""Unreadable batches of a log group that are named in the log; there may be a million."""
 
 
 class IoThrottle:
-    """How fast a pass runs: little of the processor while the broker is busy, and so many bytes a second.
+    """Limits the speed of a pass: little processor time while the broker is busy, and bytes a second.
 
     Called in the cleaner's thread with what was just read or written.
     """
@@ -99,13 +98,13 @@ class IoThrottle:
 
 
 class LogToClean(NamedTuple):
-    """What a pass over a partition would do."""
+    """A partition and the range that a pass over it would clean."""
 
     partition: TopicPartition
     dirty_offset: int
     end_offset: int
     ratio: float
-    """Of its cleanable bytes that are new."""
+    """The share of its cleanable bytes that are new."""
     oldest_ms: int
     """The time of the first batch that is new."""
     too_young: BatchPlace | None = None
@@ -119,7 +118,7 @@ def plan_cleaning(
     clean_to: int,
     now_ms: int,
 ) -> LogToClean:
-    """What there is to clean of a partition. May read indexes: for a thread.
+    """The range of a partition to be cleaned. May read indexes: call it on a thread.
 
     Args:
         stable_offset: its last stable offset, as the loop saw it.
@@ -145,7 +144,7 @@ def plan_cleaning(
 
 
 def is_due(log_to_clean: LogToClean, now_ms: int) -> bool:
-    """Whether the partition is to be cleaned now."""
+    """True if the partition is to be cleaned now."""
     config = log_to_clean.partition.topic.config
     if log_to_clean.end_offset <= log_to_clean.dirty_offset:
         return False
@@ -156,7 +155,7 @@ def is_due(log_to_clean: LogToClean, now_ms: int) -> bool:
 
 
 class Compaction:
-    """The loop over one broker's log groups. Args: new_pace: at what a pass runs, from bytes a second."""
+    """The loop over one broker's log groups. Args: new_throttle: makes a throttle from bytes a second."""
 
     def __init__(
         self,
@@ -171,13 +170,14 @@ class Compaction:
         self._segment_roll = SegmentRoll()
         self._future_records = FutureRecords(log, "compaction")
         self._fruitless: dict[LogGroup, object] = {}
-        """What a pass that changed nothing was to do: not again before that is something else."""
+        """The task of a pass that changed nothing, by log group: it is not repeated before the task
+        changes."""
         self._logged_batches: dict[LogGroup, _LoggedBatches] = {}
-        """Of each group the batches that cannot be cleaned and that the log has named."""
+        """The unreadable batches that the log has named, by log group."""
 
     async def run(self) -> None:
-        """Look every so often, until cancelled. What passes leave in the heap is given back once the broker
-        is idle: a busy one uses it again, and would wait while it is given back."""
+        """Run passes periodically, until cancelled. Free heap pages return to the system once the broker is
+        idle: a busy one uses them again, and would wait meanwhile."""
         while True:
             began, used = time.monotonic(), time.process_time()
             await asyncio.sleep(max(self._cluster.settings.log_cleaner_backoff_ms, 1) / 1000)
@@ -189,7 +189,7 @@ class Compaction:
                 await self.enforce()
 
     async def enforce(self) -> int:
-        """One look at every group; how many bytes the files on the disk have less."""
+        """Check every group once; returns how many bytes were freed on the disk."""
         if self._is_running:
             return 0
         self._is_running = True
@@ -275,7 +275,8 @@ class Compaction:
     def _plan(
         self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
     ) -> tuple[list[LogToClean], int | None]:
-        """What there is to clean, and how far apart sealing has to be for what cannot be reached, if any."""
+        """The ranges to clean, and the interval at which segments must be sealed for the rest; None for
+        none."""
         shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
         for segment in group.log.cleanable_segments():
             for share in segment.shares(shares):
@@ -331,12 +332,13 @@ class Compaction:
 
 
 class _LoggedBatches:
-    """Batches of one log group that the log has named: (partition number, base offset), at most WARNINGS."""
+    """Batches of one log group that the log has named: (partition number, base offset), at most
+    MAX_WARNINGS."""
 
     def __init__(self) -> None:
         self.batches: set[tuple[int, int]] = set()
         self.omitted_count = 0
-        """How many others the last pass met."""
+        """The number of others that the last pass met."""
 
 
 def _cleaning_task(log_to_clean: LogToClean) -> Wanted:

@@ -1,4 +1,4 @@
-"""Changing configurations while the broker runs: topics, brokers, groups, log levels.
+"""Changes configurations while the broker runs: topics, brokers, groups, log levels.
 
 Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), their way through group 0, and
 acting on them. Invariants: one change at a time, so that two clients who change one resource do not undo each
@@ -71,7 +71,7 @@ log = logging.getLogger("lockstep.configs")
 RESOURCES_AT_ONCE: Final = 100
 """They share a commit, and others are served before the next."""
 MAX_MESSAGE: Final = 1_000
-"""Characters of a refusal: it quotes what the client sent, and a string of the wire has its limit."""
+"""Characters of an error text: it quotes what the client sent, and a string of the wire has its limit."""
 MAX_EDITS: Final = 1_000
 """Configurations one resource may name in one request: several times as many as Kafka has for any."""
 NO_NODE: Final = -1
@@ -89,18 +89,18 @@ class ConfigEdit:
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """What is to be done with one resource."""
+    """The change of one resource."""
 
     resource_type: int
     resource_name: str
     edits: Sequence[ConfigEdit]
     replaces: bool = False
-    """Is what is not named reset (AlterConfigs), or left as it is?"""
+    """True if unnamed configurations are reset (AlterConfigs)."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A change that may be made: what to record, and what to do then."""
+    """A validated change: the command to record, and the action after it."""
 
     command: Command | None
     act: Callable[[], None]
@@ -116,7 +116,7 @@ class ConfigChanges:
         self._changing = asyncio.Lock()
 
     async def make(self, changes: Sequence[ConfigChange], validate_only: bool) -> list[RequestError | None]:
-        """Make each change, or only check it; for each None or why it was refused."""
+        """Make each change, or only validate it; for each None or its error."""
         edited_names = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes: list[RequestError | None] = []
         async with self._changing:
@@ -322,7 +322,7 @@ def apply_edits(
     declared: Callable[[str], Property | None],
     value_in_force: Callable[[str], str | None],
 ) -> dict[str, str]:
-    """What a resource sets itself after `change`, unchecked.
+    """The overrides of a resource after `change`, unchecked.
 
     `declared` gives a configuration's declaration, None for an unknown name; `value_in_force` its value in
     force, what a list that the resource does not set itself is appended to. Raises RequestError.
@@ -352,7 +352,7 @@ def apply_edits(
 def invalid_untouched(
     recorded: Mapping[str, str], change: ConfigChange, check_value: Callable[[str, str], object]
 ) -> dict[str, str]:
-    """The recorded configurations that `change` does not touch and that would be refused today.
+    """The recorded configurations that `change` does not touch and that would be rejected today.
 
     An earlier version, or a node with other settings, has recorded them. They stay recorded and do not make
     the change of another configuration fail (KAFKA-19851). `check_value` raises ValueError for an invalid
@@ -383,7 +383,7 @@ def check_node(name: str, node_id: int, noun: str, wrong_id_text: str) -> None:
 
 
 def check_registered(name: str, node_ids: Sequence[int], noun: str, wrong_id_text: str) -> None:
-    """As `check_node`, of any node of the cluster. Raises RequestError."""
+    """Check as `check_node`, for any node of the cluster. Raises RequestError."""
     if not _NUMBER.fullmatch(name) or int(name) not in node_ids:
         check_node(name, NO_NODE, noun, wrong_id_text)
 

@@ -1,7 +1,7 @@
-"""What a handler is given, and how it may answer.
+"""The context of a handler, and the forms of its response.
 
 Owns: `Services` (the broker as handlers see it), `ClientContext` (one per connection) and
-`PendingResponse` (an answer that comes later, without a task).
+`PendingResponse` (a response that comes later, without a task).
 Invariants: memoryviews inside a decoded request point into the connection's receive buffer and are
 valid only until `handle` returns; a handler that needs the bytes later copies them (Produce does, once,
 into the group's frame).
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 
 
 class ConnectionRejected(Exception):
-    """A request whose only answer is the end of its connection; the text says why. No fault of ours."""
+    """The connection of this request is closed without a response; the text says why. No fault of the
+    broker."""
 
     is_same_for_all_clients = True
-    """Does the text hold for all who ask so? It is in the log once a minute then, whoever asks."""
+    """True if the text is the same for all clients: it is then logged once a minute for all of them."""
 
 
 class PendingResponse:
@@ -59,13 +60,14 @@ class PendingResponse:
     __slots__ = ("_listener", "done", "failure", "on_disconnect", "response")
 
     holds_request = True
-    """Does its size count as in flight until the answer? Not where little of it is kept, for minutes."""
+    """True if the request counts as in flight until the response; false for a long poll that keeps little of
+    it."""
     blocks_connection = False
-    """Is the request worked on until then? So long nothing else of its connection is, and nothing is read."""
+    """True while the broker works on the request: its connection reads and dispatches nothing meanwhile."""
 
     def __init__(self) -> None:
         self.on_disconnect: Callable[[], None] | None = None
-        """Called if the client goes away before the answer: the handler may stop waiting."""
+        """Called if the client disconnects before the response: the handler may stop waiting."""
         self.done = False
         self.response: object | None = None
         self.failure: BaseException | None = None
@@ -73,14 +75,14 @@ class PendingResponse:
 
     @property
     def is_long_poll(self) -> bool:
-        """Does it do nothing but wait, so that who asks may just as well ask again?"""
+        """True if the request only waits, so that the client may as well repeat it."""
         return self.on_disconnect is not None and not self.blocks_connection
 
     def on_shutdown(self) -> None:
-        """This node is about to end: let what it works on be answered soon."""
+        """The node is stopping: complete the response soon."""
 
     def complete(self, response: object | None) -> None:
-        """Answer with a response message, or with nothing."""
+        """Complete with a response message, or None for no response."""
         if self.done:
             raise RuntimeError("a request was answered twice")
         self.response = response
@@ -91,12 +93,12 @@ class PendingResponse:
             listener(self)
 
     def fail(self, failure: BaseException) -> None:
-        """Give up on this request: its connection is closed, with a log line."""
+        """Fail the request: its connection is closed, with a log line."""
         self.failure = failure
         self.complete(None)
 
     def complete_from(self, task: asyncio.Future[Any]) -> None:
-        """Complete with what a task came to; a done callback. Does nothing if answered already."""
+        """Complete with the result of a task; a done callback. Does nothing if completed already."""
         if self.done:
             return
         if task.cancelled():
@@ -108,13 +110,13 @@ class PendingResponse:
 
     @staticmethod
     def from_awaitable(response: Awaitable[object | None]) -> PendingResponse:
-        """What a coroutine comes to, in a task of its own."""
+        """A response that completes with a coroutine, which runs in its own task."""
         pending = PendingResponse()
         asyncio.ensure_future(response).add_done_callback(pending.complete_from)
         return pending
 
     def listen(self, listener: Callable[[PendingResponse], None]) -> None:
-        """Call `listener` once it is done; the connection's own use."""
+        """Call `listener` when it is done; only the connection uses it."""
         if self.done:
             listener(self)
         else:
@@ -122,7 +124,7 @@ class PendingResponse:
 
 
 class EncodedResponse:
-    """An answer whose body is encoded already, in the version asked: one that many clients get."""
+    """A response whose body is encoded already, in the request's version: one that many clients get."""
 
     __slots__ = ("body",)
 
@@ -136,7 +138,7 @@ response."""
 
 
 async def await_response(response: HandlerResponse) -> object | None:
-    """What a handler answers, at whatever time."""
+    """Wait for the response of a handler, in any form."""
     if isinstance(response, PendingResponse):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -155,10 +157,10 @@ async def await_response(response: HandlerResponse) -> object | None:
 
 
 class Handler(Protocol):
-    """What a module in `broker/handlers` is: its declaration is its version range.
+    """The interface of a module in `broker/handlers`: its declaration is its version range.
 
     `API_KEY` (an `ApiKey`), `VERSIONS` (first and last version served) and `handle`. ApiVersions is
-    computed from these; nothing else says what the broker serves.
+    computed from these alone.
     """
 
     API_KEY: int
@@ -215,12 +217,12 @@ class Services:
     ) -> None:
         self.loop = loop
         self.time_slicer = TimeSlicer(loop.call_soon)
-        """For what takes its client's requests, or one of them, more than a turn."""
+        """Queues the work of requests that takes more than one time slice."""
         self.rate_limited_log = Complaints(loop.time, logging.getLogger("lockstep.connection"))
-        """What connections and handlers have to say of their clients."""
+        """The log of client errors, for connections and handlers."""
         self.cluster = cluster
         self.nodes = nodes
-        """Who is there, and who leads what."""
+        """The nodes of the cluster and the leaders of log groups."""
         self.controller = controller
         self.topics = topics
         self.config_changes = config_changes
@@ -229,24 +231,25 @@ class Services:
         self.producer_ids = producer_ids
         """Identities for idempotent producers."""
         self.consumer_groups = consumer_groups
-        """Consumer groups: who looks after which."""
+        """The coordinators of consumer groups."""
         self.transactions = transactions
-        """Transactions: who coordinates which transactional id."""
+        """The coordinators of transactional ids."""
         self.fetch_sessions = fetch_sessions
         self.fetch_purgatory = fetch_purgatory
         self.clock_ms = clock_ms
         self.node: ClusterNode | None = None
-        """This node's life in a cluster of several; None for a node alone."""
+        """This node in a cluster of several; None for a single node."""
         self.markers: Markers
-        """The way of transactions' ends into partitions, wherever these are led."""
+        """Sends transaction markers to the leaders of partitions."""
         self.verification: Verification
-        """The way to the coordinator of a transactional id, wherever it is."""
+        """Asks the coordinator of a transactional id to verify partitions."""
         self.verification_queue: ProduceGate
-        """Where transactional batches wait for it."""
+        """Transactional batches that wait for their verification."""
         self.staged_ends: StagedEnds
-        """How staged batches end in the groups that are led here."""
+        """Ends staged batches in the groups that this node leads."""
         self.unsent_bytes = 0
-        """Large answers that are read from the disk now or wait for their clients; Fetch heeds it."""
+        """Bytes of large responses that are being read from the disk or wait for their clients; it limits
+        Fetch."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}
@@ -254,18 +257,18 @@ class Services:
 
     @property
     def settings(self) -> Settings:
-        """Those in force now."""
+        """The settings in force now."""
         return self.cluster.settings
 
 
 class ClientContext:
-    """Who asks: one per connection."""
+    """The client of a request: one per connection."""
 
     __slots__ = ("is_forwarded", "listener", "local_host", "peer", "services")
 
     def __init__(self, services: Services, listener: str, peer: str, local_host: str) -> None:
         self.is_forwarded = False
-        """Whether another node has carried the request here."""
+        """True if another node forwarded the request."""
         self.services = services
         self.listener = listener
         self.peer = peer
@@ -273,7 +276,7 @@ class ClientContext:
 
     @property
     def is_node(self) -> bool:
-        """Whether another node asks for itself, and none of its clients."""
+        """True for a request of another node itself, not of its clients."""
         return self.is_forwarded and not self.peer
 
     def endpoint(self) -> Endpoint:
@@ -285,9 +288,9 @@ class ClientContext:
         return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)
 
     def endpoints(self) -> list[Endpoint]:
-        """The nodes that clients are told of, as this one can reach them."""
+        """The advertised nodes, as this client can reach them."""
         return self.services.nodes.endpoints(self.listener, self.endpoint())
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:
-        """A node as this client can reach it; None where it cannot, or nobody is meant."""
+        """A node as this client can reach it; None where it cannot, or for no node."""
         return self.services.nodes.endpoint(node_id, self.listener, self.endpoint())

@@ -2,7 +2,7 @@
 
 Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
 ones. Ranges below a partition's log start and those of deleted topics are not reported. Does not: find damage
-(`storage/log/reading.py`, `scrubbing`) or ask other nodes (`broker/cluster/damage_reports.py`).
+(`storage/log/reading.py`, `scrub.py`) or ask other nodes (`broker/cluster/damage_reports.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The broker's data directory: one broker at a time, one node's, of a format we know.
 
 Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
-held), `meta.properties` (format, node id,
-the node's part in its cluster) and `groups/N`, one directory per log group; `groups/N.removed` is what is
-left of one that was given up.
+held), `meta.properties` (format, node id, the node's part in its cluster) and `groups/N`, one directory per
+log group; `groups/N.gone` is the rest of a removed one.
 Does not: look inside a group's directory.
 """
 
@@ -48,7 +47,7 @@ class DataDirectory:
     """A locked data directory. `close` unlocks it."""
 
     def __init__(self, path: Path, node_id: int, *, alone: bool = True) -> None:
-        """Make it if it is missing, lock it, check whose it is, and whether of a node alone.
+        """Create it if it is missing, lock it, check its node id and whether it is of a single node.
 
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
@@ -75,7 +74,7 @@ class DataDirectory:
             shutil.rmtree(removed, ignore_errors=True)
 
     def group(self, number: int) -> Path:
-        """Where a log group lives."""
+        """The directory of a log group."""
         return self.path / "groups" / str(number)
 
     def groups(self) -> list[int]:
@@ -87,8 +86,8 @@ class DataDirectory:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def mark_removed(self, number: int) -> Path | None:
-        """A log group is not this node's any more, durably: the directory that is left to be removed, at any
-        time and in any order; None where there is none. Raises OSError."""
+        """Mark a log group's directory as removed, durably; returns the directory to delete, at any time and
+        in any order, or None for none. Raises OSError."""
         removed = self.path / "groups" / f"{number}{_GONE}"
         shutil.rmtree(removed, ignore_errors=True)
         try:
@@ -99,7 +98,7 @@ class DataDirectory:
         return removed
 
     def close(self) -> None:
-        """Let another broker have it. The process's id goes first: another process may get it later."""
+        """Unlock it. The process's id is removed first: another process may get the same one later."""
         with suppress(OSError):
             os.ftruncate(self._lock, 0)
         os.close(self._lock)
@@ -111,15 +110,15 @@ class DataDirectory:
 
     @property
     def is_registered(self) -> bool:
-        """Whether its cluster has known the node."""
+        """True once the cluster has registered the node."""
         return _REGISTERED in self._properties
 
     def record_part(self, part: str) -> None:
-        """Remember the node's part, durably. Raises OSError."""
+        """Record the node's part, durably. Raises OSError."""
         self._record(_PART, part)
 
     def record_registered(self) -> None:
-        """Remember that the cluster knows the node, durably. Raises OSError."""
+        """Record that the cluster has registered the node, durably. Raises OSError."""
         if not self.is_registered:
             self._record(_REGISTERED, "true")
 
@@ -129,13 +128,13 @@ class DataDirectory:
         return self._properties.get(_CLUSTER)
 
     def record_cluster(self, cluster_id: str) -> None:
-        """Remember the cluster, durably. Raises OSError."""
+        """Record the cluster's id, durably. Raises OSError."""
         if self.cluster_id != cluster_id:
             self._record(_CLUSTER, cluster_id)
 
     def record_removal(self) -> None:
-        """Remember that the node was removed from its cluster: it does not start from here again. Durable.
-        Raises OSError."""
+        """Record that the node was removed from its cluster, durably: it does not start from this directory
+        again. Raises OSError."""
         self._record(_REMOVED, "true")
 
     def forget_groups(self) -> None:
@@ -194,7 +193,7 @@ class DataDirectory:
 
 
 def describe_os_error(error: OSError) -> str:
-    """What the system refused, without its number."""
+    """The text of a system error, without its number."""
     problem = (error.strerror or str(error)).lower()
     return f"{error.filename}: {problem}" if error.filename else problem
 

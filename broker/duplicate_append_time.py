@@ -1,4 +1,4 @@
-"""When a batch was appended that its producer sends again, for topics whose times are the log's.
+"""The append time of a duplicate batch, for topics with log append time.
 
 Only such a batch pays: its time is in the log with it, so that producers' state need not carry it. Source:
 Kafka's UnifiedLog, which remembers the newest time in each of a producer's last batches, and tells it on
@@ -28,8 +28,8 @@ def append_time_of_duplicate(
 ) -> int:
     """The log append time, in milliseconds, of the batch at `base_offset`; -1 where it has its producer's.
 
-    Of a batch that cannot be seen from here (not committed yet, only on the disk, compacted away) it is the
-    log's time at the newest batch of its producer, which came soon after it or is it.
+    A batch that cannot be read here (not committed yet, only on the disk, compacted away) gets the log's time
+    at its producer's newest batch, which came soon after it or is it.
 
     Args:
         duplicate: the header that the batch has now that it was sent again.

@@ -1,4 +1,4 @@
-"""Where clients reach a node: what they are told of this one and of others."""
+"""The address of a node for clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests that wait for a partition to grow: long-poll Fetch.
 
-Owns: who waits for which partition, and waking them once per commit, all woken ones in one callback.
+Owns: the delayed fetches of each partition, and waking them once per commit, all in one callback.
 Invariants: a waiting fetch is finished exactly once: by data, by its deadline, or because its client went
 away; then nothing refers to it any more; an attempt that raises holds up none of the others. Does not:
 read or decide how much is enough (the fetch does).
@@ -65,7 +65,7 @@ class FetchPurgatory:
                 woken.append(fetch)
 
     def cancel(self, fetch: DelayedFetch) -> None:
-        """Nobody wants the answer any more."""
+        """Remove a fetch whose client is gone, or that has its response."""
         if fetch.finished:
             return
         fetch.finished = True

@@ -1,10 +1,10 @@
-"""Fetch sessions: what a consumer reads, remembered between its requests (KIP-227).
+"""Fetch sessions: the partitions that a consumer reads, cached between its requests (KIP-227).
 
 Owns: the bounded cache of sessions, and what each request of a session means. Invariants: session ids are
 random and never 0; a session's epoch grows by one per request, so a repeated or reordered request is
-refused; when the cache is full of sessions in use, a new client simply gets none (session id 0). A partition
-that nobody knows is remembered like others, as it may be made yet, but not one whose topic never can be: that
-is answered where it is asked for, and no more (Kafka remembers it).
+rejected; when the cache is full of sessions in use, a new client simply gets none (session id 0). An unknown
+partition is cached like others, as it may be created yet, but not one whose topic name is impossible: that
+gets an error in its own response only (Kafka caches it).
 Does not: read partitions, or know which there are (the Fetch handler does). Clock and randomness are
 arguments.
 Source: KIP-227; Kafka's FetchSession for which error answers what.
@@ -31,11 +31,11 @@ EVICTION_SECONDS: Final = 120.0
 """A session idle for so long makes way for a new one, as in Kafka."""
 MAX_ID: Final = 2**31 - 1
 ITEM_BYTES: Final = 200
-"""What a remembered partition is said to take, without a long name of its topic."""
+"""The estimated size of a cached partition, without a long name of its topic."""
 
 
 class FetchItem:
-    """One partition a client wants, and what it was last told about it."""
+    """One requested partition, and what the client's last response contained."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -56,24 +56,24 @@ class FetchItem:
         """Its topic as the client names it: a name, or an id since version 13."""
         self.index = requested.partition
         self.partition: TopicPartition | None = None
-        """Where it was found last."""
+        """The partition object of the last lookup."""
         self.high_watermark = -1
         self.log_start_offset = -1
         self.is_diverging = False
-        """The answer being made says where the client's log diverges from ours."""
+        """True if the current response says where the client's log diverges from the leader's."""
         self.is_follower_read = False
-        """It was looked at last as a follower's copy (KIP-392)."""
+        """True if this node was a follower at the last check (KIP-392)."""
         self.update(requested)
 
     def update(self, requested: FetchPartition) -> None:
-        """Take over what the client now asks."""
+        """Replace the requested offset and limits."""
         self.fetch_offset = requested.fetch_offset
         self.max_bytes = requested.partition_max_bytes
         self.current_leader_epoch = requested.current_leader_epoch
         self.last_fetched_epoch = requested.last_fetched_epoch
 
     def has_changed(self, data: PartitionData) -> bool:
-        """Must an incremental answer mention this partition?"""
+        """True if an incremental response must contain this partition."""
         return bool(
             data.records
             or data.high_watermark != self.high_watermark
@@ -84,7 +84,7 @@ class FetchItem:
         )
 
     def update_cached(self, data: PartitionData) -> None:
-        """Remember what the client learns from `data`; after an error it must hear again."""
+        """Cache what `data` tells the client; after an error the next response repeats it."""
         self.log_start_offset = data.log_start_offset
         self.high_watermark = -1 if data.error_code or self.is_diverging else data.high_watermark
 
@@ -98,21 +98,21 @@ class FetchSession:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
-        """What the next request must carry."""
+        """The epoch of the next request."""
         self.items: dict[tuple[str | bytes, int], FetchItem] = {(i.topic, i.index): i for i in items}
         self.weight = sum([_weight(topic) for topic, _ in self.items])
         """Its partitions, those of a long name as two."""
         self.last_used = now
 
     def move_to_end(self, item: FetchItem) -> None:
-        """Let others have their turn first next time: this one just got data."""
+        """Move a partition that just got data behind the others."""
         key = (item.topic, item.index)
         if self.items.pop(key, None) is not None:
             self.items[key] = item
 
 
 class FetchContext:
-    """What one Fetch request asks, its session applied."""
+    """The partitions of one Fetch request, with those of its session."""
 
     __slots__ = ("is_incremental", "items", "session")
 
@@ -162,7 +162,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, api_version: int) -> FetchContext:
-        """What this request reads. Raises FetchSessionError."""
+        """The partitions that this request reads. Raises FetchSessionError."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(request.session_id)
             items = _items(request, api_version)
@@ -211,7 +211,7 @@ class FetchSessions:
         return True
 
     def _update(self, session: FetchSession, request: FetchRequest, api_version: int) -> list[FetchItem]:
-        """What this request reads. Raises FetchSessionError."""
+        """The partitions that this request reads. Raises FetchSessionError."""
         weight_before = session.weight
         by_id = api_version >= TOPIC_IDS_MIN_VERSION
         uncached: list[FetchItem] = []
@@ -244,12 +244,12 @@ class FetchSessions:
 
 
 def _can_exist(topic: str | bytes) -> bool:
-    """May there be such a topic, now or later? A name is looked at no more closely: it is short enough."""
+    """True if such a topic may exist, now or later. Only the length of a name and its letters count."""
     return isinstance(topic, bytes) or (len(topic) <= MAX_NAME_CHARACTERS and topic.isascii())
 
 
 def _weight(topic: str | bytes) -> int:
-    """As how many partitions one of this topic counts: each may have its own copy of the name."""
+    """The weight of a partition of this topic: each may have its own copy of a long name."""
     return 1 + len(topic) // ITEM_BYTES
 
 

@@ -143,5 +143,5 @@ class FirstSequences:
 
 
 def is_later(sequence: int, other: int) -> bool:
-    """Whether a sequence comes after another one; sequences wrap around at 2^31."""
+    """True if a sequence comes after another one; sequences wrap around at 2^31."""
     return 0 < (sequence - other) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2

@@ -25,7 +25,7 @@ log = logging.getLogger("lockstep")
 
 CHECK_SECONDS: Final = 1.0
 RETENTION_SECONDS: Final = 10.0
-"""Between two looks for what has expired, while a disk is full."""
+"""The interval of enforcing retention while a disk is full."""
 
 
 class FullDisks:

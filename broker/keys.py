@@ -1,4 +1,4 @@
-"""Whether every record of a batch has a key, as a compacted topic demands, and a time.
+"""Checks that every record of a batch has a key, as a compacted topic requires, and a valid time.
 
 Records are opened for it: nothing else could tell, and compaction would throw away what has no key. Only
 compacted topics pay. Source: Kafka's LogValidator.validateRecord.
@@ -15,7 +15,8 @@ from storage.types import Buffer
 
 def check_keys(records: Buffer, log_append_time: bool) -> None:
     """Raises RequestError where a record of the one batch in `records` has no key, a time of more than 64
-    bits (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
+    bits (unless the broker gives it one), or the batch cannot be opened. The error names the records without
+    a key."""
     try:
         batch = open_batch(records)
     except MalformedBatch as error:

@@ -1,8 +1,8 @@
-"""The log groups that this node has a part in: opening them, and what hangs on each.
+"""The log groups of this node: opens them with their state machines.
 
-Owns: which groups are open here, with their state machines, append paths and coordinators; giving up groups
-that were placed elsewhere. Invariants: a group is opened as a founder only once in a directory's life;
-one that never was begins under a member id that nobody has had (`docs/decisions/0018-the-first-start.md`).
+Owns: the open groups, with their state machines, append paths and coordinators; removing groups that were
+placed on other nodes. Invariants: a group is opened as a founder only once in a directory's life; one that
+never was begins under a fresh member id (`docs/decisions/0018-the-first-start.md`).
 Does not: decide where groups are placed or who is a member (`broker/membership/` does).
 """
 
@@ -53,8 +53,8 @@ PRODUCERS_SECTION: Final = "producers"
 MIN_RECENT_BYTES: Final = 1 << 20
 """Without the newest frames in memory every follower would be served from the disk."""
 MAX_NEEDED_BYTES: Final = 192 << 20
-"""What followers in touch lack, shared out to the data groups of a node; the metadata group may have as much
-as one of them. With three groups that is twice what 64 producers of 100 KB have on its way."""
+"""Frames that reachable followers are missing, shared by the data groups of a node; the metadata group may
+have as much as one of them. With three groups that is twice what 64 producers of 100 KB have in flight."""
 METADATA_SEGMENT_BYTES: Final = 8 << 20
 """Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 HEARTBEAT_MS: Final = 200
@@ -72,7 +72,7 @@ class LocalGroups:
 
     Args:
         clock_ms: milliseconds since 1970.
-        on_fatal: told when a log cannot be trusted any more.
+        on_fatal: called when a log cannot be trusted any more.
         send: the way to a group's peers, by group number; None for a node alone.
     """
 
@@ -86,7 +86,7 @@ class LocalGroups:
         send: Callable[[int], Send] | None,
     ) -> None:
         self._settings = settings
-        """Those of the start."""
+        """The settings of the start."""
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._directory = directory
         self._image = image
@@ -118,7 +118,7 @@ class LocalGroups:
     async def open(self, group_id: int, founders: tuple[int, ...] = ()) -> LogGroup:
         """Open a group; `founders` are the nodes that vote in it from its beginning, where it has none yet.
 
-        Nobody is served from it before `serve`. Raises CorruptLog, NewerFormat, StorageFull, OSError.
+        Clients are not served from it before `serve`. Raises CorruptLog, NewerFormat, StorageFull, OSError.
         """
         is_metadata = group_id == METADATA_GROUP
         options = self._options(group_id, founders)
@@ -206,7 +206,7 @@ class LocalGroups:
         transactions.host(group_id, group, transactional_ids)
 
     async def undo_open(self, groups: Sequence[LogGroup]) -> None:
-        """Nobody was served from these groups nor promised anything: as if they had never been opened."""
+        """Close groups that served no client yet, and remove what they wrote."""
         for group in groups:
             self.appenders.pop(group.group_id, None)
             self._states.pop(group.group_id, None)
@@ -218,7 +218,8 @@ class LocalGroups:
     async def remove(
         self, group_id: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
     ) -> None:
-        """A group was placed elsewhere and this node is no member of it: nothing of it stays here."""
+        """Close a group that was placed on other nodes, and remove its files: this node is no member any
+        more."""
         consumer_groups.unhost(group_id)
         transactions.unhost(group_id)
         group = cluster.remove_group(group_id)
@@ -241,7 +242,7 @@ def _partition_key(group: LogGroup, group_id: int) -> tuple[bytes, int] | None:
 
 
 def _log_recovery(group: LogGroup) -> None:
-    """One line about how the log of a group that has just been opened was found; none for a new one."""
+    """Log the result of a group's recovery in one line; nothing for a new group."""
     report = group.log.report
     own_no_op = 1
     replayed = group.log.last_index - own_no_op - group.checkpoint_index
@@ -257,7 +258,7 @@ def _log_recovery(group: LogGroup) -> None:
 
 
 def _log_earlier_damage(group: LogGroup) -> None:
-    """A line where damage was known before this start; `scrubbing` soon reads the files and names offsets."""
+    """Log damage that was known before this start; the scrub soon reads the files and names offsets."""
     ranges = group.log.damage.known()
     if ranges:
         files = ", ".join(map(str, sorted({each.sequence for each in ranges})))
@@ -271,7 +272,7 @@ def _log_earlier_damage(group: LogGroup) -> None:
 
 
 def _log_salvage(group: LogGroup) -> None:
-    """A line for each thing that had rotted in the log of a group that has just been opened, in a cluster."""
+    """Log what a recovery in a cluster found corrupt."""
     report, group_id = group.log.report, group.group_id
     if report.salvaged_from:
         log.warning(

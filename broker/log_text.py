@@ -1,4 +1,4 @@
-"""Clients' own words (client ids, group ids, protocols), made fit for a line of the log."""
+"""Escapes and shortens clients' texts (client ids, group ids, protocols) for the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ MAX_CHARACTERS: Final = 120
 
 
 def printable(name: str | None, characters: int = MAX_CHARACTERS) -> str:
-    """As it is if it is short and printable; no client writes lines of its own into the log."""
+    """The text, shortened and without unprintable characters: no client writes lines of its own into the
+    log."""
     if name is None:
         return "none"
     prefix = name[:characters]

@@ -1,7 +1,7 @@
 """The cluster as this node serves it: topics that clients can see, their partitions, the settings in force.
 
-Owns: `Cluster`, which joins change is recorded (`cluster_image.py`) with the log groups of this node so that
-handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record to its
+Owns: `Cluster`, which joins the recorded metadata (`cluster_image.py`) with the log groups of this node so
+that handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record to its
 `delete` record, on every node, because only replay shows and hides it; a partition without a log here is led
 elsewhere. Does not: decide what may be created or deleted (`topics.py` does), or know clients.
 """
@@ -41,7 +41,7 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """Kafka's own id for __cluster_metadata."""
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 CONSUMER_OFFSETS_TOPIC_ID: Final = bytes(15) + b"\x02"
-"""Fixed, so that a log group can be told before it is opened what that topic is replayed into."""
+"""Fixed, so that a log group knows before it is opened which state machine replays that topic."""
 TRANSACTION_STATE: Final = "__transaction_state"
 TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 """Fixed for the same reason."""
@@ -54,7 +54,8 @@ class TopicPartition:
 
     def __init__(self, topic: Topic, index: int, group: LogGroup, visible_from_index: int = 0) -> None:
         self.visible_from_index = visible_from_index
-        """The index in group 0's log from which on a node shows it, and its leader takes batches."""
+        """The index in group 0's log from which a node shows the partition, and its leader accepts
+        batches."""
         self.topic = topic
         self.index = index
         self.group = group
@@ -65,7 +66,7 @@ class TopicPartition:
 
     @property
     def is_here(self) -> bool:
-        """Whether this node has a copy of it."""
+        """True if this node has a replica of it."""
         return self.log.number != UNBOUND
 
     @property
@@ -74,7 +75,7 @@ class TopicPartition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins, or the high watermark: all below is decided."""
+        """The offset of the first open transaction, or the high watermark: everything below is decided."""
         return self.log.last_stable_offset
 
 
@@ -89,9 +90,9 @@ class Topic:
         self.config = config
         self.partitions: list[TopicPartition] = []
         self.deleted = False
-        """True once it is gone, for those who still hold the object."""
+        """True once the topic is deleted, for code that still has the object."""
         self.is_internal = name in INTERNAL_TOPICS
-        """Is it the broker's own? Clients may read it, not write to it."""
+        """True for a topic of the broker, which clients may read and not write."""
 
 
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
@@ -116,26 +117,26 @@ class Cluster:
         self.image = image
         self._start_settings = settings
         self.settings = self._settings_in_force()
-        """Those of the start and the changes made since."""
+        """The settings of the start with the changes made since."""
         self.on_settings: list[Callable[[Settings], None]] = []
-        """Told whenever `settings` is another."""
+        """Called with new settings."""
         self.on_nodes: list[Callable[[], None]] = []
-        """Told whenever the recorded nodes or their places are others."""
+        """Called when the recorded nodes or the placement changed."""
         self.on_group_added: list[Callable[[], None]] = []
-        """Told whenever this node has a part in one more log group."""
+        """Called when a log group was added to this node."""
         self.first_sequences = FirstSequences(monotonic)
-        """Of batches that this node refused, in all its partitions."""
+        """The lowest sequences of batches that this node rejected, in all its partitions."""
         self._fetch_purgatory = fetch_purgatory
         self._leader_of = leader_of
         self.groups: dict[int, LogGroup] = {}
-        """Those that this node has a part in."""
+        """The log groups of this node."""
         self._remote: dict[int, RemoteGroup] = {}
         self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
-        """Answers about all topics; emptied whenever what they say has changed."""
+        """Encoded responses about all topics; cleared at each change of their content."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._logs: dict[bytes, dict[int, tuple[LogGroup, PartitionLog]]] = {}
-        """What the groups here have opened: topic id, index."""
+        """The open partitions of this node's groups, by topic id and index."""
         self.partition_count = 0
         image.changed = self._on_image_changed
         self._on_image_changed(Changed.EVERYTHING, b"")
@@ -147,19 +148,19 @@ class Cluster:
 
     @property
     def metadata_index(self) -> int:
-        """How far this node knows what is recorded of the cluster: an index of group 0's log."""
+        """The index in group 0's log up to which this node has replayed the metadata."""
         group = self.groups.get(METADATA_GROUP)
         return 0 if group is None else group.applied_index
 
     @property
     def data_groups(self) -> int:
-        """How many log groups topics are spread over."""
+        """The number of log groups over which topics are spread."""
         placements = len(self.image.placement) - 1
         return placements if placements > 0 else self._start_settings.data_groups
 
     @property
     def is_single_node(self) -> bool:
-        """Whether this cluster is this node, and no other can come."""
+        """True if the cluster is this node, and no other can join."""
         return not self._start_settings.lockstep_peers
 
     @property
@@ -177,7 +178,7 @@ class Cluster:
     # --- log groups of this node ----------------------------------------------------------------------------
 
     def add_group(self, group: LogGroup) -> None:
-        """This node has a part in a group from now on."""
+        """Add a log group to this node."""
         self.groups[group.group_id] = group
         group.control.opened = partial(self._on_partition_opened, group)
         group.control.closed = partial(self._on_partition_closed, group)
@@ -188,7 +189,7 @@ class Cluster:
             listener()
 
     def remove_group(self, group_id: int) -> LogGroup:
-        """It no longer has."""
+        """Remove a log group from this node."""
         group = self.groups.pop(group_id)
         for partition in list(group.partitions.values()):
             if partition.number != CONTROL_PARTITION:
@@ -238,11 +239,11 @@ class Cluster:
         self.cached_responses.clear()
 
     def _remote_leader(self, group_id: int) -> LogGroup:
-        """Whoever looks at `is_leader` first, as everybody must, does not tell it from a group."""
+        """A remote leader in place of a log group: callers check `is_leader` before anything else."""
         return cast("LogGroup", self._remote.setdefault(group_id, RemoteGroup(group_id, self._leader_of)))
 
     def on_leader_change(self, group_id: int) -> None:
-        """Who leads a group is another, this node or not: who waits for its partitions here is to know."""
+        """The leader of a group has changed: wake the delayed fetches of its partitions."""
         self.cached_responses.clear()
         group = self.groups.get(group_id)
         if group is None:

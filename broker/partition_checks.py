@@ -1,5 +1,5 @@
-"""What Fetch, ListOffsets and OffsetForLeaderEpoch check alike before they touch a partition, and say alike
-where the disk fails one.
+"""Checks that Fetch, ListOffsets and OffsetForLeaderEpoch share before they read a partition, and the errors
+of failed reads.
 
 Source: KIP-320 for the leader epochs a client may carry; Kafka's Partition and LeaderEpochFileCache.
 """
@@ -20,7 +20,7 @@ _read_failures = Complaints(time.monotonic, logging.getLogger("lockstep.partitio
 
 
 def log_read_failure(partition: TopicPartition, text: str) -> None:
-    """Say that something of a partition cannot be read; once a minute for each."""
+    """Log that a part of a partition cannot be read; once a minute for each partition."""
     topic = partition.topic
     _read_failures.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
 
@@ -39,7 +39,7 @@ def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCo
 
 
 def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
-    """`epoch_error`, whoever leads."""
+    """`epoch_error` on any replica."""
     if current_leader_epoch == NO_EPOCH:
         return ErrorCode.NONE
     leader_epoch = partition.leader_epoch
@@ -51,7 +51,7 @@ def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> Erro
 
 
 def last_leader(partition: TopicPartition) -> tuple[int, int]:
-    """Who leads as far as this node knows (-1: nobody), and the leader epoch. Source: KIP-951."""
+    """The leader that this node knows (-1: none), and the leader epoch. Source: KIP-951."""
     return partition.group.leader_id, partition.leader_epoch
 
 

@@ -67,7 +67,7 @@ class LineWriter:
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
         self._unreported = 0
-        """Dropped lines that no written line has told of yet."""
+        """Dropped lines that no written line has reported yet."""
         self._is_writing = False
         self._is_closed = False
         self._changed = threading.Condition()
@@ -191,11 +191,11 @@ class QueuedStream(io.TextIOBase):
             self._put(part)
 
     def drain(self, seconds: float) -> bool:
-        """As `LineWriter.drain`, of what was flushed."""
+        """Drain the flushed lines, as `LineWriter.drain`."""
         return self._writer.drain(seconds)
 
     def end(self) -> None:
-        """As `LineWriter.close`: the stream is not written to any more."""
+        """End the stream, as `LineWriter.close`: nothing is written to it any more."""
         self._writer.close()
 
     def _put(self, text: str) -> None:

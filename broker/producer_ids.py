@@ -20,7 +20,7 @@ from storage.types import StorageError
 
 BLOCK_SIZE: Final = 1000
 BLOCK_TIMEOUT_SECONDS: Final = 5.0
-"""How long a controller is looked for that has a block."""
+"""The timeout of a request for a block."""
 
 
 class ProducerIds:

@@ -1,4 +1,4 @@
-"""What producers have appended to each partition: epochs, sequences, five batches, open transactions.
+"""The state of producers in each partition: epochs, sequences, five batches, open transactions.
 
 A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
@@ -28,7 +28,7 @@ REMEMBERED_BATCHES: Final = 5
 
 _SEQUENCE_SPACE: Final = 1 << 31
 _VERSIONED: Final = b"\xff\xff\xff\xff"
-"""How a snapshot begins that says its version; the first ones began with a partition's number instead."""
+"""The start of a snapshot with a version; the first snapshots began with a partition's number instead."""
 STATE_VERSION: Final = 1
 _HEAD: Final = Struct(">4sH")
 _PRODUCER: Final = Struct(">iqhqB")
@@ -51,7 +51,7 @@ class OutOfOrderSequence(Exception):
     """A sequence that does not follow the last one, or a new epoch that does not start at 0."""
 
     is_ahead = False
-    """Whether batches before this one are missing, so that it may be right once they have come."""
+    """True if batches before this one are missing, so that it may be appended after them."""
 
 
 class StaleProducerEpoch(Exception):
@@ -84,17 +84,17 @@ class Producer:
         self.last_sequence = -1
         self.last_time_ms = 0
         self.coordinator_epoch = -1
-        """Of who wrote the newest marker."""
+        """The epoch of the coordinator that wrote the newest marker."""
         self.open_at = -1
-        """Where the open transaction begins; -1 for none."""
+        """The first offset of the open transaction; -1 for none."""
         self.ended_at = -1
-        """Where the newest marker is."""
+        """The offset of the newest marker."""
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """(first sequence, last sequence, base offset) of the newest batches, oldest first."""
 
     @property
     def is_open(self) -> bool:
-        """Is a transaction of its under way?"""
+        """True while a transaction is open."""
         return self.open_at >= 0
 
     def begin_epoch(self, producer_epoch: int) -> None:
@@ -124,9 +124,9 @@ class ProducerState:
         """Topic id and partition index, by the partition's number here; None for one that is not open."""
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
-        """Partition and id of staged producers whose batches nobody has ended, oldest first."""
+        """Partition and id of staged producers whose batches are not ended, oldest first."""
         self.is_closed: Callable[[int], bool] = lambda number: False
-        """Whether a partition is gone for good: what is replayed may bring its producers back here."""
+        """True if a partition is closed for good: a replay may bring its producers back here."""
 
     def check(self, partition: int, header: BatchHeader) -> int:
         """The base offset this very batch already has, or NEW.
@@ -176,7 +176,7 @@ class ProducerState:
             raise error
 
     def track_lowest_sequence(self, partition: int, header: BatchHeader) -> None:
-        """Remember a batch that is refused, or not appended yet, unless the partition knows its producer."""
+        """Record a batch that is rejected, or not appended yet, unless the partition knows its producer."""
         producer_id, sequence = header.producer_id, header.base_sequence
         if producer_id >= 0 and sequence >= 0 and not self.knows(partition, producer_id):
             key = self.partition_key(partition)
@@ -184,7 +184,7 @@ class ProducerState:
                 self.first_sequences.note(*key, producer_id, header.producer_epoch, sequence)
 
     def has_ended_transaction(self, partition: int, producer_id: int) -> bool:
-        """Whether the newest thing of this producer is a marker."""
+        """True if the newest batch of this producer is a marker."""
         producer = self.find(partition, producer_id)
         if producer is None or producer.is_open:
             return False
@@ -260,7 +260,7 @@ class ProducerState:
         self.open_stages.pop((partition, producer_id), None)
 
     def _producer(self, partition: int, producer_id: int, producer_epoch: int) -> Producer:
-        """Of this epoch from now on."""
+        """Set the epoch."""
         producers = self._partitions.setdefault(partition, {})
         producer = producers.get(producer_id)
         if producer is None:
@@ -272,7 +272,7 @@ class ProducerState:
         return producer
 
     def find(self, partition: int, producer_id: int) -> Producer | None:
-        """What a partition remembers of a producer."""
+        """The state of a producer in a partition."""
         producers = self._partitions.get(partition)
         return producers.get(producer_id) if producers else None
 
@@ -281,20 +281,20 @@ class ProducerState:
         return sorted(self._partitions.get(partition, {}).items(), key=lambda item: item[0])
 
     def knows(self, partition: int, producer_id: int) -> bool:
-        """Whether it has written to this partition."""
+        """True if the producer has written to this partition."""
         return producer_id in self._partitions.get(partition, {})
 
     def forget(self, partition: int) -> None:
-        """The partition is gone."""
+        """Remove a closed partition."""
         for producer_id in self._partitions.pop(partition, ()):
             self.open_stages.pop((partition, producer_id), None)
 
     def count(self) -> int:
-        """How many (partition, producer) pairs are remembered."""
+        """The number of (partition, producer) pairs."""
         return sum(map(len, self._partitions.values()))
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """A batch that others appended, or a recovered one; see StateMachine."""
+        """Apply a replicated or recovered batch; see StateMachine."""
         if entry.partition == NOTES_PARTITION:
             return
         header = read_header(payload)
@@ -379,7 +379,7 @@ def _stale(producer: Producer, header: BatchHeader) -> StaleProducerEpoch:
 
 
 def _part_of(producer: Producer, header: BatchHeader) -> int:
-    """NEW, unless a transaction is open that this batch is no part of."""
+    """NEW; raises if a transaction is open that this batch is not part of."""
     if producer.is_open and not header.attributes & TRANSACTIONAL_FLAG:
         raise NotInTransaction(f"producer {header.producer_id}: a transaction is open here")
     return NEW

@@ -1,6 +1,6 @@
-"""A batch compressed as its topic's `compression.type` says, where its producer did otherwise.
+"""Recompresses a batch to its topic's `compression.type`, where its producer used another codec.
 
-Batches are taken apart as a whole, up to MOST_BYTES: no record is looked at. Source: Kafka's LogValidator;
+Batches are taken apart as a whole, up to MAX_BYTES: no record is opened. Source: Kafka's LogValidator;
 KIP-390.
 """
 
@@ -24,8 +24,8 @@ CODECS: Final = {
 }
 """By value of the setting; `producer` is none of them."""
 MAX_BYTES: Final = 8 << 20
-"""LIMIT. Of the records of a batch. What holds more is kept as it was sent, for every batch names its own
-codec: a small one may expand to what would take seconds of the loop, and be sent again and again."""
+"""LIMIT. Uncompressed bytes of a batch. A larger batch is appended as it was sent, as every batch names its
+own codec: a small one may expand to what would take seconds of the loop, and be sent again and again."""
 
 
 def recompress(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:

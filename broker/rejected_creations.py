@@ -4,7 +4,7 @@ Owns: their names. A tool that copies topics, as MirrorMaker 2, creates one with
 refused, and goes on; its producer then sends Metadata, and an auto-created topic would have the brokers'
 defaults: records that were to be compacted, or kept for ever, would be deleted after a week. Invariants: only
 a refused CreateTopics request with configurations counts, since any other one asks for the same defaults as
-auto-creation; at most MAX_REFUSED_CREATIONS names are kept, the oldest is evicted. A successful creation
+auto-creation; at most MAX_REJECTED_CREATIONS names are kept, the oldest is evicted. A successful creation
 removes the name. Soft state of this process.
 """
 
@@ -29,11 +29,12 @@ TTL_SECONDS: Final = 900.0
 IGNORED_ERRORS: Final = frozenset(
     {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NOT_CONTROLLER}
 )
-"""Refusals that are not remembered: auto-creation would be refused, too, or the client retries elsewhere."""
+"""Errors that are not recorded: auto-creation would be rejected, too, or the client retries on another
+node."""
 
 
 class RejectedCreations:
-    """See the module. Args: now: a monotonic clock, in seconds."""
+    """See the module. Args: monotonic: a clock, in seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic

@@ -1,7 +1,7 @@
-"""A log group as a node sees it that cannot serve from it: it has no part in it, or not all of it yet.
+"""A log group that this node does not serve: it has no replica of it, or has not opened it yet.
 
-Stands where a `LogGroup` stands in a partition. Invariant: it never leads here, so whoever asks is told to go
-elsewhere before anything of the log is looked at. Who leads is what the nodes told each other last.
+Takes the place of a `LogGroup` in a partition. Invariant: it never leads here, so every request gets
+NOT_LEADER_OR_FOLLOWER before the log is read. Its leader is the one that the nodes reported last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from storage.types import NotLeader
 
 
 class RemoteGroup:
-    """Args: leader: who leads the group as far as is known, (node id or -1, term)."""
+    """Args: leader: the known leader of the group, (node id or -1, term)."""
 
     __slots__ = ("_leader", "group_id")
 
@@ -27,7 +27,7 @@ class RemoteGroup:
 
     @property
     def leader_id(self) -> int:
-        """The node that leads as far as is known; -1 for none."""
+        """The known leader; -1 for none."""
         return self._leader(self.group_id)[0]
 
     @property
@@ -44,7 +44,7 @@ class RemoteGroup:
 
 
 def unbound(topic_id: bytes, index: int) -> PartitionLog:
-    """What a partition has for a log until its group has opened it here: an empty one."""
+    """The empty log of a partition that its group has not opened here."""
     return PartitionLog(UNBOUND, topic_id, index)
 
 

@@ -1,7 +1,7 @@
-"""Which replica a consumer is to read from: a follower in its rack, where that is wanted (KIP-392).
+"""Selects the replica for a consumer: a follower in its rack, if the settings ask for it (KIP-392).
 
 Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
-keeps up and holds everything below the offset; where the leader stands in the consumer's rack, nobody is.
+keeps up and holds everything below the offset; none is named if the leader is in the consumer's rack.
 Does not: serve reads (the Fetch handler does). Source: Kafka's ReplicaManager.findPreferredReadReplica and
 RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls in sync.
 """
@@ -18,7 +18,7 @@ from storage.group_options import node_of
 
 NO_NODE: Final = -1
 MAX_SCANNED_BYTES: Final = 64 << 20
-"""Of the newest frames, which are in memory: more than a follower that keeps up may lack."""
+"""The newest frames, which are in memory: more than an in-sync follower may be missing."""
 
 
 class NearbyReplicas:
@@ -32,7 +32,7 @@ class NearbyReplicas:
         self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
     def select(self, partition: TopicPartition, offset: int) -> int:
-        """The node to read a partition that is led here from; -1: from here."""
+        """The node from which to read a partition that this node leads; -1: from this node."""
         group, log = partition.group, partition.log
         followers = self._found.get(group.group_id)
         if followers is None:
@@ -44,7 +44,7 @@ class NearbyReplicas:
         return NO_NODE
 
     def _followers(self, group: LogGroup) -> list[tuple[int, dict[int, int]]]:
-        """Each follower in the rack that keeps up, and what it lacks; the one with most first."""
+        """Each in-sync follower in the rack, and its missing offsets; the most complete first."""
         context, raft = self._context, group.raft
         if context.endpoint().rack == self._rack:
             return []
@@ -66,8 +66,8 @@ class NearbyReplicas:
 
 
 def missing_offsets(group: LogGroup, match_index: int) -> dict[int, int] | None:
-    """The first offset of each partition that who has the group's log up to `match_index` lacks; None where
-    that is not all in memory."""
+    """The first missing offset of each partition for a replica with the log up to `match_index`; None where
+    those frames are not all in memory."""
     committed = group.applied_index
     if match_index >= committed:
         return {}

@@ -1,4 +1,4 @@
-"""What was asked is not done: the exceptions for all that is answered with an error of Kafka's."""
+"""Exceptions for rejected requests: each has one of Kafka's errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protocol.errors import ErrorCode
 
 
 class RequestError(Exception):
-    """The Kafka error to answer, and why in words."""
+    """A request, or a part of one, is rejected with a Kafka error and a text."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -17,11 +17,11 @@ class RequestError(Exception):
 
 
 class RecordErrors(RequestError):
-    """A batch is refused for some of its records, which its producer may be told (KIP-467).
+    """A batch is rejected for some of its records, which the response names (KIP-467).
 
     Args:
-        problem: what is wrong with each of them.
-        indexes: which they are, by their place in the batch; at least one.
+        problem: the error text of each of them.
+        indexes: their indexes in the batch; at least one.
     """
 
     def __init__(self, error: ErrorCode, problem: str, indexes: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Retention: which records are too old or too many, and giving their space back.
+"""Retention deletes records that are too old or too many, and frees their space.
 
 Owns: the rules (`expired_by_size`, `expired_by_time`) and the loop that applies them off the hot path.
 By time a record goes as soon as it and all before it are too old, whichever file holds it; by size a
@@ -31,7 +31,7 @@ COMMIT_SECONDS: Final = 10.0
 PARTITIONS_PER_STEP: Final = 50
 """Partitions looked at in one go on a thread: few enough that others hardly notice."""
 FIRST_CHECK_SECONDS: Final = 30.0
-"""As in Kafka: a broker that is restarted often still enforces retention."""
+"""The first check comes early, as in Kafka: a broker that is restarted often still enforces retention."""
 
 
 Shares = dict[tuple[int, int], list[SegmentPartition]]
@@ -80,7 +80,7 @@ class Retention:
         self._future_records = FutureRecords(log, "retention by time")
 
     async def run(self, interval_seconds: float) -> None:
-        """Enforce every so often, until cancelled."""
+        """Enforce periodically, until cancelled."""
         await asyncio.sleep(min(interval_seconds, FIRST_CHECK_SECONDS))
         while True:
             try:
@@ -151,7 +151,7 @@ class Retention:
     def _new_starts(
         self, partitions: Sequence[TopicPartition], now_ms: int, shares: Shares
     ) -> list[tuple[TopicPartition, int]]:
-        """A partition whose log cannot be read keeps what it has, and holds up no other."""
+        """The new log starts; a partition whose log cannot be read keeps its records and delays no other."""
         shares_found: list[tuple[TopicPartition, int]] = []
         for partition in partitions:
             try:

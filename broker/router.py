@@ -1,10 +1,10 @@
-"""From a request frame to the handler that serves it.
+"""Routes a request frame to its handler.
 
 Owns: the table of handlers, and ApiVersions' content, which is computed from it. It differs from what is
-served only where a client would break otherwise: Produce is advertised from 0 (KAFKA-18659).
+served only where a client would fail otherwise: Produce is advertised from 0 (KAFKA-18659).
 Invariants: an unknown API or version closes the connection, as in Kafka; but for ApiVersions itself, where
-the client is told what to try instead. A request that meets a coordinator of which it is not certain that it
-still leads is served when that has been found out; the next one of its connection waits until then.
+the response names the versions to try. A request for a coordinator without a lease is served after a read
+barrier; the next request of its connection waits until then.
 Does not: read frames or write replies (`connection.py`).
 """
 
@@ -159,19 +159,19 @@ HANDLERS: Final[tuple[Any, ...]] = (
 """Every API of Kafka's that this broker serves."""
 
 LOCKSTEP_HANDLERS: Final[tuple[Any, ...]] = (lockstep_cluster, lockstep_staged)
-"""What `lockstep` and the Spark sink ask; served, but told to nobody."""
+"""The APIs of `lockstep` and the Spark sink; served, but not advertised."""
 
 ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
-"""Lowest versions told to clients where they are below what is served: librdkafka before its fix takes a
-higher one for a broker that knows no compression."""
+"""Lowest advertised versions that are below the served ones: librdkafka before its fix takes a higher one for
+a broker without compression."""
 
 
 MAX_REQUEST_BYTES: Final = 8 * MIB
-"""Of a request, whatever `socket.request.max.bytes` allows: the largest that ordinary clients send name
-50,000 partitions, and a hundred megabytes of indexes would be minutes of work in one turn."""
+"""LIMIT. Bytes of a request, whatever `socket.request.max.bytes` allows: the largest of ordinary clients name
+50,000 partitions, and a hundred megabytes of indexes would block the loop for minutes."""
 
 MAY_BE_LARGE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""These carry data. What a group's members say has a bound of its own (`broker/groups/`)."""
+"""These carry data. The metadata of a group's members has a limit of its own (`broker/groups/`)."""
 
 
 class UnsupportedRequest(ConnectionRejected):
@@ -194,8 +194,8 @@ FORWARDED: Final = frozenset(
         lockstep_cluster.API_KEY,
     }
 )
-"""What only the controller can serve; the other nodes carry it there. Configurations are not among it: each
-node has its own part in changing them (`broker/handlers/alter_configs_shared.py`)."""
+"""Requests that only the controller serves; the other nodes forward them. Configuration changes are not among
+them: each node handles a part of them (`broker/handlers/alter_configs_shared.py`)."""
 
 
 class _Route:
@@ -208,10 +208,10 @@ class _Route:
         self.request: type[Struct] = messages_for(handler.API_KEY)[0]
         self.handle: Callable[[ClientContext, RequestHeader, Any], HandlerResponse] = handler.handle
         self.request_count = 0
-        """Requests of a version that is served."""
+        """The number of requests of a served version."""
 
     def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> HandlerResponse:
-        """Serve a request of which this is a copy."""
+        """Serve a copied request."""
         request = decode(self.request, header.api_version, body, 0, trailing=True)
         return self.handle(context, header, request)
 
@@ -270,14 +270,14 @@ class Router:
             return _with_barrier(partial(route.serve, context, header, bytes(frame[pos:])))
 
     def request_counts(self) -> dict[str, int]:
-        """How many requests of each API were taken so far, by Kafka's names."""
+        """The number of requests of each API so far, by Kafka's names."""
         routes = self._routes.values()
         return {route.request.__name__.removesuffix("Request"): route.request_count for route in routes}
 
 
 async def _with_barrier(serve: Callable[[], HandlerResponse]) -> object | None:
-    """What `serve` answers, or the PendingResponse in which it will: that is not waited for here, as others
-    may be asked on the same connection meanwhile."""
+    """The response of `serve`; a PendingResponse is returned as it is, so that the connection takes further
+    requests meanwhile."""
     response = await when_certain(serve)
     return response if isinstance(response, PendingResponse) else await await_response(response)
 

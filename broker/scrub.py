@@ -1,11 +1,11 @@
-"""Scrubber: closed log files are read through every so often, so that rot is found while others have copies.
+"""Scrubbing reads sealed segments periodically, so that corruption is found while other nodes have copies.
 
-Owns: whose turn it is, and when. All log groups' files take turns, one at a time, evenly over
-`lockstep.scrub.interval.ms`, from anywhere after a start. Sooner come a file that was found rotten, and all
-files of a group in which somebody else has met rot (`rot_met`): again and again while that is so, but ever
-less often, for it may be that nobody can mend it.
-Does not: read or verify (`storage/log/rewriting.py`), fetch what has rotted (`storage/repairing.py`), or look
-at the file that is written to: recovery reads that.
+Owns: the schedule. The segments of all log groups are read one at a time, evenly over
+`lockstep.scrub.interval.ms`, from a random one after a start. A corrupt segment, and all segments of a group
+in which a read met corruption, are read sooner and repeatedly, at growing intervals, as perhaps no node can
+repair them.
+Does not: read or verify (`storage/log/rewriting.py`), fetch corrupt frames (`storage/repairing.py`), or look
+at the active segment: recovery reads that.
 Source: Ceph's deep scrub; protocol-aware recovery; docs/storage_rules.md.
 """
 
@@ -26,9 +26,9 @@ from storage.repairing import ScrubEnded
 log = logging.getLogger("lockstep.scrubbing")
 
 CHECK_SECONDS: Final = 30.0
-"""How often it is seen whose turn it is."""
+"""The interval of the checks for due segments."""
 RETRY_SECONDS: Final = 60.0
-"""What is rotten is read again after so long, then after twice as long, and so on ..."""
+"""A corrupt segment is read again after so long, then after twice as long, and so on ..."""
 MAX_RETRY_SECONDS: Final = 3600.0
 """... up to this."""
 MAX_LOGGED_RANGES: Final = 20
@@ -39,7 +39,7 @@ LogFile = tuple[int, int]
 
 
 class RetryAt(NamedTuple):
-    """When something is read again, and the wait after that. Seconds."""
+    """The time of the next read, and the wait after that. Seconds."""
 
     due: float
     wait_s: float
@@ -54,9 +54,9 @@ class Scrubber:
     """The loop over one broker's log groups.
 
     Args:
-        new_throttle: at what a file is read, from bytes a second.
-        random_fraction: from 0 to 1: how much of a turn is over at a start, so that who is restarted often
-            gets round.
+        new_throttle: makes a throttle from bytes a second.
+        random_fraction: from 0 to 1: the part of an interval that is over at a start, so that a node that is
+            restarted often reads all.
     """
 
     def __init__(
@@ -71,22 +71,22 @@ class Scrubber:
         self._monotonic = monotonic
         self._last_check = monotonic()
         self._due_files = random_fraction()
-        """Files whose turn it is by now."""
+        """The number of segments that are due by now."""
         self._last_file: LogFile | None = None
-        """Whose turn it was."""
+        """The last segment that was read in order."""
         self._corrupt_files: dict[LogFile, RetryAt] = {}
         self._healed_log = HealedDamageLog(cluster)
         self._suspect_groups: dict[int, RetryAt] = {}
-        """By log group: when its files are read again, should rot be met there once more."""
+        """By log group: the time from which its segments are read again if a read meets corruption."""
 
     async def run(self) -> None:
-        """Look every so often, until cancelled."""
+        """Check periodically, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             await self.check()
 
     async def check(self) -> int:
-        """Read the files whose turn it is, each once; how many."""
+        """Read the due segments, each once; returns how many."""
         now = self._monotonic()
         elapsed, self._last_check = now - self._last_check, now
         files = {
@@ -114,7 +114,7 @@ class Scrubber:
         return scrubbed
 
     def _is_suspect(self, number: int, now: float) -> bool:
-        """Whether rot was met in this group, and it is time to look for it."""
+        """True if a read met corruption in this group, and a scrub of it is due."""
         last, data_log = self._suspect_groups.get(number), self._cluster.groups[number].log
         if last is not None and now < last.due:
             return False

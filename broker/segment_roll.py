@@ -1,7 +1,7 @@
-"""When the log file that many partitions share is sealed for the sake of a compacted one.
+"""Seals a group's active segment when a compacted partition needs it.
 
-The cleaner reaches what is in sealed files below both kept checkpoints. Kafka's rules say when a partition's
-newest records have to be within its reach: `segment.ms`, `segment.bytes`, `max.compaction.lag.ms`. Owns those
+The cleaner reaches what is in sealed files below both kept checkpoints. Kafka's rules say when the cleaner
+must reach a partition's newest records: `segment.ms`, `segment.bytes`, `max.compaction.lag.ms`. Owns those
 (`roll_interval_ms`), and how often a group may be sealed at most (`SegmentRoll`): for every such file another
 one is filled with zeros, and what lives in it keeps it. Does not: seal (`storage/sealing.py`), say what is
 cleaned.
@@ -25,8 +25,8 @@ ANY_TIME: Final = -(1 << 62)
 SEAL_SECONDS: Final = 30.0
 """Longer than a checkpoint takes on a slow disk."""
 MEMBER_TIMEOUT_MS: Final = 600_000
-"""So long a leader seals nothing while a member is away: what is cleaned meanwhile, that member would
-only get with all of the log."""
+"""A leader seals nothing for so long while a member is unreachable: that member could only catch up by a
+snapshot afterwards."""
 SMALL_FRACTION: Final = 8
 MAX_SMALL: Final = 100
 SMALL_FILE_MS: Final = 15_000
@@ -41,9 +41,9 @@ def roll_interval_ms(
     clean_to: int,
     now_ms: int,
 ) -> int | None:
-    """How far apart in ms sealing for this partition's sake has to be; None where it need not be done now.
+    """The interval in ms at which segments are sealed for this partition; None if none is needed now.
 
-    Args: as `compaction.planned`. Reads indexes: for a thread.
+    Args: as `compaction.plan_cleaning`. Reads indexes: for a thread.
     """
     found, config, data_log = partition.log, partition.topic.config, partition.group.log
     reached_offset = max(found.log_start_offset, clean_to, shares[-1].last_offset + 1 if shares else 0)
@@ -73,15 +73,15 @@ def roll_interval_ms(
 
 
 class SegmentRoll:
-    """What was sealed when, while the process lives."""
+    """The times of the seals that this process made."""
 
     def __init__(self) -> None:
         self._sealed_ms: dict[LogGroup, int] = {}
         self._blocked_since_ms: dict[LogGroup, int] = {}
 
     async def seal(self, group: LogGroup, every_ms: int, now_ms: int) -> bool:
-        """Seal what the group writes to, unless it was less than `every_ms` ago; whether the cleaner reaches
-        more now."""
+        """Seal the group's active segment, unless the last seal was less than `every_ms` ago; returns whether
+        it was sealed."""
         full_bytes = group.log.options.segment_bytes
         small = sum([SMALL_FRACTION * segment.file_bytes < full_bytes for segment in group.log.segments()])
         last_ms = self._sealed_ms.get(group)

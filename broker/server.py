@@ -57,18 +57,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("lockstep")
 
 REAP_SECONDS: Final = 10.0
-"""How often idle connections are looked for; finer where connections.max.idle.ms is short."""
+"""The interval of closing idle connections; shorter where connections.max.idle.ms is short."""
 MAX_LATE_SECONDS: Final = 5.0
 """After a sleep that was as much too long nothing has been read for that time, whatever clients sent."""
 LOW_CONNECTION_LIMIT: Final = 1000
-"""Where the limit on open files leaves fewer, the start says so."""
+"""The start warns where the limit on open files leaves fewer."""
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 HAND_OVER_SECONDS: Final = 0.5
-"""How long a stop waits for others to take over what this node leads."""
+"""The longest that a stop waits for other nodes to take over this node's leaderships."""
 HAND_OVER_POLLS: Final = 50
 REMOVED_WAIT_SECONDS: Final = 1.0
-"""How long a node that was removed sends clients elsewhere before it ends."""
+"""A removed node redirects clients for so long before it ends."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
 
@@ -127,7 +127,7 @@ class Broker:
             raise
 
     async def stop(self) -> None:
-        """Answer what is under way, commit what was accepted, let everything go. Twice is harmless."""
+        """Complete requests in flight, commit accepted batches, release everything. May be called twice."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -175,7 +175,7 @@ class Broker:
         return failure
 
     async def _hand_over(self) -> None:
-        """Let others lead before this node goes, so that clients hardly notice."""
+        """Hand over leaderships before this node ends, so that clients hardly notice."""
         for group in self.groups.values():
             if group.is_leader:
                 with contextlib.suppress(StorageError, ValueError, ConfigurationRejected):
@@ -304,21 +304,21 @@ class Broker:
 
     @property
     def metrics_port(self) -> int:
-        """Where metrics are served; 0 where they are not."""
+        """The port of metrics; 0 where they are not served."""
         sockets = self._metrics_sockets
         port: int = sockets[0].getsockname()[1] if sockets else 0
         return port
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client on this machine connects to."""
+        """The address for a client on this machine."""
         listener = next(iter(self._ports))
         host = "localhost" if listener.host in WILDCARD_HOSTS else listener.host
         return host_and_port(host, self.port)
 
     @property
     def advertised_elsewhere(self) -> list[str]:
-        """HOST:PORT of what clients are told, where that is not what is listened on."""
+        """HOST:PORT of each advertised address that differs from its listener."""
         advertised = self.settings.advertised_by_name()
         addresses: list[str] = []
         for listener, port in self._ports.items():
@@ -329,7 +329,7 @@ class Broker:
 
     @property
     def waits_for(self) -> str:
-        """What this node of a cluster needs before it can serve, in words; "" for nothing."""
+        """The reason why a node of a cluster cannot serve yet; "" for none."""
         node = self.parts.node
         reach = None if node is None else node.reach()
         if reach is None or reach.is_majority:
@@ -337,13 +337,13 @@ class Broker:
         return f"a majority of the nodes that elect the controller ({reach} reached)"
 
     async def until_removed(self) -> None:
-        """Wait until this node is told that it was removed from its cluster; for ever for a node alone."""
+        """Wait until this node learns that it was removed from its cluster; for ever for a single node."""
         node = self.parts.node
         await (asyncio.Event() if node is None else node.removed).wait()
 
     @property
     def services(self) -> Services:
-        """What handlers see, for tests."""
+        """The services of handlers, for tests."""
         return self.parts.services
 
     @property
@@ -357,12 +357,12 @@ class Broker:
         return len(self._parts.connections) if self._parts is not None else 0
 
     async def enforce_retention(self) -> int:
-        """Apply retention now; how many partitions lost records."""
+        """Apply retention now; returns how many partitions lost records."""
         assert self._parts is not None
         return await self._parts.retention.enforce(self.clock_ms())
 
     async def compact(self) -> int:
-        """Look for what is to be compacted now; how many bytes the files on the disk have less."""
+        """Run compaction now; returns how many bytes were freed on the disk."""
         assert self._parts is not None
         return await self._parts.compaction.enforce()
 
@@ -448,7 +448,7 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 
 Companion = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
-"""What runs beside a broker: entered when it serves, left before it stops."""
+"""A context that runs beside a broker: entered when it serves, left before it stops."""
 
 
 def run(settings: Settings, companion: Companion | None = None) -> None:
@@ -513,7 +513,7 @@ def _ready_line(broker: Broker) -> str:
 
 
 async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
-    """Until somebody stops this process, or the node was removed and clients had a moment to hear of it."""
+    """Wait for a stop signal, or for the removal of this node and a moment to redirect clients."""
     removed = asyncio.ensure_future(broker.until_removed())
     stop_wait = asyncio.ensure_future(stop_requested.wait())
     await asyncio.wait({removed, stop_wait}, return_when=asyncio.FIRST_COMPLETED)

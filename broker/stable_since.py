@@ -1,6 +1,6 @@
-"""For how long things have been as they are, by a clock that nobody sets.
+"""Measures for how long values have been unchanged, by a monotonic clock.
 
-For what waits in a log whose time may stand still: one frame of a leader whose clock was ahead stops it.
+For expirations in a log whose time may stand still: one frame of a leader whose clock was ahead stops it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ Value = TypeVar("Value")
 
 
 class StableSince(Generic[Key, Value]):
-    """Over looks at all of them; what one look leaves out is forgotten."""
+    """Compares successive observations of all keys; a key that one leaves out is forgotten."""
 
     def __init__(self) -> None:
         self._seen: dict[Key, tuple[Value, float]] = {}
-        """Each as it is, and when it was seen so first."""
+        """Each key's value, and the time of its first observation."""
 
     def observe(self, now: float) -> Callable[[Key, Value], float]:
-        """Begin a look, at `now` in seconds: what it gives says how many seconds a key has had a value."""
+        """Begin an observation, at `now` in seconds. Returns a function that gives the seconds for which a
+        key has had a value."""
         previous = self._seen
         seen = self._seen = dict[Key, tuple[Value, float]]()
 

@@ -1,10 +1,10 @@
-"""How long one client's work may hold the loop before the others have their turn.
+"""Time slices: one client's work uses the event loop for so long, then others run.
 
-Everything runs on one loop: while it works for one client it hears no other, and no follower. Who may have
-much to do therefore looks at the time between its pieces and does the rest in later turns of the loop: a
-connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
-as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
-What is left shares one turn (`TimeSlicer`), whosever it is: many hold the loop no longer than one does.
+Everything runs on one loop: while it works for one client it serves no other, and no follower. Long work
+therefore checks the time between its steps and continues in later iterations of the loop: a connection
+between requests, Produce between batches, verified batches one by one. Only time counts, as nothing else
+tells a costly step: a batch of a few hundred bytes may have 200,000 records to be opened. All remaining work
+shares one slice of each iteration (`TimeSlicer`).
 Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
 it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much, to some 0.7 s at most
 (`protocol/records/batch_filter.py`, `broker/locks/headers.py`, `broker/recompression.py`).
@@ -19,15 +19,15 @@ from functools import partial
 from typing import Final
 
 TIME_SLICE_SECONDS: Final = 0.02
-"""After so long it is the others' turn: a batch may take 0.7 s where its records must be opened, and many of
-them minutes, in which followers would hear nothing."""
+"""After so long other work runs: a batch may take 0.7 s where its records must be opened, and many of them
+minutes, in which followers would get no heartbeat."""
 
 clock: Callable[[], float] = time.perf_counter
 """Seconds."""
 
 
 class TimeSlice:
-    """Lasts from when it is made. Args: seconds: how long."""
+    """A slice that begins with its creation. Args: seconds: its length."""
 
     __slots__ = ("_ends_at",)
 
@@ -40,7 +40,7 @@ class TimeSlice:
 
 
 class TimeSlicer:
-    """What goes on in later turns of the loop, for whomever: all of it together has one turn in each."""
+    """Runs queued work in later iterations of the loop: all of it shares one time slice of each."""
 
     __slots__ = ("_call_soon", "_is_scheduled", "_queue")
 
@@ -50,14 +50,14 @@ class TimeSlicer:
         self._is_scheduled = False
 
     def schedule(self, work: Callable[[], None]) -> None:
-        """Call it once, in a later turn, after what waits already."""
+        """Queue work that is called once in a later iteration."""
         self._queue.append(work)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self._run_queued)
 
     def run_steps(self, steps: Iterator[None]) -> None:
-        """Take steps, as `run_slice` wants them: now, and in later turns what takes longer than one."""
+        """Run steps, as for `run_slice`: now, and in later iterations what takes longer than one slice."""
         if not run_slice(steps):
             self.schedule(partial(self.run_steps, steps))
 
@@ -77,11 +77,11 @@ class TimeSlicer:
 
 
 def run_slice(steps: Iterator[None]) -> bool:
-    """Take steps for one turn. Returns whether all are taken.
+    """Run steps for one time slice. Returns whether all are done.
 
     Args:
-        steps: yields before each of them. So one is left wherever this stops, and is the first to be taken
-            when it is asked to go on, whatever the time.
+        steps: yields before each step. The step after the last yield is left, and runs first in the next
+            slice.
     """
     ends_at = clock() + TIME_SLICE_SECONDS  # no Turn: this is the way of every Produce
     return all(clock() < ends_at for _ in steps)

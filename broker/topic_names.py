@@ -1,4 +1,4 @@
-"""What a topic may be called. Source: Kafka's Topic.validate."""
+"""The rules for topic names. Source: Kafka's Topic.validate."""
 
 from __future__ import annotations
 

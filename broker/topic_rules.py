@@ -1,4 +1,4 @@
-"""What a new topic may be like, and which ones clients may change: rules alone.
+"""Validates new topics and the topics that clients may change: rules alone.
 
 Owns: the checks of a new topic and its configuration, and `TopicPlan`, what has passed them.
 Does not: say what a name may be (`topic_names.py` does), know which names are taken, count the broker's
@@ -48,7 +48,7 @@ class TopicPlan:
     overrides: Mapping[str, str]
     config: TopicConfig
     topic_id: bytes | None = None
-    """Of a topic whose id is fixed; otherwise a random one is made."""
+    """The fixed id of an internal topic; other topics get a random one."""
 
 
 def check_not_reserved(name: str) -> None:
@@ -61,7 +61,7 @@ def check_not_reserved(name: str) -> None:
 
 
 def collision_key(name: str) -> str:
-    """The same for two names that Kafka's metrics could not tell apart: '.' is '_' there."""
+    """The same key for two names that collide in Kafka's metrics, where '.' is '_'."""
     return name.replace(".", "_")
 
 
@@ -77,7 +77,7 @@ def check_may_change(topic: Topic) -> None:
 
 
 def new_partition_count(name: str, requested: int, settings: Settings) -> int:
-    """How many partitions a new topic gets; -1 stands for the broker's default. Raises RequestError."""
+    """The partition count of a new topic; -1 stands for the broker's default. Raises RequestError."""
     if name in FIXED_IDS:
         # A group's or a transactional id's partition follows from their number, which is therefore a setting.
         setting, count = "offsets.topic.num.partitions", settings.offsets_topic_num_partitions

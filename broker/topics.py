@@ -1,11 +1,11 @@
-"""Making, growing and ending topics: intent, partitions, and the word that it is done.
+"""Creates, grows and deletes topics: intent, partitions, and the record that it is done.
 
 Owns: which names are taken and how many partitions are promised; the three steps that make, grow or end a
 topic, and finishing whatever a crash left in between. Invariants: group 0 records the intent before a
 partition is opened and the end only after the last one is closed, so that every half-done state can be
-finished by whoever leads group 0 next. A name is taken from its intent until nothing is left of its topic,
-offsets and logs included. What one reign began goes no further in another: the controllers between may have
-finished it, and clients use it.
+finished by the next leader of group 0. A name is in use from its intent until nothing is left of its topic,
+offsets and logs included. Work of one controller epoch ends with it: a controller between may have finished
+it, and clients use the topic.
 Does not: say what a topic may be like (`topic_rules.py`), speak Kafka's messages (the handlers do) or show
 topics to clients (replay does, `metadata.py`).
 """
@@ -73,7 +73,7 @@ def random_id() -> bytes:
 
 
 class Topics:
-    """Topic administration; it acts on the node that leads group 0, and refuses elsewhere."""
+    """Topic administration; it acts on the leader of group 0, and rejects requests on other nodes."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class Topics:
         self._finishing: asyncio.Task[None] | None = None
         self._orphans = Orphans(cluster, commands, self._growing)
         self._rate_limited_log = Complaints(lambda: asyncio.get_running_loop().time(), log)
-        """What is tried again each second is said once a minute."""
+        """Failures that are retried each second are logged once a minute."""
         self.rejected_creations = RejectedCreations(lambda: asyncio.get_running_loop().time())
 
     # --- start --------------------------------------------------------------------------------------------
 
     async def start(self, founding: Sequence[Command] = ()) -> None:
-        """Group 0 is led here: give a new cluster its id; finish what was left half done.
+        """Start as the leader of group 0: give a new cluster its id, finish incomplete topics.
 
         `founding` goes with a new cluster's id. Raises StorageError where the metadata were lost and records
         were not, or where the leadership is lost again.
@@ -130,7 +130,7 @@ class Topics:
             self._finishing = asyncio.ensure_future(self._keep_finishing())
 
     def become_controller(self, founding: Sequence[Command]) -> None:
-        """Group 0 of a cluster of several nodes is led here from now on: `start`, in the background."""
+        """This node of a cluster has become the leader of group 0: `start`, in the background."""
         self.resign()
         self._finishing = asyncio.ensure_future(self._become_controller(founding))
 
@@ -147,7 +147,7 @@ class Topics:
         await asyncio.gather(self._keep_finishing(), self._orphans.run())
 
     async def _keep_finishing(self) -> None:
-        """Whatever is half done and nobody is at, again and again."""
+        """Finish incomplete topics that no task works on, periodically."""
         while True:
             for entry in list(self._cluster.image.topics.values()):
                 is_incomplete = entry.state is not TopicState.READY or entry.growing
@@ -162,7 +162,7 @@ class Topics:
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
-        """Group 0 is led elsewhere."""
+        """Another node leads group 0."""
         self._controller_epoch += 1
         self._records = None
         if self._finishing is not None:
@@ -195,7 +195,7 @@ class Topics:
         log.info("topic %s: finished its growth", entry.name)
 
     def _check_metadata(self) -> None:
-        """A cluster has its id before its first topic: data without one would be closed as nobody's."""
+        """A cluster has its id before its first topic: without one, data of lost metadata would be closed."""
         if self._cluster.image.cluster_id is not None:
             return
         for group in self._cluster.groups.values():
@@ -207,8 +207,8 @@ class Topics:
                     )
 
     async def _check_open(self, entry: TopicEntry) -> None:
-        """Of a node alone: with log.flush=os a power loss may take what one group knows and leave what
-        another does. Raises StorageError for any other loss."""
+        """Single node: with log.flush=os a power loss may take partitions of one group and leave their topic
+        in another. Raises StorageError for any other loss."""
         lost_indexes = []
         for index, number in enumerate(entry.groups):
             group = self._cluster.groups.get(number)
@@ -333,13 +333,13 @@ class Topics:
 
     @property
     def leads(self) -> bool:
-        """Whether topics are made and changed here."""
+        """True if this node creates and changes topics."""
         group = self._cluster.groups.get(METADATA_GROUP)
         return group is not None and group.is_leader and self._records is not None
 
     def check_leads(self) -> None:
-        """Raises RequestError where topics may be known as they were: to be asked again, wherever that is
-        done."""
+        """Raises RequestError where this node may know outdated topics, so that the client retries on the
+        controller."""
         if not self.leads:
             raise RequestError(
                 ErrorCode.NOT_CONTROLLER,
@@ -360,7 +360,7 @@ class Topics:
             self._names_in_use.pop(collision_key(plan.name), None)
 
     def _is_incomplete(self, name: str) -> bool:
-        """Is there something of it that could not be undone? The next start makes or ends that topic."""
+        """True if a creation could not be undone. The next start completes or deletes that topic."""
         return any(entry.name == name for entry in self._cluster.image.topics.values())
 
     async def _create(self, plan: TopicPlan) -> Topic:
@@ -410,7 +410,7 @@ class Topics:
 
     @staticmethod
     async def _run_in_groups(work: Mapping[int, Coroutine[Any, Any, None]]) -> None:
-        """Side by side, one for each group; all have ended when this raises what one of them did."""
+        """Run one coroutine for each group concurrently; raises the first error after all have ended."""
         if len(work) == 1:
             await next(iter(work.values()))
             return
@@ -421,7 +421,7 @@ class Topics:
     # --- grow ---------------------------------------------------------------------------------------------
 
     def check_growth(self, topic: Topic, partition_count: int) -> int:
-        """How many partitions the topic lacks to have so many. Raises RequestError.
+        """The number of partitions to add for so many in total. Raises RequestError.
 
         Source: Kafka's ReplicationControlManager.createPartitions.
         """
@@ -524,7 +524,7 @@ class Topics:
         log.info("topic %s: deleted", topic.name)
 
     async def _close_all(self, entry: TopicEntry, controller_epoch: int) -> None:
-        """Nothing is left of a topic that clients do not see any more; then its name is free.
+        """Close all partitions of a deleted topic; then its name is free.
 
         Not before: a new topic would begin with the offsets of the old one, and a node that does not know yet
         of either change would take records by that name into a log that is about to be closed.
@@ -552,7 +552,7 @@ class Topics:
     # --- configure ----------------------------------------------------------------------------------------
 
     def check_alterable(self, topic: Topic) -> None:
-        """Raises RequestError for a topic that is going."""
+        """Raises RequestError for a topic that is being deleted."""
         if topic.deleted or topic.topic_id in self._deleting:
             raise RequestError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist."

@@ -1,8 +1,8 @@
-"""Ends of transactions in the partitions of one log group: the markers to be written, and what they change.
+"""Ends of transactions in the partitions of one log group: the markers to be written, and their effects.
 
-A marker is a control batch; it goes where its producer's transaction has not ended, once. When it has been
-appended, the producers' state is told what a replay of it would tell. Does not append (`broker/append.py`
-does, in one frame), or carry markers to other log groups (`broker/transactions/markers.py`).
+A marker is a control batch; each partition gets it once, where its producer's transaction has not ended.
+After the append the producers' state changes as by its replay. Does not append (`broker/append.py` does, in
+one frame), or send markers to other log groups (`broker/transactions/markers.py`).
 
 Source: KIP-98 and KIP-890; Kafka's ProducerAppendInfo.appendEndTxnMarker.
 """
@@ -21,7 +21,7 @@ from storage.partition import PartitionLog
 
 
 class Marker(NamedTuple):
-    """How a transaction ends: what its coordinator has to say to a partition."""
+    """The end of a transaction, as its coordinator sends it to a partition."""
 
     producer_id: int
     producer_epoch: int
@@ -32,7 +32,7 @@ class Marker(NamedTuple):
 
 
 class TransactionEnd(NamedTuple):
-    """A marker in one partition: what is to be appended, and what its batch's header does not say."""
+    """A marker in one partition: the batch to be appended, and what its header does not contain."""
 
     entry: tuple[PartitionLog, bytearray, BatchHeader]
     coordinator_epoch: int

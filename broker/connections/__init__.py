@@ -6,5 +6,5 @@
 | one client | `connection` (its requests and their order), `replies` (how an answer becomes bytes) |
 | all clients | `connections` (limits, one write a turn), `unfinished_frames` (room for parts of requests) |
 
-What a request means is none of their business: `broker/router.py`.
+Does not: know what a request means (`broker/router.py`).
 """

@@ -1,12 +1,13 @@
 """One client's connection: frames in, replies out in the order of their requests.
 
-Invariants: requests are dispatched in order and may be answered in any; replies leave in order. What is
-answered in a loop turn is written together where nothing presses. A connection is not read from while too
-much of it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker
-hold more than its limits; nor once its requests have taken long enough for one turn, so that none holds up
-the others, nor while one of them goes on in later turns (`PendingResponse.blocks_connection`). Whatever a
-client sends, or a handler does, ends at most this connection. An idle connection keeps a few KB.
-Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
+Invariants: requests are dispatched in order and may complete in any; replies leave in order. The replies of
+one loop iteration are written together unless there are too many. A connection is not read while too many
+bytes of it are in flight or unsent, or too many of all clients, so no client exceeds the broker's memory
+limits; nor after its requests have used up a time slice, so that none delays the others; nor while one of
+them continues in later slices (`PendingResponse.blocks_connection`). A client's bytes or a handler's error
+end at most this connection. An idle connection keeps a few KB.
+Does not: decode requests (`broker/router.py`), know what they mean, or count those of other connections
+(`connections.py`).
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from protocol.primitives import Buffer, MalformedMessage
 FETCH: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
 PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
-"""What is written waits for room, however small: it is what takes it."""
+"""A Produce waits for memory, however small: its bytes are what fills it."""
 IMMEDIATE: Final = (Struct, EncodedResponse)
-"""What is an answer already; anything else becomes one."""
+"""Types of a complete response; any other result completes later."""
 SMALL_FRAME_BYTES: Final = 4096
-"""A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
-must not wait behind batches of a megabyte. All of them together get a quarter of the room more."""
+"""A request of up to so much is dispatched without free memory: consumers' requests, heartbeats and the like
+must not wait behind batches of a megabyte. All of them together get a quarter of the limit more."""
 SLOW_CLIENT_TIMEOUT_SECONDS: Final = 30.0
-"""How long a connection may make no progress while others wait for its room, or after its close."""
+"""The longest time without progress while other connections wait for memory, or after the close."""
 SLOW_CLIENT_MIN_BYTES: Final = 512 << 10
-"""Less of a request is no progress while others wait: a byte now and then is as bad as none."""
+"""Fewer bytes of a request are no progress while others wait."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -79,33 +80,34 @@ class Connection(asyncio.BufferedProtocol):
         self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
         self._blocking_reply: Reply | None = None
-        """A request that takes several steps: the next one is taken when it is answered, as in Kafka. Else a
-        topic could be made again before its deletion is through."""
+        """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
+        created again before its deletion is complete."""
         self._output: list[Buffer] = []
         self._output_bytes = 0
         self._pending_reply_bytes = 0
-        """Answers that are there and wait for older ones."""
+        """Bytes of complete replies that wait for older ones."""
         self._queued_frames: deque[memoryview] | None = None
         """Whole frames received and not dispatched; nothing is read while there are any."""
         self._frame_bytes = 0
-        """What a large frame has of `unfinished_frames`, until its request is dispatched."""
+        """The memory of a large frame in `unfinished_frames`, until its request is dispatched."""
         self._unsent_bytes = 0
-        """What is counted of this connection in `Services.unsent_bytes`."""
+        """The part of this connection in `Services.unsent_bytes`."""
         self._reading = True
         self._writable = True
         self._closing = False
         self._fetching = False
         self._is_resuming = False
         self._is_paused = False
-        """It has had its turn; `resume` does nothing before the next one."""
+        """True after the connection's time slice; `resume` does nothing before the next one."""
         self._is_blocked = False
-        """A request goes on in later turns: nothing is read before it is through."""
+        """True while a request continues in later slices: nothing is read before its end."""
         self._slice_seconds = self._slice_since = 0.0
-        """How long requests have been dispatched since the last rest; and since when now."""
+        """The time that dispatches took since the last pause, and the start of the current one."""
         self._active = True
         self._idle_since = 0.0
         self._last_received = self._last_unsent = 0
-        """What was there of an unfinished request at the last progress, and to send at the last sweep."""
+        """The received bytes of an unfinished request at the last progress, and the unsent bytes at the last
+        check."""
         self._host = ""
         self._transport: Any = None
 
@@ -188,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _must_wait(self, frame: memoryview) -> bool:
-        """May this request not be taken yet? Then `resume` is called when it may."""
+        """True if this request may not be dispatched yet: `resume` is called when it may."""
         if self._output_bytes > self._shared.write_buffer_bytes:
             self.write_out()
         if not self._writable or self._pending_reply_bytes > self._shared.write_buffer_bytes:
@@ -206,9 +208,9 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def _is_out_of_time(self) -> bool:
-        """Has it had its turn? Then `resume` goes on in the next one.
+        """True if the time slice is used up: `resume` continues in the next one.
 
-        Counted from the last rest: several reads and answers of one turn may each have it dispatch something.
+        Counted from the last pause: several reads and responses of one iteration may each dispatch requests.
         """
         now = self._shared.clock()
         self._slice_seconds += now - self._slice_since
@@ -225,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
         self.resume()
 
     def resume(self) -> None:
-        """Something made room: take the requests that wait, then read again."""
+        """Dispatch the queued requests as far as limits allow, then read again."""
         if self._is_resuming or self._is_paused:
             return  # an answer that was there at once: the loop below goes on anyway, or the next turn does
         self._is_resuming = True
@@ -251,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _has_frame_memory(self) -> bool:
-        """May the rest of an unfinished frame be read? If not, `resume` is called when it may."""
+        """True if there is memory for the rest of an unfinished frame; if not, `resume` is called later."""
         frame_bytes = self._reader.next_buffer_bytes
         if frame_bytes > MAX_UNRESERVED_BYTES:
             shared = self._shared
@@ -262,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _release_frame_memory(self) -> None:
-        """Give back a finished frame's room; where its request waits, only the right to go on."""
+        """Release a finished frame's memory; while its request is queued, only its first place."""
         if not self._reader.next_buffer_bytes:
             freed = 0 if self._queued_frames else self._frame_bytes
             self._frame_bytes -= freed
@@ -318,12 +320,12 @@ class Connection(asyncio.BufferedProtocol):
             pending.listen(reply.on_done)
 
     def _start_task(self, reply: Reply, response: Any) -> PendingResponse:
-        """A coroutine's answer, from a task of its own."""
+        """Run a coroutine in a task of its own."""
         self._blocking_reply = reply
         return PendingResponse.from_awaitable(response)
 
     def _block_on(self, reply: Reply) -> None:
-        """It goes on in later turns: until then there is nothing else of this connection's."""
+        """Dispatch and read nothing else until this reply is complete."""
         self._blocking_reply, self._is_blocked = reply, True
         self._queued_frames = self._queued_frames or deque()
         self._pause_reading()
@@ -331,7 +333,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- replies ------------------------------------------------------------------------------------------
 
     def on_response(self, reply: Reply, pending: PendingResponse) -> None:
-        """A reply's answer is there; send whatever is now next in order."""
+        """A response is complete; send the replies that are next in order."""
         if self._closing or self._replies is None:
             return
         if reply is self._blocking_reply:
@@ -359,7 +361,7 @@ class Connection(asyncio.BufferedProtocol):
             self.resume()
 
     def _send_ready(self, replies: list[Reply]) -> None:
-        """Put out those that are next in order."""
+        """Output the replies that are next in order."""
         while replies and replies[0].buffers is not None:
             reply = replies.pop(0)
             if reply.buffers:
@@ -372,8 +374,8 @@ class Connection(asyncio.BufferedProtocol):
             self._replies = None
 
     def _await_response(self, reply: Reply, pending: PendingResponse) -> None:
-        """What had to be found out first is: the answer is waited for as any other, and requests go on,
-        unless it is worked on in later turns once more."""
+        """Wait for a response that a task returned as pending; further requests are dispatched, unless it
+        blocks the connection."""
         if not pending.holds_request:
             self._shared.on_request_end(reply.request_bytes)
             reply.request_bytes = 0
@@ -405,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
             self._count_unsent()
 
     def _count_unsent(self) -> None:
-        """Tell the others what waits here for the client; only where it may be more than its write buffer."""
+        """Update the shared count of unsent bytes; only where they may be more than the write buffer."""
         unsent = self._pending_reply_bytes + self._output_bytes
         if not self._writable:
             unsent += self._transport.get_write_buffer_size()
@@ -416,18 +418,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_requests(self) -> bool:
-        """Are there requests to answer?"""
+        """True if requests are in flight."""
         return bool(self._replies)
 
     @property
     def is_busy(self) -> bool:
-        """Are there requests to answer or answers to send?"""
+        """True if requests are in flight or output is unsent."""
         return bool(
             self._replies or self._output or (self._transport and self._transport.get_write_buffer_size())
         )
 
     def quiesce(self) -> None:
-        """Take no more requests; a long poll has nothing to wait for any more."""
+        """Take no more requests; close a connection that only waits in a long poll."""
         self._pause_reading()
         self._queued_frames = None
         for reply in self._replies or ():
@@ -440,11 +442,11 @@ class Connection(asyncio.BufferedProtocol):
             pending.on_shutdown()
 
     def reap_idle(self, now: float, max_idle_seconds: float, others_waiting: bool) -> None:
-        """Close it if it was idle for too long; give back the buffer of one that rests.
+        """Close the connection if it was idle for too long; shrink the buffer of an idle one.
 
-        Who takes what was written is not idle, nor who waits for others' room, nor, where no large request
-        of it is unfinished, for an answer. There is less time after `close`, and to finish that request
-        while others wait for its room.
+        A client that reads its output is not idle, nor one that waits for memory of others, nor, without a
+        large unfinished request, one that waits for a response. There is less time after `close`, and for a
+        large request while others wait for memory.
         """
         unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
         is_active = self._active or unsent < self._last_unsent
@@ -470,7 +472,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
 
     def _reject(self, text: str, failure: BaseException | None = None, key: str | None = None) -> None:
-        """Close it, with a line; those of clients that come again and again are few."""
+        """Close the connection with a rate-limited log line."""
         if isinstance(failure, ConnectionRejected):
             text = str(failure)
             key = text if failure.is_same_for_all_clients else None
@@ -492,7 +494,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _release(self) -> None:
-        """Nothing more is taken or answered: give back, once, what it has of others' room."""
+        """Release all shared memory, once: nothing more is dispatched or sent."""
         self._closing = self._active = True
         shared = self._shared
         shared.unfinished_frames.release(self, self._frame_bytes)

@@ -1,7 +1,7 @@
-"""What all connections of a broker's clients share: limits, one write a turn, complaints, the end.
+"""The shared state of all client connections: limits, one write each iteration, client errors, the stop.
 
-Owns: who is connected, requests in flight over all of them, and who waits for room.
-Invariants: one turn's output is written once, and what goes wrong with one connection is not the others'.
+Owns: the open connections, the requests in flight of all, and the connections that wait for memory.
+Invariants: the output of one iteration is written once; an error of one connection affects no other.
 Does not: read, answer or end requests (`connection.py`).
 """
 
@@ -28,7 +28,7 @@ CLOSE_POLL_SECONDS: Final = 0.005
 
 
 class Connections:
-    """What the connections of one broker share: limits, the write turn, complaints."""
+    """The shared limits, write queue and error log of one broker's connections."""
 
     def __init__(
         self, services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
@@ -53,7 +53,7 @@ class Connections:
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False
-        """No more requests are taken, from anybody."""
+        """True once no more requests are taken."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -64,7 +64,7 @@ class Connections:
         self.max_connections = max_connections
 
     def admit(self, connection: Connection, host: str) -> str | None:
-        """Count a new connection; or why there is no room for it."""
+        """Count a new connection; returns the reason if a limit rejects it."""
         settings = self._settings
         if len(self._open) >= self.max_connections:
             limit = "max.connections" if self.max_connections == settings.max_connections else "open files"
@@ -89,13 +89,13 @@ class Connections:
             del self._by_host[host]
 
     def send_later(self, connection: Connection) -> None:
-        """Write this connection's output once in this turn."""
+        """Write this connection's output once in this iteration."""
         if not self._unsent:
             self.loop.call_soon(self._send)
         self._unsent.append(connection)
 
     def send_now(self) -> None:
-        """Write what is waiting before anything else is read: clients go on while the next turn flushes."""
+        """Write all queued output at once: clients continue while the next iteration flushes."""
         if self._unsent:
             self._send()
 
@@ -113,7 +113,7 @@ class Connections:
         self.in_flight_bytes += request_bytes
 
     def on_request_end(self, request_bytes: int) -> None:
-        """It no longer is; connections that waited for room go on."""
+        """The request is no longer in flight; connections that waited for memory resume."""
         self.in_flight_bytes -= request_bytes
         if self._waiting_for_memory and not self.is_full:
             waiting, self._waiting_for_memory = self._waiting_for_memory, {}
@@ -124,28 +124,28 @@ class Connections:
 
     @property
     def is_full(self) -> bool:
-        """Is too much in flight, over all connections?"""
+        """True if too many bytes of all connections are in flight."""
         return 0 <= self.max_in_flight_bytes < self.in_flight_bytes
 
     @property
     def frame_room_bytes(self) -> int:
-        """How much all unfinished frames may take; negative: no bound."""
+        """The memory for all unfinished frames; negative: no limit."""
         limit = self.max_in_flight_bytes
         return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
 
     def wait_for_memory(self, connection: Connection) -> None:
-        """Call `resume` when there is room again."""
+        """Call `resume` when there is memory again."""
         self._waiting_for_memory[connection] = None
 
     def is_waiting(self, connection: Connection) -> bool:
-        """Does it wait for room that others have?"""
+        """True if it waits for memory of other connections."""
         return connection in self._waiting_for_memory or connection in self.unfinished_frames.waiting
 
     def log_client_error(
         self, peer: str, text: str, failure: BaseException | None = None, key: Hashable = None
     ) -> None:
-        """One plain line about a client, a few a second at most; of the same `key`, whoever it is, one a
-        minute."""
+        """Log one line about a client, a few a second at most; one a minute for the same `key`, whichever
+        client it is."""
         self.services.rate_limited_log.say(f"{peer}: {text}", key, failure)
 
     def reap_idle(self, now: float) -> None:
@@ -182,7 +182,8 @@ class Connections:
             self.abort()
 
     async def _within(self, seconds: float, is_done: Callable[[], bool]) -> bool:
-        """Look until it is, or the time is over: by the clock, as a turn of a busy loop takes long."""
+        """Poll until it is done or the time is over: by the clock, as an iteration of a busy loop takes
+        long."""
         deadline = self.loop.time() + seconds
         while not is_done():
             if self.loop.time() >= deadline:

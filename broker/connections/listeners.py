@@ -1,4 +1,4 @@
-"""Sockets to listen on: bound before recovery, opened to clients after it; and how many clients there may be.
+"""Listening sockets: bound before recovery, opened to clients after it; and the limit of client connections.
 
 Owns: turning a listener's host and port into bound sockets, and saying which port is in use, or wanted
 twice. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
@@ -22,7 +22,7 @@ RESERVED_FILES: Final = 64
 FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
 """Open files that clients must leave: a log that cannot open its next file ends the process."""
 OTHER_PORT_HINT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
-"""How one is chosen for clients."""
+"""How a person chooses another port for clients."""
 WILDCARD_ADDRESSES: Final = ("0.0.0.0", "::")
 """Every address of this machine, of either kind."""
 FREE_PORT_ATTEMPTS = 20
@@ -69,8 +69,7 @@ def bind(listener: Listener, port_hint: str = OTHER_PORT_HINT, address_hint: str
 
     Args:
         port_hint: how a person chooses one.
-        address_hint: what to do where the address is none of this machine's; "" where there is nothing to
-            say.
+        address_hint: what to do where the address is none of this machine's; "" for no hint.
     """
     for attempt in range(FREE_PORT_ATTEMPTS):
         try:
@@ -85,7 +84,7 @@ def bind(listener: Listener, port_hint: str = OTHER_PORT_HINT, address_hint: str
 def explain(
     listener: Listener, error: OSError, port_hint: str = OTHER_PORT_HINT, address_hint: str = ""
 ) -> str:
-    """Why a listener's address cannot be used, for people. Arguments as for `bind`."""
+    """The reason for which a listener's address cannot be used. Arguments as for `bind`."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
@@ -102,19 +101,19 @@ def explain(
 
 @cache
 def own_host_name() -> str:
-    """What clients are told where `advertised.listeners` names no host: this machine's name, with its domain
-    where the resolver knows it. Looked up once: a resolver may take seconds. Source: Kafka's
+    """The advertised host where `advertised.listeners` names none: this machine's name, with its domain where
+    the resolver knows it. Looked up once: a resolver may take seconds. Source: Kafka's
     ListenerInfo.withWildcardHostnamesResolved."""
     return socket.getfqdn()
 
 
 def host_and_port(host: str, port: int) -> str:
-    """As clients are given it."""
+    """HOST:PORT, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(bound: socket.socket) -> bool:
-    """Can no other machine reach this socket?"""
+    """True if no other machine can reach this socket."""
     return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
 
 

@@ -34,7 +34,7 @@ def own_listeners(settings: Settings) -> list[tuple[str, Listener]]:
 
 
 def peer_hints(settings: Settings) -> tuple[str, str]:
-    """How another port for peers is chosen, and what to do where the address is not this machine's."""
+    """The hints for another peer port, and for an address that is not this machine's."""
     if settings.lockstep_peers_listener:
         return PEER_LISTENER_HINT, ""
     return PEER_PORT_HINT, PEER_ADDRESS_HINT

@@ -1,7 +1,7 @@
-"""How an answer becomes the bytes of a reply.
+"""Encodes a response into the bytes of a reply.
 
-Owns: `Reply`, an answer's place; its length, header and body as pieces, large ones by reference; and which
-pieces are joined. Does not: keep replies in order or send them (`connection.py`).
+Owns: `Reply`, a response's place in the order; its length, header and body as pieces, large ones by
+reference; and which pieces are joined. Does not: keep replies in order or send them (`connection.py`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LENGTH: Final = Struct(">i")
 
 
 class ResponseEncodingError(Exception):
-    """A handler's answer does not fit its own table: a fault of ours."""
+    """A handler's response does not fit its own schema: a fault of the broker."""
 
 
 class ReplySink(Protocol):
     """The connection that a reply is for."""
 
     def on_response(self, reply: Reply, pending: PendingResponse) -> None:
-        """The reply's answer is there."""
+        """The reply's response is complete."""
 
     def abort(self) -> None:
         """Close now."""
 
 
 class Reply:
-    """The place of one answer in its connection's order."""
+    """The place of one response in its connection's order."""
 
     __slots__ = (
         "buffers",
@@ -58,12 +58,12 @@ class Reply:
         self.request_bytes = request_bytes
         self.holds_fetch = holds_fetch
         self.buffers: list[Buffer] | None = None
-        """The encoded answer once it is there; empty for a request without one."""
+        """The encoded response once it is complete; empty for a request without one."""
         self.reply_bytes = 0
         self.pending: PendingResponse | None = None
 
     def on_done(self, pending: PendingResponse) -> None:
-        """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
+        """The response is complete. Raises nothing: its caller has other requests to serve."""
         self.pending = None
         try:
             self.connection.on_response(self, pending)

@@ -1,12 +1,12 @@
-"""Room for large requests of which only a part has arrived, over all connections.
+"""The memory limit of large requests of which only a part has arrived, over all connections.
 
-Owns: how many bytes their buffers take, and whose wait for more.
-Invariants: beyond the bound one connection goes on (`_first`), so one frame can always be finished; others
-stop growing and are asked again when a frame is finished, its connection is gone, or there is room for what
-they want. Somebody waits only while there is a first one. Who does not send the rest while others wait is
-closed within a minute (`Connection.reap_idle`).
-Does not: count requests that are being answered (`Connections.in_flight_bytes`), or buffers too small to
-matter (`MAX_UNRESERVED_BYTES`): what most producers send is never held up here.
+Owns: the bytes of their buffers, and the connections that wait for more.
+Invariants: beyond the limit one connection continues (`_first`), so one frame can always be finished; others
+stop growing and resume when a frame is finished, its connection is closed, or there is memory for them.
+Connections wait only while there is a first one. A connection that does not send the rest while others wait
+is closed within a minute (`Connection.reap_idle`).
+Does not: count requests in flight (`Connections.in_flight_bytes`), or small buffers (`MAX_UNRESERVED_BYTES`):
+most producers' requests never wait here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Protocol
 
 
 class MemoryWaiter(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection that may wait for memory."""
 
     def resume(self) -> None:
-        """There may be room now."""
+        """There may be memory now."""
 
 
 class UnfinishedFrames:
-    """Who may take more memory for a frame's rest."""
+    """Grants memory for the rest of frames."""
 
     __slots__ = ("_first", "_loop", "used_bytes", "waiting")
 
@@ -32,7 +32,7 @@ class UnfinishedFrames:
         self._loop = loop
         self._first: MemoryWaiter | None = None
         self.waiting: dict[MemoryWaiter, int] = {}
-        """Who wants how many bytes more, in order of coming."""
+        """The waiting connections and their missing bytes, in order of arrival."""
 
     def grow(self, connection: MemoryWaiter, more_bytes: int, room_bytes: int) -> bool:
         """Take `more_bytes`, of `room_bytes` for all (negative: no bound); or `resume` is called later."""
@@ -45,7 +45,7 @@ class UnfinishedFrames:
         return True
 
     def release(self, connection: MemoryWaiter, freed_bytes: int) -> None:
-        """Its frame has all its bytes, or never will; `freed_bytes` are free now."""
+        """The connection's frame is complete, or never will be; `freed_bytes` are free now."""
         self.used_bytes -= freed_bytes
         self.waiting.pop(connection, None)
         if self._first is connection:
@@ -57,7 +57,7 @@ class UnfinishedFrames:
             self._loop.call_soon(each.resume)
 
     def wake(self, room_bytes: int) -> None:
-        """Requests in flight have left `room_bytes` for all: who fits goes on, in order of coming."""
+        """Resume connections, in order of arrival, as far as `room_bytes` for all suffice."""
         room_bytes -= self.used_bytes
         while self.waiting:
             connection, more_bytes = next(iter(self.waiting.items()))

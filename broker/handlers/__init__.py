@@ -1,6 +1,6 @@
 """One thin file per API, a handler that declares its versions; the table of them is in `broker/router.py`.
 
-| what is asked about | handlers |
+| subject | handlers |
 |---|---|
 | records | `produce`, `fetch`, `list_offsets`, `offset_for_leader_epoch`, `delete_records` |
 | this broker | `api_versions`, `describe_log_dirs`, `alter_replica_log_dirs` (there is one directory) |
@@ -26,7 +26,7 @@
 | their lifetimes | `expire_delegation_token`, `renew_delegation_token` |
 | Lockstep's own APIs | `lockstep_cluster`, `lockstep_staged` |
 
-What several of them share, or one is too long with, is no handler:
+Shared or separated parts of handlers are no handlers:
 
 | file | owns |
 |---|---|

@@ -1,4 +1,4 @@
-"""What the three APIs about access rules answer where there are none to keep (KIP-140).
+"""The shared responses of the three APIs about access rules, of which there are none (KIP-140).
 
 Source: Kafka's AclApis without an authorizer, and its requests' own checks.
 """

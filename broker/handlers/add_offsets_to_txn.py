@@ -1,6 +1,7 @@
 """AddOffsetsToTxn: a group's partition of `__consumer_offsets` takes part in a transaction (KIP-98).
 
-Versions: up to 1 clients know no PRODUCER_FENCED (KIP-588). Transactions of version 2 do without this.
+Versions: up to 1 clients know no PRODUCER_FENCED (KIP-588). Transactions of version 2 do not need this
+    request.
 Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
 """
 
@@ -20,7 +21,7 @@ VERSIONS = (0, 4)
 
 FENCED_MIN_VERSION: Final = 2
 TRANSACTION_VERSION_0: Final = 0
-"""The transaction version of those who ask for this."""
+"""The transaction version of the clients that send this request."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest) -> HandlerResponse:

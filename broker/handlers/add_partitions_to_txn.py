@@ -1,8 +1,7 @@
 """AddPartitionsToTxn: partitions take part in a producer's transaction (KIP-98, KIP-890).
 
 Up to version 3 a client asks for one transaction; from 4 on brokers ask for several, or only whether the
-partitions take part. One partition that is not there keeps the others out, as in Kafka, or one of a topic
-that clients may not write to.
+partitions take part. One unknown partition rejects the others, as in Kafka; so does one of an internal topic.
 Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
 
@@ -35,7 +34,7 @@ BATCHED_MIN_VERSION: Final = 4
 FENCED_MIN_VERSION: Final = 2
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
 BATCHED_TRANSACTION_VERSION: Final = 2
-"""The transaction version that whoever uses the batched requests speaks."""
+"""The transaction version of the clients that send the batched request."""
 
 
 def handle(

@@ -1,4 +1,4 @@
-"""AddRaftVoter: refused as by a Kafka whose kraft.version is 0 (KIP-853)."""
+"""AddRaftVoter: rejected as by a Kafka whose kraft.version is 0 (KIP-853)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterClientQuotas: a quota is not taken, since none would be enforced; removing none is fine (KIP-546)."""
+"""AlterClientQuotas: a quota is rejected, since none would be enforced; removing none succeeds (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterConfigs: each resource sets what is named and nothing else (KIP-133)."""
+"""AlterConfigs: each resource sets the named configurations and no others (KIP-133)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = (0, 2)
 async def handle(
     context: ClientContext, header: RequestHeader, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    """Change what can be changed."""
+    """Make the valid changes."""
     changes = [
         ConfigChange(
             resource.resource_type,

@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: which node acts on which resource.
+"""The shared part of AlterConfigs and IncrementalAlterConfigs: the node that changes each resource.
 
-A node's log levels are changed by the node that is asked, and a broker's configuration is refused by every
-other, as in Kafka; the rest of a request goes on to the controller. Each resource has its own outcome.
+A node changes its own log levels, and rejects the configuration of another broker, as in Kafka; it forwards
+the rest of a request to the controller. Each resource has its own outcome.
 Source: Kafka's ConfigAdminManager.preprocess.
 """
 
@@ -51,7 +51,7 @@ async def alter(
 def _split_by_node(
     context: ClientContext, changes: Sequence[ConfigChange], outcomes: Outcomes
 ) -> tuple[list[int], list[int]]:
-    """What is to be made on this node, and what the controller makes; what is neither is refused."""
+    """The changes for this node and those for the controller; any other one is rejected."""
     local: list[int] = []
     forwarded: list[int] = []
     node_id = context.services.settings.node_id
@@ -76,7 +76,7 @@ def _split_by_node(
 async def _forward_to_controller(
     context: ClientContext, header: RequestHeader, request: Request, indexes: Sequence[int]
 ) -> Outcomes:
-    """What the controller says of these resources."""
+    """The controller's outcomes for these resources."""
     version, response_type = header.api_version, _RESPONSE_TYPES[type(request)]
     partial_request = copy(request)
     partial_request.resources = [request.resources[index] for index in indexes]  # type: ignore[assignment]

@@ -24,7 +24,7 @@ VERSIONS = (0, 1)
 async def handle(
     context: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """One result per partition named, as often as it is named; the way there goes on after the answer."""
+    """One result per named partition, as often as it is named; reassignments continue after the response."""
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )

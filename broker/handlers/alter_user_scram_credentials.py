@@ -23,7 +23,7 @@ REASON = "SCRAM is not supported by this broker"
 def handle(
     context: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
 ) -> HandlerResponse:
-    """One refusal for each user that is named."""
+    """One error for each named user."""
     deleted, upserted = ([each.name for each in part] for part in (request.deletions, request.upsertions))
     users = dict.fromkeys([*deleted, *upserted])
     return AlterUserScramCredentialsResponse(

@@ -1,13 +1,13 @@
-"""ApiVersions: what this broker serves, computed from the handlers (KIP-511).
+"""ApiVersions: the served APIs, computed from the handlers (KIP-511).
 
-The answer to a version we do not know is the router's: it cannot even be decoded.
+The router responds to an unknown version of this request, which cannot be decoded.
 
 A feature is a promise, and its level is fixed (`update_features.py`). transaction.version 2 makes clients
-leave out requests that a broker with it does not need (KIP-890); its lowest version of 0 is told from version
-4 on: it breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and lockstep.staged
-tell our clients that lock headers, atomic and staged appends are not silently ignored here. The features of
-the consumer, share and streams protocols name APIs that are not here; metadata.version counts Kafka's own
-records.
+leave out requests that a broker with it does not need (KIP-890); its lowest version of 0 is reported from
+version 4 on: it breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and
+lockstep.staged tell our clients that lock headers, atomic and staged appends are not silently ignored here.
+The features of the consumer, share and streams protocols name APIs that are not here; metadata.version counts
+Kafka's own records.
 
 From version 5 on a client names the cluster and the node that it means to reach, as it read them in metadata
 (KIP-1242). One that reaches another, by a reused address or a wrong route, gets REBOOTSTRAP_REQUIRED and
@@ -47,7 +47,7 @@ FEATURE_LEVELS: Final[Mapping[str, tuple[int, int, int]]] = {
 """Each feature's lowest supported level, its highest, and the finalized one."""
 NO_NODE = -1
 FEATURES_EPOCH = 3
-"""To be raised when the features are others: clients keep those of the highest one they have seen."""
+"""Raise it with each change of the features: clients keep those of the highest epoch that they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -72,7 +72,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
 
 
 def _error(context: ClientContext, api_version: int, request: ApiVersionsRequest) -> ErrorCode:
-    """Why the client gets no table. Source: Kafka's KafkaApis.handleApiVersionsRequest."""
+    """The error of the request. Source: Kafka's KafkaApis.handleApiVersionsRequest."""
     if api_version < NAMED_MIN_VERSION:
         return ErrorCode.NONE
     has_valid_names = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(

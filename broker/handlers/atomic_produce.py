@@ -1,9 +1,9 @@
-"""An atomic append: one Produce request over several partitions of a log group, taken or refused as a whole.
+"""An atomic append: one Produce request over several partitions of a log group, appended or rejected as one.
 
-Asked for by the tagged field `lockstep.atomic` (10000, empty; Produce 9 and newer). It is one entry of the
-group: readers see all of it or nothing, and so does everyone after a crash. A refusal is told for each
-partition, in the words of the one that caused it. Its batches are checked in one turn of the loop, against
-what was there before all of them, for which there is a limit of time.
+The tagged field `lockstep.atomic` requests it (10000, empty; Produce 9 and newer). It is one entry of the
+group: readers see all of it or nothing, also after a crash. Each partition gets the error of the rejected
+one. Its batches are validated in one iteration of the loop, against the log without any of them, within a
+time limit.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
 MAX_SECONDS: Final = 1.0
-"""LIMIT. Of the processor's time to check one append, whose batches may have to be opened: not much more than
-one of them may take (`broker/time_slices.py`). To ask again would take as long."""
+"""LIMIT. Processor time to validate one append, whose batches may have to be opened: not much more than one
+of them may take (`broker/time_slices.py`). A retry would take as long."""
 thread_time: Callable[[], float] = time.thread_time
 MAX_TEXT: Final = 500
 MAX_TEXTS: Final = 100_000
-"""Characters of a refusal that every partition is told; of all of them."""
+"""Characters of the error text of each partition; of all of them."""
 
 PartitionBatch = tuple[Topic, TopicPartition, Buffer]
 
 
 def is_atomic(request: ProduceRequest) -> bool:
-    """Whether the request asks for it. Raises RequestError for what it may not go with."""
+    """True for a request of an atomic append. Raises RequestError for an option that excludes it."""
     tag = request.unknown_tags.get(ATOMIC_TAG)
     if tag is None:
         return False
@@ -50,7 +50,7 @@ def is_atomic(request: ProduceRequest) -> bool:
 def append_atomically(
     batches: list[PartitionBatch], appenders: Mapping[int, Appender], produce_version: int
 ) -> list[AppendResult]:
-    """Append the batches, one for each partition. Raises RequestError, which names the guilty one."""
+    """Append the batches, one for each partition. Raises RequestError, which names the rejected one."""
     if len({id(partition) for _, partition, _ in batches}) < len(batches):
         raise RequestError(ErrorCode.INVALID_REQUEST, "an atomic append with two batches for one partition")
     groups = {partition.group.group_id for _, partition, _ in batches}
@@ -74,7 +74,8 @@ def append_atomically(
 
 
 def _within_time_limit(batches: list[PartitionBatch]) -> Iterator[AppendRequest]:
-    """The batches, each when those before it are checked. Raises RequestError where that took too long."""
+    """The batches, each after the validation of those before it. Raises RequestError when that took too
+    long."""
     ends_at = thread_time() + MAX_SECONDS
     for index, (topic, partition, records) in enumerate(batches):
         if index and thread_time() >= ends_at:

@@ -1,4 +1,4 @@
-"""CreateAcls: this broker keeps no access rules, and says so for each."""
+"""CreateAcls: this broker keeps no access rules, each gets an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateDelegationToken: refused over a connection without authentication (KIP-48)."""
+"""CreateDelegationToken: rejected over a connection without authentication (KIP-48)."""
 
 from __future__ import annotations
 

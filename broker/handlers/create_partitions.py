@@ -1,6 +1,6 @@
-"""CreatePartitions: each topic grows or is refused on its own (KIP-195).
+"""CreatePartitions: each topic grows or is rejected on its own (KIP-195).
 
-The answer waits until the new partitions can be written to. Of a topic with locks it warns in its text: a key
+The response waits until the new partitions accept writes. For a topic with locks its text is a warning: a key
 may be in another partition from now on, and its locks are not.
 Source: Kafka's ControllerApis.createPartitions and ReplicationControlManager for which error answers what.
 """
@@ -35,13 +35,13 @@ SPLIT_LOCKS: Final = (
 )
 
 Growth = tuple[Topic, int]
-"""A topic and how many partitions it is to have."""
+"""A topic and its new partition count."""
 
 
 async def handle(
     context: ClientContext, header: RequestHeader, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Let grow what can."""
+    """Grow the valid topics."""
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     growing: list[Growth] = []
@@ -71,7 +71,7 @@ async def handle(
 
 
 def _validate(context: ClientContext, requested: CreatePartitionsTopic) -> tuple[Topic, int]:
-    """The topic, and how many partitions are to be added. Raises RequestError."""
+    """The topic, and the number of partitions to add. Raises RequestError."""
     services = context.services
     services.topics.check_leads()
     topic = services.cluster.topic(requested.name)

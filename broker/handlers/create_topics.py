@@ -1,4 +1,4 @@
-"""CreateTopics: each topic is made or refused on its own (KIP-4, KIP-464, KIP-525).
+"""CreateTopics: each topic is created or rejected on its own (KIP-4, KIP-464, KIP-525).
 
 The answer waits until a topic can be written to. `configs` is never null: Java's admin client and Kafka
 Connect would fail on it. Source: Kafka's ReplicationControlManager for which error answers what.
@@ -30,19 +30,21 @@ API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
 FIRST_GROUP: Final = 1
-"""Of the log groups that hold topics."""
+"""The first log group that holds topics."""
 TOPICS_AT_ONCE: Final = 100
-"""They share their commits, and others are served between this many: ten thousand at once took seconds."""
+"""So many topics share their commits, and other requests are served between them: ten thousand at once took
+seconds."""
 
 
 ConfigsByOverrides = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
-"""What topics of the same overrides are told is made once: ten thousand times that were 40 MB."""
+"""The configurations in a response, once for topics of the same overrides: ten thousand times they were 40
+MB."""
 
 
 async def handle(
     context: ClientContext, header: RequestHeader, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Make what can be made."""
+    """Create the valid topics."""
     counts = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     plans: list[TopicPlan] = []

@@ -1,4 +1,4 @@
-"""What the four APIs about delegation tokens answer where nobody can log in (KIP-48).
+"""The shared response of the four APIs about delegation tokens, without authentication (KIP-48).
 
 Kafka does not allow token requests over a connection that is not authenticated; its listeners of the
 protocol PLAINTEXT answer DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, before they ask whether tokens are enabled.

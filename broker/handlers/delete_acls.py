@@ -1,4 +1,4 @@
-"""DeleteAcls: this broker keeps no access rules, and says so for each filter."""
+"""DeleteAcls: this broker keeps no access rules, each filter gets an error."""
 
 from __future__ import annotations
 

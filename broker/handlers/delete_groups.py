@@ -49,7 +49,8 @@ def _delete_all(
 
 
 def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | RequestError:
-    """Of every group before one is deleted: where it is not certain who coordinates nothing may be done."""
+    """The coordinator of a group, or its error; all are looked up before one is deleted, as each may need a
+    read barrier."""
     try:
         return context.services.consumer_groups.coordinator(group_id)
     except RequestError as rejection:
@@ -67,7 +68,7 @@ class _DeleteGroupsResponse(PendingResponse):
         self._pending = len(results)
 
     def on_deleted(self, result: DeletableGroupResult) -> Callable[[ErrorCode], None]:
-        """Whom to tell what became of one group."""
+        """The callback of one group's deletion."""
         return lambda error: self.complete_one(result, error)
 
     def complete_one(self, result: DeletableGroupResult, error: ErrorCode) -> None:

@@ -1,7 +1,7 @@
 """DeleteRecords: partitions begin at a later offset from now on (KIP-107).
 
-One commit per log group for all of a request's partitions; the answer waits for it, so that what it says
-survives a crash. Files follow where nothing in them is alive any more.
+One commit per log group for all of a request's partitions; the response waits for it, so that its content
+survives a crash. Segments without live records are freed then.
 Source: Kafka's ReplicaManager.deleteRecordsOnLocalLog for which error answers what.
 """
 
@@ -34,13 +34,13 @@ UNKNOWN: Final = -1
 MAX_LOGGED_CHARACTERS: Final = 200
 
 LogStarts = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
-"""Partitions with their new first offsets, and where to say what became of them."""
+"""Partitions with their new log start offsets and their results."""
 
 
 async def handle(
     context: ClientContext, header: RequestHeader, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Delete what can be deleted; of a partition that is named twice, up to the last offset given."""
+    """Advance the log starts; for a partition that is named twice, to the last offset given."""
     offsets_by_topic: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         for each in topic.partitions:
@@ -62,7 +62,7 @@ async def handle(
 
 
 def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:
-    """Whether the partition may begin there; and where, the high watermark resolved."""
+    """The error of the offset, and the new log start, with the high watermark resolved."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN
     if partition.topic.is_internal:
@@ -79,7 +79,7 @@ def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode,
 
 
 async def _advance_log_starts(group: LogGroup, log_starts: LogStarts) -> None:
-    """Record the new log starts of one group's partitions, and say where each begins then."""
+    """Commit the new log starts of one group's partitions, and fill in their results."""
     starts = {
         partition.log.number: start
         for partition, start, _ in log_starts

@@ -1,4 +1,4 @@
-"""DeleteTopics: by name, or since version 6 by id (KIP-516). Each topic is ended or refused on its own."""
+"""DeleteTopics: by name, or since version 6 by id (KIP-516). Each topic is deleted or rejected on its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DISABLED_MIN_VERSION: Final = 3
 async def handle(
     context: ClientContext, header: RequestHeader, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """End what can be ended."""
+    """Delete the valid topics."""
     requested = request.topics
     if header.api_version < BY_ID_MIN_VERSION:
         requested = [DeleteTopicState(name=name) for name in request.topic_names]
@@ -72,7 +72,7 @@ def _distinct(requested: list[DeleteTopicState]) -> list[DeleteTopicState]:
 
 
 def _find(context: ClientContext, api_version: int, requested: DeleteTopicState) -> Topic:
-    """The topic to end. Raises RequestError."""
+    """The topic to delete. Raises RequestError."""
     context.services.topics.check_leads()
     if not context.services.settings.delete_topic_enable:
         knows_error = api_version >= DISABLED_MIN_VERSION

@@ -1,4 +1,4 @@
-"""DescribeAcls: this broker has no access rules, and says so."""
+"""DescribeAcls: this broker has no access rules; the response is an error."""
 
 from __future__ import annotations
 

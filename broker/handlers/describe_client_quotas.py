@@ -1,6 +1,6 @@
 """DescribeClientQuotas: there are no quotas, and this broker enforces none (KIP-546).
 
-A filter that means nothing is refused all the same. Source: Kafka's ClientQuotasImage.describe.
+An invalid filter is rejected all the same. Source: Kafka's ClientQuotasImage.describe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_QUOTED_CHARACTERS: Final = 250
 def handle(
     context: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
 ) -> HandlerResponse:
-    """No entries, or what is wrong with the filter."""
+    """No entries, or the error of the filter."""
     seen: set[str] = set()
     for component in request.components:
         problem = _component_error(component, seen)

@@ -25,8 +25,8 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> HandlerResponse:
-    """Those that clients are told of, and who leads them; the others that are recorded are fenced, in Kafka's
-    word, and told to who asks for them."""
+    """The advertised nodes and the controller; the other registered nodes are reported as fenced, on
+    request."""
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"Unsupported endpoint type {request.endpoint_type}"

@@ -1,8 +1,8 @@
-"""DescribeConfigs: what is configured, where each value comes from, and what it does.
+"""DescribeConfigs: the configurations of resources, with the source and the documentation of each value.
 
 A group need not exist, nor does any have a configuration to begin with.
 
-Source: Kafka's ConfigHelper for which resource names are refused and how.
+Source: Kafka's ConfigHelper for which resource names are rejected and how.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _describe(
 
 
 class _ResultCache:
-    """Configurations as this request wants them. Those alike are one object: topics have most in common."""
+    """The results of this request. Equal configurations share one object: topics have most in common."""
 
     def __init__(self, request: DescribeConfigsRequest) -> None:
         self._request = request
@@ -107,7 +107,7 @@ class _ResultCache:
 
 
 def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:
-    """What is configured for one resource. Raises RequestError."""
+    """The configurations of one resource. Raises RequestError."""
     services = context.services
     name = resource.resource_name
     match resource.resource_type:

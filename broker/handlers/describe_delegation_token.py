@@ -1,4 +1,4 @@
-"""DescribeDelegationToken: refused over a connection without authentication (KIP-48)."""
+"""DescribeDelegationToken: rejected over a connection without authentication (KIP-48)."""
 
 from __future__ import annotations
 

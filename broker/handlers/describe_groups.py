@@ -1,6 +1,6 @@
-"""DescribeGroups: members of classic groups, what they said on joining and what they are assigned.
+"""DescribeGroups: members of classic groups, their metadata and their assignments.
 
-A group that there is not is Dead; from version 6 that is an error (KIP-1043).
+An unknown group is Dead; from version 6 that is an error (KIP-1043).
 """
 
 from __future__ import annotations

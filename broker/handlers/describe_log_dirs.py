@@ -1,9 +1,8 @@
-"""DescribeLogDirs: what each partition takes of the disk, and what the disk has (KIP-113, KIP-827).
+"""DescribeLogDirs: the size of each partition, and of the volume (KIP-113, KIP-827).
 
 A partition's size is that of its live batches in its group's log, from the indexes: a sealed file that holds
-any of them counts with all of that partition's. What the files take beyond that (frames' headers, spare
-files, records deleted from files that others still need) belongs to no partition. Off the loop: indexes may
-have to be read.
+any of them counts with all of that partition's. The rest of the files (frames' headers, spare files, records
+deleted from files that others still need) belongs to no partition. Off the loop: indexes may have to be read.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:
 
 
 def _volume(directory: str) -> tuple[str, int, int]:
-    """The whole path, bytes of the volume, and those of them that this process may still use."""
+    """The absolute path, the volume's bytes, and the bytes that are still usable."""
     path = os.path.abspath(directory)
     try:
         volume = os.statvfs(path)

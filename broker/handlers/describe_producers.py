@@ -1,7 +1,7 @@
-"""DescribeProducers: the producers a partition remembers, and which have an open transaction (KIP-664).
+"""DescribeProducers: the active producers of partitions and their open transactions (KIP-664).
 
-The time told is that of the producer's last batch by the broker's clock, which its expiry counts from; Kafka
-tells the newest timestamp in that batch.
+The reported time is that of the producer's last batch by the broker's clock, from which its expiration
+counts; Kafka reports the newest timestamp in that batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ VERSIONS = (0, 0)
 
 
 MAX_REPEATED_PRODUCERS: Final = 1_000
-"""LIMIT. Of partitions that a request names again, and the producers told of them: four bytes each time."""
+"""LIMIT. Partitions that a request names again, and their reported producers: each costs the client four
+bytes."""
 
 
 def handle(

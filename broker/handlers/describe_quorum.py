@@ -1,4 +1,4 @@
-"""DescribeQuorum: who leads log group 0, which holds the cluster's metadata (KIP-595, KIP-836, KIP-853).
+"""DescribeQuorum: the leader and members of log group 0, the cluster's metadata (KIP-595, KIP-836, KIP-853).
 
 To clients that group is partition 0 of __cluster_metadata, and the index of a Raft entry is its offset there.
 Only a request for just that partition is answered, as in Kafka.
@@ -29,7 +29,7 @@ NODES_MIN_VERSION = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeQuorumRequest) -> HandlerResponse:
-    """The quorum, or for every partition that there is none."""
+    """The quorum, or an error for every partition."""
     requested = [
         (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
     ]
@@ -87,7 +87,7 @@ def _quorum(context: ClientContext, api_version: int) -> DescribeQuorumResponse:
 
 
 def _replica(services: Services, group: LogGroup, member: int) -> ReplicaState:
-    """A member as the leader knows it; times are this node's, -1 where it has not been heard in this term."""
+    """A member's state on the leader; times are this node's, -1 without a contact in this term."""
     raft = group.raft
     now_ms = services.clock_ms()
     progress = raft.progress(member)

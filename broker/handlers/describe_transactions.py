@@ -1,4 +1,4 @@
-"""DescribeTransactions: where transactional ids that are coordinated here stand (KIP-664).
+"""DescribeTransactions: the state of transactional ids that this node coordinates (KIP-664).
 
 Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 """

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: nobody has any, there is no authentication (KIP-554)."""
+"""DescribeUserScramCredentials: no user has credentials, there is no authentication (KIP-554)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = (0, 0)
 def handle(
     context: ClientContext, header: RequestHeader, request: DescribeUserScramCredentialsRequest
 ) -> HandlerResponse:
-    """For each user that is named: there is no such credential."""
+    """RESOURCE_NOT_FOUND for each named user."""
     users = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_message="", results=[_result(user, count > 1) for user, count in users.items()]

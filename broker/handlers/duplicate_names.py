@@ -1,4 +1,4 @@
-"""What a request names again: told again, as Kafka does, but never so often that few bytes ask for many."""
+"""Limits repeated names: a request gets a result for each, as in Kafka, but never many for few bytes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, TypeVar
 
 MAX_DUPLICATES: Final = 100
-"""LIMIT. In one request, all it repeats counted."""
+"""LIMIT. Repeated names of one request."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 
 class DuplicateNames:
-    """Over one request. Args: most: what all it repeats may count."""
+    """The names of one request. Args: limit: the total weight of its repeated names."""
 
     __slots__ = ("_remaining", "_seen")
 
@@ -21,7 +21,8 @@ class DuplicateNames:
         self._seen: set[Hashable] = set()
 
     def is_allowed(self, name: Hashable, weight: int = 1) -> bool:
-        """Is it to be told here? The first time always; `weight` is as how many it counts again."""
+        """True for the first occurrence of a name, and for further ones within the limit, each of
+        `weight`."""
         if name not in self._seen:
             self._seen.add(name)
             return True
@@ -29,5 +30,5 @@ class DuplicateNames:
         return self._remaining >= 0
 
     def without_excess(self, names: Iterable[Key]) -> Iterator[Key]:
-        """These, without what was repeated too often."""
+        """The names without those that exceed the limit."""
         return (name for name in names if self.is_allowed(name))

@@ -1,8 +1,9 @@
-"""ElectLeaders: a log group is handed to its preferred node; its partitions go along (KIP-183, KIP-460).
+"""ElectLeaders: transfers a log group's leadership to its preferred node, with all partitions (KIP-183,
+KIP-460).
 
-Any living leader will do for an unclean election, and there is none else: nobody leads who lacks what was
-acknowledged. Source: Kafka's ReplicationControlManager.electLeaders: asked for all, it names only partitions
-that changed.
+An unclean election needs any living leader; a replica without an acknowledged write never becomes one.
+Source: Kafka's ReplicationControlManager.electLeaders: a request for all partitions gets only those that
+changed.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def _result(
 
 
 async def _elect_all(context: ClientContext, election_type: int, group_ids: set[int]) -> dict[int, Outcome]:
-    """What became of each log group's election."""
+    """The outcome of each log group's election."""
     ordered = sorted(group_ids)
     outcomes = await asyncio.gather(*(_elect(context, election_type, group_id) for group_id in ordered))
     return dict(zip(ordered, outcomes, strict=True))

@@ -23,7 +23,7 @@ RAISING_MIN_VERSION: Final = 5
 
 
 def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
-    """The answer comes when what was decided cannot be undone."""
+    """Serve one EndTxn; the response waits until the decision is committed."""
     return _end(context, header.api_version, request)
 
 

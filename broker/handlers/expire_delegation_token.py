@@ -1,4 +1,4 @@
-"""ExpireDelegationToken: refused over a connection without authentication (KIP-48)."""
+"""ExpireDelegationToken: rejected over a connection without authentication (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Fetch: batches of partitions from given offsets on, at once or when there is enough (KIP-74, KIP-227).
+"""Fetch: batches of partitions from given offsets, at once or with min_bytes (KIP-74, KIP-227).
 
 Work is per partition and per batch; records are never opened, and batches go to the socket by reference.
 A follower's copy is served like the leader's, up to its own high watermark (KIP-392, `follower_reads.py`).
 Invariants: nothing above the high watermark is served, and to readers of committed records nothing above the
 last stable offset, with what was aborted below it (`broker/committed_reads.py`); the first batch found is
 returned whatever its size, later ones within the limits; a waiting request costs one entry per partition and
-no task, and no partition that nobody knows ends the wait for others.
-Bytes that must come from the disk are read on a reader thread.
+no task, and an unknown partition does not end the wait for others. Bytes that must come from the disk are
+read on a reader thread.
 Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
 """
 
@@ -52,13 +52,13 @@ MIN_REPAIR_WAIT_SECONDS: Final = 3.0
 """A fetch with a shorter max wait waits this long for read repair: a segment of 64 MiB comes from another
 node in about a second, and late records are better than CORRUPT_MESSAGE."""
 MAX_UNKNOWN: Final = 100
-"""LIMIT. So many partitions that nobody knows may be kept by a request that waits. Beside more of them, or
-one whose name no topic can have, it is answered at once; Kafka lets it wait."""
+"""LIMIT. Unknown partitions of a waiting request. With more of them, or one with an impossible topic name,
+the request is answered at once; Kafka lets it wait."""
 _LEADERSHIP_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
-    """Answer at once if there is enough, an error or no time to wait; else when one of these comes true."""
+    """Respond at once if there is enough, an error or no time to wait; else when one of these comes true."""
     try:
         fetch_context = context.services.fetch_sessions.begin(request, header.api_version)
     except FetchSessionError as error:
@@ -67,7 +67,7 @@ def handle(context: ClientContext, header: RequestHeader, request: FetchRequest)
 
 
 class _LongPoll(PendingResponse):
-    """An answer that may take as long as the client likes; of its request only the items are kept."""
+    """A response that may take as long as the client's max wait; of its request only the items are kept."""
 
     __slots__ = ()
     holds_request = False
@@ -130,9 +130,9 @@ class _Fetch:
         return self._pending
 
     def _deduplicate_items(self) -> list[TopicPartition]:
-        """The partitions that were found. Of one named more than once only the last item is kept: what waits
-        is then never more than there is to read, so the size of its request need not count. What nobody knows
-        comes last."""
+        """The known partitions. A partition that is named more than once keeps only its last item, so a
+        waiting request has at most one item for each partition, and its size need not count. Unknown ones
+        come last."""
         items = self._fetch_context.items
         known_items = {item.partition: item for item in items if item.partition is not None}
         if len(known_items) < len(items):
@@ -147,11 +147,10 @@ class _Fetch:
     # --- reading ------------------------------------------------------------------------------------------
 
     def _read(self, partition_data: list[tuple[FetchItem, PartitionData]]) -> tuple[int, bool, bool]:
-        """Read every partition into `partition_data`: (bytes, something to tell at once, bytes are on the
-        disk).
+        """Read every partition into `partition_data`: (bytes, respond at once, bytes are on the disk).
 
-        Where the session's client knows all there is to know of a partition already, it is left out. What
-        nobody knows is told at once only where there is nothing else, as in Kafka, or more than may wait.
+        A partition without news for the session's client is left out. Unknown partitions end the wait only if
+        all are unknown, as in Kafka, or if there are too many.
         """
         budget = self._remaining_bytes(0)
         total = unknown_count = 0
@@ -186,9 +185,10 @@ class _Fetch:
         return total, is_urgent or unknown_count == len(items), False
 
     def _remaining_bytes(self, taken: int) -> int:
-        """How much more this answer may hold after `taken` bytes: less while others' answers stay unread.
+        """The bytes that this response may still add after `taken` bytes: fewer while other responses are
+        unsent.
 
-        As much as any connection may leave unsent is always allowed, so readers get on at a good pace.
+        A connection's write buffer is always allowed, so that readers keep a good pace.
         """
         services = self._context.services
         settings = services.settings
@@ -197,7 +197,7 @@ class _Fetch:
         return min(self._max_bytes - taken, max(available, minimum))
 
     def _end_offset(self, data: PartitionData) -> int:
-        """Up to where this client reads."""
+        """The end offset for this client."""
         return data.last_stable_offset if self._read_committed else data.high_watermark
 
     def _set_records(self, data: PartitionData, item: FetchItem, result: ReadResult) -> None:
@@ -224,9 +224,9 @@ class _Fetch:
         return result
 
     async def _read_cold(self) -> FetchResponse:
-        """The whole answer again, this time waiting for the disk where need be.
+        """Build the whole response again, with reads from the disk.
 
-        What it has, or may get, counts as unsent meanwhile: many such reads are under way side by side.
+        Its bytes, and those it may get, count as unsent meanwhile, as many such reads may run concurrently.
         """
         partition_data: list[tuple[FetchItem, PartitionData]] = []
         services = self._context.services
@@ -304,7 +304,7 @@ class _Fetch:
         return data
 
     def _item_error(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
-        """NONE, or why nothing is read for this item here."""
+        """NONE, or the error for which nothing is read for this item."""
         is_follower_read = item.is_follower_read = not partition.group.is_leader
         check = (
             follower_error
@@ -360,7 +360,7 @@ class _Fetch:
     # --- waiting ------------------------------------------------------------------------------------------
 
     def _attempt(self, expired: bool) -> bool:
-        """Answer if there is enough now, or no more time."""
+        """Respond if there is enough now, or no more time."""
         try:
             if not expired and not self._has_enough():
                 return False
@@ -375,7 +375,7 @@ class _Fetch:
         return True
 
     def _has_enough(self) -> bool:
-        """Is there min_bytes to read, or as much as there is room for? Each batch is counted once."""
+        """True if min_bytes can be read, or as much as the limits allow. Each batch is counted once."""
         counted_offsets = self._counted_offsets
         minimum = min(self._min_bytes, self._remaining_bytes(0))
         for index, item in enumerate(self._fetch_context.items):
@@ -440,12 +440,12 @@ _EMPTY: Final = ReadResult([], 0)
 
 
 def _has_other_content(item: FetchItem, data: PartitionData) -> bool:
-    """Does `data` say something other than records, so that none are read?"""
+    """True if `data` has an error or a redirect, so that no records are read."""
     return bool(data.error_code or item.is_diverging or data.preferred_read_replica >= 0)
 
 
 def _has_changed_role(partition: TopicPartition, item: FetchItem) -> bool:
-    """Has this node begun or ceased to lead since it was looked at, or given up its copy?"""
+    """True if this node's role in the partition has changed since the last check."""
     return partition.group.is_leader is item.is_follower_read or not partition.is_here
 
 
@@ -461,7 +461,7 @@ def _with_empty_batch(result: ReadResult, offset: int, end: int) -> ReadResult:
 async def _read_from_disk(
     partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> tuple[ReadResult, ErrorCode]:
-    """Batches by way of a reader thread; or nothing, and the error to answer."""
+    """Batches read on a reader thread; or nothing, and an error."""
     group = partition.group
     try:
         result = await _read_with_repair(partition, offset, max_bytes, end, repair_deadline)

@@ -1,6 +1,6 @@
-"""FindCoordinator: who leads the log group of a consumer group or a transactional id (KIP-98, KIP-699).
+"""FindCoordinator: the leader of a consumer group's or a transactional id's log group (KIP-98, KIP-699).
 
-The first one makes `__consumer_offsets` or `__transaction_state` and waits for it, where Kafka says
+The first request creates `__consumer_offsets` or `__transaction_state` and waits for it, where Kafka says
 COORDINATOR_NOT_AVAILABLE once. Share groups get INVALID_REQUEST, as from a Kafka that has none (KIP-932).
 Source: Kafka's KafkaApis.getCoordinator.
 """
@@ -33,7 +33,7 @@ NO_ERROR_TEXT: Final = "NONE"
 
 
 Registry = Coordination[Any]
-"""The front door to groups, or to transactions."""
+"""The registry of groups' or of transactions' coordinators."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> HandlerResponse:

@@ -1,4 +1,4 @@
-"""What a follower may serve of the partitions that it has a copy of (KIP-392).
+"""Reads from followers: the conditions under which a follower serves its replica (KIP-392).
 
 Invariants: a follower serves up to its own high watermark, which is committed and never goes back, not even
 over a restart: until it has found again what it may have served before, it serves nothing; nor does it while
@@ -19,7 +19,7 @@ NOBODY = -1
 
 
 def follower_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
-    """NONE, or why this node, which does not lead the partition, serves nothing of it."""
+    """NONE, or the error for which this follower serves nothing of the partition."""
     if not partition.is_here:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     error = epoch_mismatch(partition, current_leader_epoch)
@@ -29,9 +29,9 @@ def follower_error(partition: TopicPartition, current_leader_epoch: int) -> Erro
 
 
 def offset_error(partition: TopicPartition, offset: int) -> ErrorCode:
-    """NONE, or why a follower has nothing to read at an offset; OFFSET_NOT_AVAILABLE may pass.
+    """NONE, or the error of reading a follower at an offset; OFFSET_NOT_AVAILABLE may pass.
 
-    Who stands at the end of a follower that hears no leader would wait there for nothing.
+    A reader at the end of a follower without a leader would wait there for nothing.
     """
     log = partition.log
     if offset < log.log_start_offset:
@@ -42,9 +42,9 @@ def offset_error(partition: TopicPartition, offset: int) -> ErrorCode:
 
 
 def _follows(group: LogGroup) -> bool:
-    """Whether this node is no leader to be, and knows as much to be committed as before it was stopped.
+    """True for a follower whose commit index has reached that of the time before its restart.
 
-    What it served then is in what it recovered, and no leader cuts that off.
+    What it served then is in the recovered log, and no leader truncates it.
     """
     raft = group.raft
     known = group.applied_index >= min(group.recovered_index, raft.last_index)
@@ -52,5 +52,5 @@ def _follows(group: LogGroup) -> bool:
 
 
 def is_whole(group: LogGroup) -> bool:
-    """Whether this node has what came in the place of records that are gone here."""
+    """True if this node has replaced all records that it lost or truncated."""
     return group.is_leader or group.applied_index >= group.log.whole_index

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and is told when it must join again."""
+"""Heartbeat: refreshes a member's session; the response tells it to rejoin during a rebalance."""
 
 from __future__ import annotations
 

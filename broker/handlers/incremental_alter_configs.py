@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: what is named is set, deleted, appended to or subtracted from (KIP-339)."""
+"""IncrementalAlterConfigs: sets, deletes, appends to or subtracts from named configurations (KIP-339)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS = (0, 1)
 async def handle(
     context: ClientContext, header: RequestHeader, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Change what can be changed."""
+    """Make the valid changes."""
     changes = [
         ConfigChange(
             resource.resource_type,

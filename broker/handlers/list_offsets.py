@@ -53,7 +53,7 @@ READ_COMMITTED: Final = 1
 
 
 def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> HandlerResponse:
-    """Answer at once, unless a search by time has to open batches."""
+    """Respond at once, unless a search by time has to open batches."""
     searches: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
     committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse()
@@ -86,7 +86,7 @@ def _answer_without_search(
     api_version: int,
     committed: bool,
 ) -> bool:
-    """Fill in what needs no search; False where one is needed."""
+    """Fill in the response without a search; False where one is needed."""
     if requested.timestamp < 0 and api_version < MIN_VERSIONS.get(requested.timestamp, 1 << 15):
         response.error_code = ErrorCode.UNSUPPORTED_VERSION
         return True
@@ -141,7 +141,7 @@ async def _search_all(
 
 
 def _end(partition: TopicPartition, committed: bool) -> int:
-    """Up to where a client with this isolation level may read."""
+    """The end offset for a client with this isolation level."""
     return partition.last_stable_offset if committed else partition.log.high_watermark
 
 
@@ -150,8 +150,8 @@ async def _search(
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or after a time, or of the newest one, from an offset on.
 
-    As in Kafka, what is found above the last stable offset is nothing to who reads committed records: also
-    the newest record, though there are older ones.
+    As in Kafka, a record above the last stable offset is no result for read_committed, also the newest one,
+    though there are older ones.
     """
     data_log = partition.group.log
     log = partition.log

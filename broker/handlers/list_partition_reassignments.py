@@ -22,7 +22,7 @@ VERSIONS = (0, 0)
 def handle(
     context: ClientContext, header: RequestHeader, request: ListPartitionReassignmentsRequest
 ) -> HandlerResponse:
-    """Those asked for, or all; topics that are not there are not an error, as in Kafka."""
+    """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
     cluster = context.services.cluster
     changes = {number: way_of(cluster, number) for number in cluster.image.moving}
     response = ListPartitionReassignmentsResponse(error_message=None)

@@ -33,7 +33,7 @@ Listed = list[tuple[str, TransactionMetadata]]
 def handle(
     context: ClientContext, header: RequestHeader, request: ListTransactionsRequest
 ) -> HandlerResponse:
-    """Those that pass every filter, and the names of states that there are not."""
+    """The transactions that match every filter, and the unknown state names."""
     pattern = None
     try:
         if request.transactional_id_pattern:

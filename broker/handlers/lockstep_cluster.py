@@ -1,7 +1,7 @@
-"""LockstepCluster, an API of our own: what `lockstep cluster` asks (`broker/cluster/admin.py`).
+"""LockstepCluster, an API of our own for `lockstep cluster` (`broker/cluster/admin.py`).
 
-Not told in ApiVersions. Status, and giving up what is damaged, is answered by any node; the rest by the
-controller.
+ApiVersions does not list it. Any node serves the status and giving up damaged records; the controller serves
+the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATUS: Final = {"do": "status"}
 
 
 def is_local(request: LockstepClusterRequest) -> bool:
-    """Whether any node can answer this."""
+    """True for a command that any node serves."""
     try:
         command = _read(request)
         return command == STATUS or command.get("do") == "give_up"
@@ -37,7 +37,7 @@ def is_local(request: LockstepClusterRequest) -> bool:
 async def handle(
     context: ClientContext, header: RequestHeader, request: LockstepClusterRequest
 ) -> LockstepClusterResponse:
-    """The answer as JSON, or the error in words."""
+    """The result as JSON, or the error and its text."""
     try:
         answer = await _execute(context, _read(request))
     except RequestError as rejection:

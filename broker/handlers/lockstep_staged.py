@@ -1,8 +1,7 @@
 """LockstepStaged, an API of our own: staged producer ids, and the ends of stages (docs/staged.md).
 
-Not told in ApiVersions, but for the feature `lockstep.staged`. Ids come from any node; stages end where
-their log group is led. An answer waits until what it says is committed; so does a refusal that rests on the
-log's tail.
+ApiVersions lists only its feature `lockstep.staged`. Ids come from any node; stages end on the leader of
+their log group. A response waits until its content is committed; so does a speculative error.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ API_KEY = STAGED_API_KEY
 VERSIONS = (0, 0)
 MAX_TOPICS: Final = 1_000
 MAX_TEXT: Final = 5_000
-"""Characters of a refusal."""
+"""Characters of an error text."""
 
 
 async def handle(

@@ -1,10 +1,10 @@
-"""Metadata: brokers, topics, partitions; makes topics that do not exist where that is allowed.
+"""Metadata: brokers, topics, partitions; creates missing topics where that is allowed.
 
-An unknown topic is made at once and the answer waits for it, at most a second; a leader is named once it is
-known to serve a new partition, for which the answer waits at most `SERVED_WAIT_SECONDS`. After that, or where
-making it failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was
-just started and hears no controller says so of a topic that it does not know; who asks it for all of them is
-sent elsewhere, for no error says that a list may lack some.
+A missing topic is created at once and the response waits for it, at most a second; a leader is named once it
+is known to serve a new partition, for which the response waits at most `SERVED_WAIT_SECONDS`. After that, or
+after a creation that failed temporarily, the client retries on LEADER_NOT_AVAILABLE. A node that has just
+started and knows no controller returns that error for an unknown topic; it closes the connection of a request
+for all topics, as no error says that a list may be incomplete.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 
@@ -44,11 +44,12 @@ MAX_CREATION_WAIT_SECONDS: Final = 1.0
 INFORMED_WAIT_SECONDS: Final = 1.0
 INFORMED_POLLS: Final = 50
 SERVED_WAIT_SECONDS: Final = 0.25
-"""The leader of a new partition hears of it from the controller at about the same time as this node."""
+"""The leader of a new partition replays its record at about the same time as this node."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
-    """Answer at once, unless topics have to be made first, or this node has just started and knows little."""
+    """Respond at once, unless topics must be created first, or this node has just started without a
+    controller."""
     if not context.services.nodes.is_informed:
         return _respond_when_informed(context, header, request)
     return _respond(context, header, request)
@@ -57,7 +58,7 @@ def handle(context: ClientContext, header: RequestHeader, request: MetadataReque
 async def _respond_when_informed(
     context: ClientContext, header: RequestHeader, request: MetadataRequest
 ) -> object | None:
-    """A topic that is only not known yet must not be taken for one that is not there."""
+    """Wait for the metadata of a node that has just started: an unknown topic may exist."""
     for _ in range(INFORMED_POLLS):
         await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
         if context.services.nodes.is_informed:
@@ -94,12 +95,12 @@ def _respond(context: ClientContext, header: RequestHeader, request: MetadataReq
 
 
 def _requested_topics(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
-    """None for all: so version 0 means an empty list."""
+    """The requested topics, or None for all, which version 0 means by an empty list."""
     return None if header.api_version == 0 and not request.topics else request.topics
 
 
 class _MetadataBuilder:
-    """One Metadata answer in the making."""
+    """Builds one Metadata response."""
 
     __slots__ = ("_cluster_operations", "_context", "_may_create", "_operations", "_replicas", "_version")
 
@@ -146,7 +147,8 @@ class _MetadataBuilder:
         return self.response(topics())
 
     def all_topics(self) -> EncodedResponse:
-        """Made once per version and address until a topic appears or goes: many clients ask."""
+        """The response for all topics, encoded once per version and address until a topic changes: many
+        clients ask."""
         services = self._context.services
         own_endpoint = self._context.endpoint()
         cluster = services.cluster
@@ -207,13 +209,14 @@ class _MetadataBuilder:
         return self.topic_error(name, error)
 
     def topic_error(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
-        """As Kafka, what may be done with a topic is told also of one that is not there (KIP-430)."""
+        """The error of a topic, with its authorized operations even for an unknown one, as in Kafka
+        (KIP-430)."""
         topic = _error_topic(name, error)
         topic.topic_authorized_operations = self._operations
         return topic
 
     def missing_topics(self, names: list[str]) -> list[str]:
-        """Which of these are to be made first."""
+        """The topics that must be created first."""
         if not self._may_create:
             return []
         cluster = self._context.services.cluster

@@ -1,8 +1,8 @@
-"""OffsetCommit: what can be stored is stored in one batch, and answered when that is committed.
+"""OffsetCommit: stores the valid offsets in one batch, and responds when it is committed.
 
-Versions 2 to 4 may say how long offsets are kept, 9 and newer tell a group that there is not from an old
-generation (KIP-848), 10 names topics by id. A partition that does not exist is refused on its own; a refusal
-of the group or of the member is every other partition's.
+Versions 2 to 4 may set the retention of offsets, 9 and newer have an error for an unknown group (KIP-848), 10
+names topics by id. An unknown partition gets its own error; an error of the group or of the member is every
+other partition's.
 Source: Kafka's KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
 """
 
@@ -36,7 +36,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> HandlerResponse:
-    """Store what may be stored."""
+    """Store the valid offsets."""
     commit = _Commit(context, header.api_version, request)
     response = OffsetCommitResponse(topics=[commit.topic(each) for each in request.topics if each.partitions])
     if not commit.valid:
@@ -56,7 +56,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
 
 
 class _Commit:
-    """One request, on its way."""
+    """One request."""
 
     __slots__ = ("_api_version", "_context", "_request", "stored", "valid")
 
@@ -65,11 +65,11 @@ class _Commit:
         self._api_version = api_version
         self._request = request
         self.valid: list[tuple[Topic, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
-        """The partitions that exist, with what is answered."""
+        """The known partitions with their responses."""
         self.stored: list[OffsetCommitResponsePartition] = []
 
     def topic(self, requested: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
-        """The answer for one topic, if all goes well."""
+        """The response for one topic, as if all succeeds."""
         cluster = self._context.services.cluster
         if self._api_version >= TOPIC_IDS_MIN_VERSION:
             topic = cluster.topic_by_id(requested.topic_id)
@@ -93,7 +93,7 @@ class _Commit:
         )
 
     def check(self, coordinator: GroupCoordinator) -> ErrorCode:
-        """May this member commit this now?"""
+        """The error of the group or the member, or NONE."""
         request = self._request
         error = coordinator.check_commit(
             request.group_id,
@@ -113,12 +113,12 @@ class _Commit:
         return error
 
     def fail(self, error: ErrorCode) -> None:
-        """Nothing is stored, for this reason."""
+        """Set an error for all known partitions: nothing is stored."""
         for _, _, response in self.valid:
             response.error_code = error
 
     def records(self, time_ms: int) -> list[Record]:
-        """What to write; metadata that is too long is refused on its own."""
+        """The records to append; a partition with too long metadata gets an error."""
         expire_time_ms = NEVER
         if self._request.retention_time_ms != -1:
             expire_time_ms = min(time_ms + self._request.retention_time_ms, INT64_MAX)

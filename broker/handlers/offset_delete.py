@@ -1,7 +1,7 @@
-"""OffsetDelete: a group forgets what it has committed in some partitions (KIP-496).
+"""OffsetDelete: deletes a group's offsets of partitions (KIP-496).
 
-A topic that a member subscribes to is refused on its own; a group with members of another protocol than
-`consumer` as a whole. What an open transaction has committed is forgotten, too.
+A topic that a member subscribes to gets an error of its own; a group with members of another protocol than
+`consumer` as a whole. Offsets of an open transaction are deleted, too.
 Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
 """
 
@@ -28,7 +28,7 @@ VERSIONS = (0, 0)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteRequest) -> HandlerResponse:
-    """Forget what may be forgotten."""
+    """Delete the offsets that may be deleted."""
     group_id = request.group_id
     try:
         if not group_id:
@@ -75,7 +75,7 @@ def _topic(
     is_subscribed: bool,
     topic_partitions: dict[tuple[str, int], None],
 ) -> OffsetDeleteResponseTopic:
-    """The answer for one topic; adds to `topic_partitions` what is to be forgotten."""
+    """The response for one topic; adds the offsets to delete to `topic_partitions`."""
     cluster = context.services.cluster
     partition_responses = []
     for each in requested.partitions:

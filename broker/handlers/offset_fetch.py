@@ -1,9 +1,9 @@
-"""OffsetFetch: what groups have committed; -1 where that is nothing, also in groups that there are not.
+"""OffsetFetch: the committed offsets of groups; -1 for none, also for unknown groups.
 
 Versions: 2 all topics (null); 7 offsets must be stable (KIP-447); 8 several groups (KIP-709); 9 member ids
-and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Commits that are under way
-are waited for; where offsets must be stable, one that a transaction may change yet is refused: clients ask
-again. An offset committed to an earlier topic of the same name is not shown.
+and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. The response waits for
+pending commits; where offsets must be stable, one of an open transaction gets an error, and clients retry. An
+offset that was committed to an earlier topic of the same name is left out.
 Source: Kafka's OffsetMetadataManager.fetchOffsets.
 """
 
@@ -45,12 +45,12 @@ BATCHED_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
 NO_OFFSET: Final = CommittedOffset(-1)
 NO_UNSTABLE_OFFSETS: Final[Set[tuple[str, int]]] = frozenset()
-"""No offset is in a transaction, or nobody asks."""
+"""No offset is in a transaction, or the request does not ask."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> HandlerResponse:
-    """Answer at once, unless commits are under way: whoever commits and then asks, perhaps without waiting
-    for the first answer, is told what it committed."""
+    """Respond at once, unless commits are pending: a client that commits and fetches without waiting reads
+    its own commit."""
     version = header.api_version
     groups = request.groups if version >= BATCHED_MIN_VERSION else [_single_group(request)]
     must_be_stable = request.require_stable
@@ -65,7 +65,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRe
 
 
 def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
-    """An old request in the new form."""
+    """A request for one group in the form for several."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -76,7 +76,7 @@ def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 
 
 def _store_with_pending_commits(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
-    """The store of a group whose commits are under way."""
+    """The store of a group with pending commits."""
     try:
         store = context.services.consumer_groups.store(group.group_id)
     except RequestError:
@@ -120,7 +120,7 @@ def _response(
 def _in_version(
     version: int, groups: list[OffsetFetchRequestGroup], group_responses: list[OffsetFetchResponseGroup]
 ) -> OffsetFetchResponse:
-    """New answers in the form of the request's version."""
+    """The response in the form of the request's version."""
     if version >= BATCHED_MIN_VERSION:
         return OffsetFetchResponse(groups=group_responses)
     only = group_responses[0]
@@ -211,7 +211,7 @@ def _group(
 
 
 def _is_of_former_topic(committed: CommittedOffset, topic: Topic | None) -> bool:
-    """Was it committed to an earlier topic of this name?"""
+    """True if the offset was committed to an earlier topic of this name."""
     return topic is not None and committed.topic_id not in (ZERO_UUID, topic.topic_id)
 
 

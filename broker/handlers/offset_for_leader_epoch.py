@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, for clients that check their position (KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, for clients that check their position (KIP-320)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = (2, 4)
 def handle(
     context: ClientContext, header: RequestHeader, request: OffsetForLeaderEpochRequest
 ) -> HandlerResponse:
-    """One answer per partition."""
+    """One result per partition."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

@@ -4,10 +4,10 @@ Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowes
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text and the invalid records
 (KIP-467); 10 names the leader of a partition led elsewhere (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds
 partitions to the transaction (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516).
-acks=1 is answered like acks=all; acks=0 has no response, but its place among the unanswered until the commit,
-so that its producer is held back like others; a refusal closes the connection as Kafka does. Transactions may
-use it, too; locks may not, since nobody would hear of a refusal. What takes more than a turn of the loop is
-gone on with in later ones (`produce_turns.py`).
+acks=1 is served like acks=all. acks=0 has no response, but counts as in flight until the commit, so that its
+producer is slowed down like others; an error closes the connection, as in Kafka. Transactions may use acks=0,
+locks may not, since no client would learn of a conflict. A request that takes more than one time slice
+continues in later ones (`sliced_produce.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What AddRaftVoter and RemoveRaftVoter answer: the voters are not changed in this way (KIP-853).
+"""The shared response of AddRaftVoter and RemoveRaftVoter: the voters are not changed in this way (KIP-853).
 
 The checks and their texts are those of a Kafka whose kraft.version is 0. Group 0's voters follow from the
 nodes of the cluster (`broker/membership/`). Source: Kafka's KafkaRaftClient.handleAddVoterRequest.

@@ -1,7 +1,7 @@
-"""Remembers the batches that Produce refused, so that no later one of the producer takes their place.
+"""Records the batches that Produce rejected, so that no later one of the producer takes their place.
 
-Owns: finding the partition and the producer of a refused batch, even if the topic does not exist on this node
-yet, or no longer. What is remembered, and for how long, is in `broker/first_sequences.py`.
+Owns: finding the partition and the producer of a rejected batch, even if the topic does not exist on this
+node yet, or no longer. The content and the lifetime of the record are in `broker/first_sequences.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def record_rejected(
     topic_data: TopicProduceData,
     data: PartitionProduceData,
 ) -> None:
-    """Remember that a batch was refused, unless its partition knows the producer."""
+    """Record a rejected batch, unless its partition knows the producer."""
     records = data.records
     if records is None or len(records) < BATCH_HEADER_BYTES or data.index < 0:
         return

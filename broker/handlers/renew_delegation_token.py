@@ -1,4 +1,4 @@
-"""RenewDelegationToken: refused over a connection without authentication (KIP-48)."""
+"""RenewDelegationToken: rejected over a connection without authentication (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Where a partition is and who leads it, as Metadata and its kin tell it.
+"""The replicas, leader and in-sync replicas of partitions, as Metadata and similar APIs report them.
 
-A log group's partitions share their replicas; those whose nodes live are in sync, but for those that lag,
-as their leader said last (`broker/cluster/lagging.py`). A leader is named only once it is known to have
-followed group 0 to where the partition appears: before, it would refuse what is sent to it (KAFKA-15591).
-While clients have a group moved, both those that come and those that go are replicas, and who does not vote
-yet, or any more, is not in sync.
+A log group's partitions share their replicas; those of living nodes are in sync, except those that their
+leader last reported as out of sync (`broker/cluster/lagging.py`). A leader is named only once it is known to
+have replayed group 0 up to the partition's record: before, it would reject produce requests (KAFKA-15591).
+During a reassignment, replicas that are added or removed are listed, and one that does not vote yet, or any
+more, is not in sync.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from storage.group_options import node_of
 
 
 class ReplicaState:
-    """Of one log group. `leader_id` is -1, and `error` says so, where no living node is known to lead, or
-    the one that does has no listener by which the client could reach it; such a replica counts as offline."""
+    """The state of one log group. `leader_id` is -1, with an `error`, if no living leader is known, or if it
+    has no listener by which the client could reach it; such a replica counts as offline."""
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
 
@@ -56,14 +56,15 @@ class ReplicaState:
 
 
 def _voters(services: Services, number: int, change: Way) -> set[int]:
-    """Who votes in a group that moves; where the group is not known here, those that it comes from."""
+    """The voters of a group during a reassignment; the former replicas where this node does not know the
+    group."""
     group = services.cluster.groups.get(number)
     voters = group.raft.configuration.voters if group is not None else ()
     return {node_of(each) for each in voters} or set(change.replicas) - set(change.adding)
 
 
 class ReplicaStates:
-    """The replicas of each log group as it is asked for, for one answer."""
+    """The state of each log group on demand, for one response."""
 
     __slots__ = ("_context", "_states", "_without_leader", "unconfirmed_leaders")
 
@@ -72,16 +73,16 @@ class ReplicaStates:
         self._states: dict[int, ReplicaState] = {}
         self._without_leader: dict[int, ReplicaState] = {}
         self.unconfirmed_leaders: dict[int, int] = {}
-        """Leaders that are not known to serve a partition that was looked up -> the index in group 0's log up
-        to which they have to follow."""
+        """Leaders that are not known to serve a looked-up partition -> the index of group 0's log that they
+        must replay."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the leader of each partition that was looked up is known to serve it."""
+        """True if the leader of each looked-up partition is known to serve it."""
         return not self.unconfirmed_leaders
 
     def of(self, partition: TopicPartition) -> ReplicaState:
-        """Where a partition is."""
+        """The state of a partition."""
         number = partition.group.group_id
         state = self._states.get(number)
         if state is None:

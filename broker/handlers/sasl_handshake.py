@@ -1,4 +1,4 @@
-"""SaslHandshake: there is no login here, and a client that wants one is told so at once (KIP-43).
+"""SaslHandshake: rejected at once, since no listener has SASL (KIP-43).
 
 The answer is Kafka's on a listener without SASL. Clients that would come again and again over a closed
 connection give up on it, and say why.
@@ -23,5 +23,5 @@ def handle(context: ClientContext, header: RequestHeader, request: SaslHandshake
 
 
 def log_sasl_attempt(context: ClientContext) -> None:
-    """Tell the operator which client wants SASL, once a minute."""
+    """Log the client that tries SASL, once a minute."""
     context.services.rate_limited_log.say(f"{context.peer}: {SASL_UNSUPPORTED}", same=SASL_UNSUPPORTED)

@@ -1,17 +1,17 @@
-"""The rest of a Produce request whose batches take more than one turn of the loop: done in later ones.
+"""The rest of a Produce request whose batches take more than one time slice: it runs in later ones.
 
 A request has room for a million batches, and a few hundred bytes of it for a batch of 200,000 records that
 must be opened (compacted topics, locks, times) or of 8 MiB to be compressed anew: together minutes of the
 loop. No count of records or bytes tells such a request from an honest one, whose records take a byte or two
-each where they are alike. So none is refused for what it holds; what bounds a turn is the time that it took.
+each where they are alike. So none is rejected for its content; time limits each slice.
 
-Invariants: batches are appended in the request's order and nothing of their connection is done before the
-last, so that producers' batches keep theirs. Nor is it read from: the request's bytes count as unanswered all
-the time, and of a client that closes after acks=0 all is appended, as if it had been at once. A connection
-that breaks ends the work, since nobody counts the bytes any more. What is appended in a turn is waited for
-from then on: its leadership may be gone, and back, before the last. Once a batch meets no leader the rest is
-refused, too: a producer's batch in the next request must be met while it is known that one is missing.
-Does not: spread what is appended as one (`atomic_produce.py`), or know what a step is (`produce.py`).
+Invariants: batches are appended in the request's order, and their connection dispatches and reads nothing
+before the last, so that producers' batches keep their order. The request counts as in flight all the time; if
+a client closes after acks=0, all is appended, as without slices. A broken connection ends the work, since its
+bytes are no longer counted. Each slice waits for its own commits: the leadership may be lost, and back,
+before the last. After a batch without a leader the rest is rejected, too, so that a producer's next request
+meets the record of the missing batch.
+Does not: slice an atomic append (`atomic_produce.py`), or know what a step is (`produce.py`).
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from broker.handlers.sliced_response import SlicedResponse
 from broker.time_slices import TimeSlice, TimeSlicer
 
 MAX_SECONDS: Final = 30.0
-"""LIMIT. After so long clients have given a request up, and its bytes are room that others wait for: the rest
-is refused, so that who does want it sends it again."""
+"""LIMIT. After so long clients have timed out, and other connections wait for the request's memory: the rest
+is rejected, so that a client that still waits sends it again."""
 
 
 class AppendWork(Protocol):
-    """A request on which there is more to do."""
+    """A request with batches left."""
 
     def on_slice_end(self, is_done: bool) -> None:
-        """A turn has ended; `is_done`: the last one."""
+        """A time slice has ended; `is_done`: it was the last one."""
 
     def abort(self, reason: str) -> None:
-        """Refuse what is left, in the steps that are left. May be called again."""
+        """Reject the batches that are left, in the steps that are left. May be called again."""
 
 
 class SlicedProduce(SlicedResponse):
     """Completed with the PendingResponse that waits for the commits, once the last step is taken.
 
     Args:
-        response: waits for what is appended, and is told by `work.on_slice_end`.
+        response: waits for the commits; `work.on_slice_end` updates it.
     """
 
     __slots__ = ("_deadline", "_work")
@@ -55,7 +55,7 @@ class SlicedProduce(SlicedResponse):
         self._deadline = TimeSlice(MAX_SECONDS)
 
     def on_shutdown(self) -> None:
-        """As `PendingResponse`: what is left is refused, so that the client sends it where there is time."""
+        """Reject the batches that are left, so that the client sends them to another node."""
         self._work.abort("this node is about to end")
 
     def _run_slice(self, steps: Iterator[None]) -> bool:

@@ -1,11 +1,10 @@
-"""Answers that take more than one turn of the loop: the rest is made in later ones.
+"""Responses that take more than one time slice: the rest is built in later ones.
 
-A few megabytes name hundreds of thousands of groups, which is seconds of work. Between turns everybody else
-is heard, and so are the followers of what this node leads. Nothing else of the connection is done, nor read,
-before the answer. What is raised in a later turn closes the connection; so does a lease that has lapsed
-meanwhile (`Uncertain`): who asked asks again.
-Does not: spread the decoding of a request or the encoding of its answer, nor the first turn, which each
-request has for itself; learn that a client has gone, as nothing is read from it meanwhile.
+A few megabytes name hundreds of thousands of groups, which is seconds of work. Between slices other clients
+and followers are served. The connection dispatches and reads nothing else before the response. An error in a
+later slice closes the connection; so does a lease that has expired meanwhile (`Uncertain`): the client
+retries. Does not: slice the decoding of a request or the encoding of its response, nor the first slice, which
+each request has for itself; notice a disconnected client, as nothing is read from it meanwhile.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class SlicedResponse(PendingResponse):
         self._steps = None
 
     def _run_slice(self, steps: Iterator[None]) -> bool:
-        """One turn; whether it was the last."""
+        """Run one slice; returns whether it was the last."""
         return run_slice(steps)
 
     def _resume(self) -> None:
@@ -73,11 +72,11 @@ def respond_in_slices(
     item: Callable[[Key], Item],
     respond: Callable[[list[Item]], HandlerResponse],
 ) -> HandlerResponse:
-    """What `respond` makes of each name's part: at once where that takes no longer than a turn.
+    """The response of `respond` for the items of all keys: at once if they take one slice at most.
 
     Args:
-        item: may raise in the first turn what a handler may raise.
-        respond: as a handler answers.
+        item: may raise in the first slice what a handler may raise.
+        respond: returns what a handler returns.
     """
     items: list[Item] = []
 

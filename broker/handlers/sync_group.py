@@ -1,6 +1,6 @@
-"""SyncGroup: the leader hands in what everybody is assigned, every member is given its part.
+"""SyncGroup: the leader sends all assignments, and every member gets its own after the commit.
 
-The parts are told when they are committed. Source: Kafka's KafkaApis.handleSyncGroupRequest.
+Source: Kafka's KafkaApis.handleSyncGroupRequest.
 """
 
 from __future__ import annotations

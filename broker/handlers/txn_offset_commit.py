@@ -1,10 +1,11 @@
-"""TxnOffsetCommit: offsets that hold if a transaction commits; answered when they are in the log (KIP-98).
+"""TxnOffsetCommit: stores offsets within a transaction; responds when they are committed (KIP-98).
 
-Versions: up to 2 they do not say which member commits (KIP-447); 4 knows TRANSACTION_ABORTABLE; 5 adds the
-group's partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). 6 names topics by id
-(KIP-1319) and is not served: after a topic was deleted and created anew Apache Kafka 4.4.0's producer repeats
-a request with the old id for ever, while by name it goes on. Nothing is written before
-the transaction's coordinator knows of this partition: what no marker follows would be pending for ever.
+Versions: up to 2 they do not name the member (KIP-447); 4 knows TRANSACTION_ABORTABLE; 5 adds the group's
+    partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). 6 names topics by id
+    (KIP-1319) and is not served: after a topic was deleted and created anew Apache Kafka 4.4.0's producer
+    repeats a request with the old id for ever, while by name it continues. Nothing is written before the
+    transaction's coordinator knows of this partition: without a marker the offsets would stay pending for
+    ever.
 Source: Kafka's KafkaApis.handleTxnOffsetCommitRequest, OffsetMetadataManager.commitTransactionalOffset.
 """
 
@@ -42,7 +43,7 @@ ADDS_MIN_VERSION: Final = 5
 
 
 def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> HandlerResponse:
-    """Store what may be stored, at once where the transaction is known in the group's partition."""
+    """Store the valid offsets, at once if the transaction is open in the group's partition."""
     commit = _Commit(context, header.api_version, request)
     if not commit.valid:
         return commit.response
@@ -57,7 +58,7 @@ def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetComm
 
 
 class _Commit:
-    """One request, on its way."""
+    """One request."""
 
     __slots__ = ("_api_version", "_context", "_request", "response", "valid")
 
@@ -66,13 +67,13 @@ class _Commit:
         self._api_version = api_version
         self._request = request
         self.valid: list[tuple[Topic, TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition]] = []
-        """The partitions that exist, with what is answered."""
+        """The known partitions with their responses."""
         self.response = TxnOffsetCommitResponse(
             topics=[self._topic(each) for each in request.topics if each.partitions]
         )
 
     def _topic(self, requested: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
-        """The answer for one topic, if all goes well."""
+        """The response for one topic, as if all succeeds."""
         topic = self._context.services.cluster.topic(requested.name)
         count = 0 if topic is None else len(topic.partitions)
         partition_responses = []
@@ -86,8 +87,8 @@ class _Commit:
         return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
     def store(self, transaction: Transaction) -> TxnOffsetCommitResponse | PendingResponse:
-        """Append what may be stored. Raises RequestError, Uncertain, VerificationRequired; nothing has
-        changed then."""
+        """Append the valid offsets. Raises RequestError, Uncertain, VerificationRequired; then nothing has
+        changed."""
         request = self._request
         group_id = request.group_id
         store, coordinator = self._context.services.consumer_groups.of(group_id)
@@ -132,7 +133,8 @@ class _Commit:
                 return self.error_response(rejection.error)
 
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
-        """What to write, and whose answers it is; what is too long or is gone is refused on its own."""
+        """The records to append, and their partitions' responses; an unknown partition or too long metadata
+        gets an error."""
         max_bytes = self._context.services.settings.offset_metadata_max_bytes
         stored, records = [], []
         for topic, partition, response in self.valid:
@@ -157,12 +159,12 @@ class _Commit:
         return stored, records
 
     def error_response(self, error: ErrorCode) -> TxnOffsetCommitResponse:
-        """Nothing is stored, for this reason."""
+        """Set an error for all known partitions: nothing is stored."""
         self.fail([response for _, _, response in self.valid], error)
         return self.response
 
     def fail(self, partition_responses: list[TxnOffsetCommitResponsePartition], error: ErrorCode) -> None:
-        """These are not stored."""
+        """Set an error for these partitions."""
         told = _translated_error(error, self._api_version)
         for each in partition_responses:
             each.error_code = told
@@ -195,7 +197,7 @@ class _TxnOffsetCommitResponse(PendingResponse):
 
 
 def _translated_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """What a producer of this version understands. Source: Kafka's AddPartitionsToTxnManager, KafkaApis."""
+    """The error in terms of the request's version. Source: Kafka's AddPartitionsToTxnManager, KafkaApis."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_MIN_VERSION:

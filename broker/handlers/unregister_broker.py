@@ -1,7 +1,7 @@
 """UnregisterBroker: a registered node is not removed in this way (KIP-631).
 
 Kafka removes a broker from the metadata at once, a live one, too. Here a node's replicas move first, which
-`lockstep cluster remove` sees to, so the request is refused and names that command.
+`lockstep cluster remove` does, so the request is rejected with the name of that command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """UpdateFeatures: every feature stays at its level (KIP-584, KIP-778).
 
-The checks and their texts are Kafka's; what passes them and would change a level is refused as well. As in
-Kafka one refusal is that of the whole request. Source: Kafka's FeatureControlManager.updateFeature.
+The checks and their texts are Kafka's; a valid change of a level is rejected as well. As in Kafka one error
+rejects the whole request. Source: Kafka's FeatureControlManager.updateFeature.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle(context: ClientContext, header: RequestHeader, request: UpdateFeature
 
 
 def _update_error(node_id: int, update: FeatureUpdateKey, upgrade_type: int) -> str:
-    """Why the level is not that of the request; empty where it is."""
+    """The reason for which the level is not the requested one; empty if it is."""
     if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."
     requested, levels = update.max_version_level, FEATURE_LEVELS.get(update.feature)

@@ -1,6 +1,6 @@
 """WriteTxnMarkers: end a transaction in partitions that are led here, because an admin says so (KIP-664).
 
-Nodes of this cluster ask each other in their own words (`broker/transactions/markers.py`); this is what
+Nodes of this cluster use their own protocol (`broker/transactions/markers.py`); this is what
 `kafka-transactions --abort` sends for a transaction that hangs. As in Kafka a marker that names no topic has
 no part in the answer. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """

@@ -1,4 +1,4 @@
-"""How this node is, over HTTP: for Prometheus, for load balancers and for people. Off by default.
+"""The state of this node over HTTP: for Prometheus, for load balancers and for people. Off by default.
 
 `http` serves pages, `pages` says which there are, `exposition` reads the broker's state when it is scraped,
 `health` says why a node does not serve. Nothing here is imported unless `lockstep.metrics.listener` is set.

@@ -1,4 +1,4 @@
-"""What Prometheus is told: the broker's own counts and positions, read when it asks.
+"""The metrics for Prometheus: the broker's own counts and positions, read at each scrape.
 
 Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
 for the sake of metrics but one integer per request (`router.py`) and two numbers per flush; labels have few
@@ -95,7 +95,7 @@ class BrokerCollector(Collector):
     """Metrics of one broker.
 
     Args:
-        trouble: why it does not serve, "" where it does.
+        unhealthy_reason: why the node does not serve, "" where it does.
         dropped_lines: how many lines of output were never written.
     """
 
@@ -209,7 +209,7 @@ class BrokerCollector(Collector):
         yield flushing
 
     def _followers(self) -> Iterator[Metric]:
-        """Of the groups that are led here."""
+        """The followers of the groups that this node leads."""
         lags = _gauge(
             "log_group_follower_lag_entries",
             "Entries that a follower of a log group led here is not known to have",

@@ -1,4 +1,4 @@
-"""Why a node does not serve all that it has a part in. Reads what is known here; asks nobody."""
+"""The reason why a node is unhealthy. Reads this node's own state and sends no request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few pages over HTTP, for whoever may reach the port, and changes where they are wanted.
+"""A few pages over HTTP, for any client that reaches the port, and changes where a handler allows them.
 
 Owns: reading a request within limits, one per connection, and writing the answer. Invariants: whatever is
 sent here ends at most its own connection, after `timeout_seconds` at the latest; no more than
@@ -30,7 +30,7 @@ MAX_CONNECTIONS: Final = 16
 TIMEOUT_SECONDS: Final = 5.0
 """For the whole of a request and its answer. Prometheus gives up after 10."""
 BODY_BYTES: Final = 65536
-"""Of a change."""
+"""The largest body of a change."""
 PLAIN: Final = "text/plain; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
 
@@ -70,11 +70,11 @@ ChangeHandler = Callable[[ChangeRequest], Awaitable[Page | None]]
 
 
 class _BadRequest(Exception):
-    """It is not HTTP as it is spoken here."""
+    """The request is not HTTP as this server understands it."""
 
 
 class _ChangeRejected(Exception):
-    """A change whose body is not taken."""
+    """A change whose body is rejected."""
 
     def __init__(self, status: HTTPStatus) -> None:
         self.status = status
@@ -120,7 +120,7 @@ class HttpListener:
             )
 
     async def close(self) -> None:
-        """Serve nobody any more."""
+        """Stop serving and close all connections."""
         for server in self._servers:
             server.close()
         tasks = list(self._connections)
@@ -163,7 +163,7 @@ class HttpListener:
         writer.close()
 
     async def _page(self, request: _Request, reader: asyncio.StreamReader) -> Page:
-        """Raises _Refused, EOFError."""
+        """Raises _ChangeRejected, EOFError."""
         method, path, _ = request
         page_factory = self._pages.get(path)
         try:
@@ -185,7 +185,7 @@ class HttpListener:
 
 
 async def _body(request: _Request, reader: asyncio.StreamReader) -> bytes:
-    """Of a change. Raises _Refused, EOFError."""
+    """Read the body of a change. Raises _ChangeRejected, EOFError."""
     headers = request.headers
     length = headers.get("content-length", "0")
     if "transfer-encoding" in headers or not length.isdecimal() or len(length) > 9:

@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.settings.properties import ConfigError
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
-"""Where one may listen, and nobody can connect to."""
+"""Hosts to listen on that no client can connect to."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def parse_host_port(text: str, key: str) -> Listener:
 
 
 def _without_host(text: str, scheme: str) -> str:
-    """The end of a refusal of a bare port: the form that it was most likely meant to have."""
+    """The end of the error text for a bare port: the form that was most likely meant."""
     port = text.strip()
     return f"; {scheme}:{port} is port {port} of all addresses of this machine" if port.isdecimal() else ""
 

@@ -14,7 +14,7 @@ from broker.settings.properties import INT64_MAX, Kind, setting
 
 @dataclass(frozen=True)
 class CleanerSettings:
-    """How compaction is done, and what topics that do not say otherwise follow."""
+    """The settings of compaction, and the defaults of topics."""
 
     log_cleanup_policy: tuple[str, ...] = setting(
         "log.cleanup.policy",

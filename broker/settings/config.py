@@ -1,9 +1,9 @@
 """Every setting of the broker, each with its reason.
 
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
-Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep cluster_size start with
-`lockstep.`, but for `log.flush`. Names without effect here warn, all in one line; misspelt names
-(`foreign_names.py`) and bad values stop the start, all named in one error.
+Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
+but for `log.flush`. Names without effect here warn, all in one line; misspelt names (`foreign_names.py`) and
+bad values stop the start, all named in one error.
 Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
 (`dynamic_config.py`).
 """
@@ -252,10 +252,11 @@ class Settings(
     )
 
     explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What was set, as text, by property name: DescribeConfigs tells it from defaults."""
+    """The settings that were given, as text, by property name: DescribeConfigs reports them apart from
+    defaults."""
     dynamic_node: Mapping[str, str] = field(default_factory=dict, compare=False)
     dynamic_cluster: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What was changed while running, for this node and for all (`dynamic_config.py`)."""
+    """The changes while running, for this node and for all (`dynamic_config.py`)."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -269,7 +270,7 @@ class Settings(
 
     @property
     def spare_wait_ms(self) -> int:
-        """How long replicas that no majority needs wait for records; not where consumers are sent to them."""
+        """The delay of records to replicas that no majority needs; 0 where consumers read from them."""
         return 0 if self.replica_selector_class else self.lockstep_spare_wait_ms
 
     @property
@@ -279,13 +280,13 @@ class Settings(
 
     @property
     def local_data_groups(self) -> int:
-        """How many of them each node has a copy of, while they are spread evenly."""
+        """The number of them that each node has a replica of, if they are spread evenly."""
         nodes = len(self.peers()) or 1
         return -(-self.data_groups * min(nodes, MAX_DATA_VOTERS) // nodes)
 
     @property
     def retention_ms(self) -> int:
-        """How long records are kept by default; -1 for ever."""
+        """The default retention of records; -1 for ever."""
         if self.log_retention_ms is not None:
             return self.log_retention_ms
         if self.log_retention_minutes is not None:
@@ -326,7 +327,7 @@ node have to be the same, and of directories the second counts."""
 _ACCESS_CONTROL_NAMES: Final = {
     "authorizer.class.name": "there is no access control here: whoever connects may do anything"
 }
-"""What keeps others out in Kafka: to serve without it and only warn would open what was closed."""
+"""Kafka's access control: a start that only warned of it would open a broker that was closed."""
 REPLICATION_FACTORS: Final = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -414,7 +415,7 @@ def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
 
 
 def is_kafka_name_without_effect(name: str) -> bool:
-    """Whether Kafka has or had a setting of this name, which has no effect here."""
+    """True if Kafka has or had a setting of this name, which has no effect here."""
     return name in _NAMES_WITHOUT_EFFECT or name.startswith(_IGNORED_PREFIXES)
 
 
@@ -426,8 +427,8 @@ def _value_warnings(name: str, value: object) -> list[str]:
 
 
 def _is_without_effect(declared: Property, text: str) -> bool:
-    """Is it another value of what is known with Kafka's default alone? A file written for Kafka starts then,
-    too, as with names that are not used at all."""
+    """True for another value of a setting that is supported with Kafka's default alone: a file written for
+    Kafka starts all the same."""
     if declared.name not in DEFAULT_ONLY:
         return False
     try:
@@ -438,7 +439,7 @@ def _is_without_effect(declared: Property, text: str) -> bool:
 
 
 def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
-    """What one source says, by the names used here. Raises ConfigError where it contradicts itself."""
+    """The settings of one source, by their current names. Raises ConfigError for a contradiction."""
     found = {}
     for name, text in texts.items():
         current_name = _ALIASES.get(name, name)
@@ -454,7 +455,7 @@ def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, 
 
 
 def check(settings: Settings) -> None:
-    """What no single value can tell. Raises ConfigError, ConfigErrors for several."""
+    """Check the settings against each other. Raises ConfigError, ConfigErrors for several."""
     errors: list[ConfigError] = []
     checks: list[Callable[[], object]] = [
         settings.client_listeners,
@@ -518,7 +519,7 @@ def _check_pairs(settings: Settings) -> None:
 
 
 def _check_flushes(settings: Settings) -> None:
-    """As of a topic: a flush that is asked for is not promised where none is made. Raises ConfigError."""
+    """Reject flush intervals that log.flush does not keep, as for a topic. Raises ConfigError."""
     by_time = "log.flush.interval.ms"
     if settings.log_flush_interval_ms is None:
         by_time = "log.flush.scheduler.interval.ms"

@@ -48,7 +48,7 @@ def resolve_references(
 ) -> dict[str, str]:
     """`texts` with each reference replaced by its value. Raises UnresolvedReferences.
 
-    has_effect: whether a setting of this name has an effect here; only such a one needs a known provider.
+    has_effect: true for the name of a setting with an effect here; only such a one needs a known provider.
     """
     providers: dict[str, Find | None] | None = None
     found: dict[str, str] = {}

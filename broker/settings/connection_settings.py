@@ -13,7 +13,7 @@ from broker.settings.properties import INT32_MAX, KIB, MIB, Kind, setting
 
 @dataclass(frozen=True)
 class ConnectionSettings:
-    """What a client, and all of them together, may have the broker hold."""
+    """Limits of what one client, and all of them together, may use."""
 
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",

@@ -12,7 +12,7 @@ from broker.settings.properties import INT32_MAX, MIB, REPLICAS_ARE_THE_GROUPS, 
 
 @dataclass(frozen=True)
 class ConsumerGroupSettings:
-    """What groups may ask for, and how they are looked after."""
+    """Limits and timeouts of groups."""
 
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",

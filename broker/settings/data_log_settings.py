@@ -9,7 +9,7 @@ from broker.settings.properties import KIB, MIB, Kind, setting
 
 @dataclass(frozen=True)
 class DataLogSettings:
-    """How a node's log groups keep their data; `storage.log.options` says what each does."""
+    """The settings of the log groups' files; `storage.log.options` describes each."""
 
     lockstep_segment_bytes: int = setting(
         "lockstep.segment.bytes",

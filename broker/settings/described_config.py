@@ -1,4 +1,4 @@
-"""Configurations as clients are told them: value, where it comes from, what else it could have been.
+"""Configurations as DescribeConfigs reports them: value, source, synonyms.
 
 Owns: `Described` and one function per type of resource. The order of synonyms and which of
 them are left out are Kafka's (ConfigHelper, DynamicBrokerConfig.brokerConfigSynonyms).
@@ -43,7 +43,7 @@ class Described:
         """The one in force first."""
         self.read_only = read_only
         self.is_sensitive = is_sensitive
-        """Is the value left out because it may be a secret?"""
+        """True if the value is left out because it may be a secret."""
 
 
 _DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
@@ -58,7 +58,7 @@ _CLIENT_METRICS: Final = (
 
 
 def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
-    """Where the value of a broker setting is found, the strongest first."""
+    """The sources of a broker setting's value, the strongest first."""
     names = _ALTERNATIVES.get(name, (name,))
     found: list[Synonym] = []
     for texts, source in (
@@ -113,7 +113,7 @@ def describe_broker(settings: Settings) -> list[Described]:
 
 
 def describe_cluster_default(settings: Settings) -> list[Described]:
-    """What was changed for all brokers, by name."""
+    """The changes for all brokers, by name."""
     return [
         _describe_stored(
             name,
@@ -129,7 +129,7 @@ def describe_cluster_default(settings: Settings) -> list[Described]:
 
 
 def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> Described:
-    """A setting that was changed while running; of one that may be a secret nothing is shown, as in Kafka."""
+    """A setting that was changed while running; the value of a possible secret is left out, as in Kafka."""
     declared = declaration(name)
     assert declared is not None, name
     if declared.kind is not Kind.PASSWORD:

@@ -3,10 +3,9 @@
 Owns: their names, and `apply_changes`: the settings of the start with the changes made since on top, those
 for this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if
 Kafka lets it be changed too and it takes effect here at once; none of them names an address, a path, a class
-or a module, and none can shut out whoever would change it back. What only warns in a properties file is no
-error
-here: Kafka's settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names
-that are not misspelt (`near_names.py`).
+or a module, and none can shut out the client that would change it back. A setting that only warns in a
+properties file is no error here: Kafka's settings without effect are stored and warned of, and so are at most
+MAX_FOREIGN unknown names that are not misspelt (`suggestions.py`).
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -69,12 +68,13 @@ CHANGEABLE: Final = frozenset(
     }
 )
 _MIN_WHILE_RUNNING: Final = {"max.connections": 1, "max.connections.per.ip": 1}
-"""Higher than at the start: with 0 nobody could connect to change it back, not even after a restart."""
+"""Minimum values while running, higher than at the start: with 0 no client could connect to change it back,
+not even after a restart."""
 _SUGGESTIONS: Final = Suggestions(
     {name: name for name in PROPERTIES}
     | {name: theirs[0] for name, theirs in BROKER_SYNONYMS.items() if name not in PROPERTIES}
 )
-"""Also by the topics' names for them."""
+"""The suggestions also know the topics' names of settings."""
 
 
 _FIXED: Final = frozenset({*HAVE_EFFECT, *UNUSED_KAFKA_NAMES})
@@ -225,13 +225,13 @@ def _checked_foreign(names: Iterable[str]) -> list[str]:
 
 
 def _suggestion(name: str) -> str | None:
-    """The setting that was meant by an unknown name, one slip away. A start looks further, at a price that a
-    request must not have on the event loop (`foreign_names.py`)."""
+    """The setting whose name differs by one slip from an unknown name. A start compares more closely, which
+    costs a request on the event loop too much (`foreign_names.py`)."""
     return _SUGGESTIONS.suggest(name.replace("_", ".").replace("-", "."))
 
 
 def _not_changeable(names: Sequence[str]) -> str:
-    """Kafka's words, and what may have been meant by the first of them that there is not."""
+    """Kafka's error text, and a suggestion for the first unknown name."""
     text = f"Cannot update these configs dynamically: [{', '.join(map(printable, names))}]"
     foreign = _foreign(names)
     suggestion = _suggestion(foreign[0]) if foreign else None

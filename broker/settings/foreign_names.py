@@ -57,7 +57,7 @@ _FAMILIES: Final[Mapping[str, str]] = {
 
 
 def is_misspelled(name: str, known: Collection[str]) -> bool:
-    """Whether an unknown name counts as a misspelling of one of `known`, the names that have an effect."""
+    """True if an unknown name counts as a misspelling of one of `known`, the names that have an effect."""
     if name in FORMER_NAMES:
         return False
     return name.lower().startswith(OWN_PREFIX) or bool(_close_matches(name, known, MISSPELT_RATIO, 1))

@@ -148,7 +148,7 @@ _OF_BROKERS: Final = (
     ),
 )
 _BROKER_NAMES: Final = {"streams.assignor.name": "group.streams.assignors"}
-"""Where that is not the name with `group.` before it."""
+"""Broker settings whose name is not that of the group's with `group.` before it."""
 
 GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
     each.declared.name: each

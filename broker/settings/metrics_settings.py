@@ -10,7 +10,7 @@ from broker.settings.properties import Kind, setting
 
 @dataclass(frozen=True)
 class MetricsSettings:
-    """Where this node tells how it is."""
+    """The listener of metrics and health."""
 
     lockstep_metrics_listener: str = setting(
         "lockstep.metrics.listener",

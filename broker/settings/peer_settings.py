@@ -1,4 +1,4 @@
-"""The settings of who this node is and where the others of its cluster are: a part of `config.Settings`."""
+"""The settings of this node's id and of the other nodes of its cluster: a part of `config.Settings`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PeerSettings:
         return parse_peers(self.lockstep_peers, self.node_id)
 
     def peer_listener(self) -> Listener | None:
-        """Where to listen for other nodes; None for a node alone. Raises ConfigError."""
+        """The listener for other nodes; None for a single node. Raises ConfigError."""
         text, own = self.lockstep_peers_listener, self.peers().get(self.node_id)
         if own is None or not text:
             return own

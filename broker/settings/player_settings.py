@@ -9,7 +9,8 @@ from broker.settings.properties import Kind, setting
 
 @dataclass(frozen=True)
 class PlayerFileSettings:
-    """What this node plays, while it leads it; `lockstep serve` starts the players."""
+    """The log groups that this node's players deliver while it leads them; `lockstep serve` starts the
+    players."""
 
     lockstep_player_config: str = setting(
         "lockstep.player.config",

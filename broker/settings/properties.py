@@ -1,6 +1,6 @@
 """Kafka-style properties: how one setting is declared, read from text and shown.
 
-Owns: the value kinds (Kafka's ConfigDef types), bounds, and the words of a refusal.
+Owns: the value kinds (Kafka's ConfigDef types), bounds, and the error texts.
 Does not: know which settings exist (`config.py`, `topic_config.py` do).
 """
 
@@ -24,7 +24,7 @@ REPLICAS_ARE_THE_GROUPS = (
     "Without effect, but that more than there are nodes are refused: partitions have the replicas of their "
     "log group."
 )
-"""Of each setting that counts replicas."""
+"""The reason of each setting that counts replicas."""
 
 
 class Kind(IntEnum):
@@ -57,7 +57,7 @@ class ConfigError(ValueError):
 
 
 class ConfigErrors(ConfigError):
-    """Several settings that cannot be used, told together; `key` is the first one's."""
+    """Several settings that cannot be used, reported together; `key` is the first one's."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         first = errors[0]

@@ -1,4 +1,4 @@
-"""The name that somebody meant who wrote one that there is not.
+"""Suggests the closest known setting for a misspelled one.
 
 Pure. Finds one slip of the keyboard: a character too many, one missing, another one, two neighbours swapped;
 or capital letters. Invariant: looking takes no more than a lookup for each character of the longest name that
@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 
 
 class Suggestions:
-    """See the module. `names`: what might be written -> what is meant by it; the first of two wins."""
+    """See the module. `names`: each known spelling -> its suggestion; the first of two wins."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
         self._max_characters = max(map(len, names)) + 1
         self._index: dict[str, str] = {}
-        """Each of them, and each without one of its characters. Empty until somebody asks."""
+        """Each name, and each without one of its characters. Empty before the first lookup."""
 
     def suggest(self, name: str) -> str | None:
-        """The name that is meant by `name`, which there is not; None where none is near."""
+        """The closest name to the unknown `name`; None where none is close."""
         if len(name) > self._max_characters:
             return None
         if not self._index:
@@ -34,7 +34,7 @@ class Suggestions:
         return exact or next((self._index[each] for each in _deletions(written) if each in self._index), None)
 
     def hint(self, name: str) -> str:
-        """The end of a refusal: "; did you mean ...?", or nothing."""
+        """The end of an error text: "; did you mean ...?", or nothing."""
         suggestion = self.suggest(name)
         return "" if suggestion is None else f"; did you mean {suggestion}?"
 

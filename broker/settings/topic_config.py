@@ -287,7 +287,7 @@ class TopicConfig:
     )
 
     overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """What the topic itself sets, by configuration name."""
+    """The topic's own overrides, by configuration name."""
 
     @property
     def log_append_time(self) -> bool:
@@ -299,7 +299,7 @@ class TopicConfig:
 
     @property
     def is_only_compacted(self) -> bool:
-        """Whether DeleteRecords is refused. It is allowed with an empty cleanup.policy (KAFKA-19112)."""
+        """True if DeleteRecords is rejected. It is allowed with an empty cleanup.policy (KAFKA-19112)."""
         return self.is_compacted and "delete" not in self.cleanup_policy
 
 
@@ -317,7 +317,7 @@ are stored."""
 _THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
 QUOTED = 250
-"""Characters of a client's text that a refusal repeats."""
+"""Characters of a client's text that an error text repeats."""
 
 FIXED_AT_CREATION = frozenset({"lockstep.group"})
 """Configurations that no change reaches: a partition stays in the log group it was made in."""
@@ -379,7 +379,7 @@ _SUGGESTIONS: Final = Suggestions(
     {name: name for name in TOPIC_PROPERTIES}
     | {theirs[0]: name for name, theirs in BROKER_SYNONYMS.items() if theirs[0] not in TOPIC_PROPERTIES}
 )
-"""Also by the brokers' names for them."""
+"""The suggestions also know the brokers' names of configurations."""
 
 
 def broker_defaults(settings: Settings) -> dict[str, object]:
@@ -501,7 +501,7 @@ def without_effect(overrides: Mapping[str, str], former: Mapping[str, str] | Non
 
 
 def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
-    """What no single value can tell: what would have to be instead, and the words of a refusal."""
+    """The conflicts of valid values with each other: the required value, and the error text."""
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         is_own = "max.compaction.lag.ms" in config.overrides
         lag_ms = config.max_compaction_lag_ms if is_own else config.min_compaction_lag_ms

@@ -55,12 +55,12 @@ WARNINGS_AT_START: Final[Mapping[str, str]] = {
     "shared log's files",
     "log.segment.delete.delay.ms": "has no effect here: files are reused, not deleted",
 }
-"""What a start warns of where one of these is set: the name, and the rest of the sentence."""
+"""Warnings of a start where one of these is set: the name, and the rest of the sentence."""
 
 
 @dataclass(frozen=True)
 class TopicDefaultSettings:
-    """What topics follow that do not say otherwise."""
+    """The defaults of topics."""
 
     # --- count for compacted topics ---
     log_segment_bytes: int = setting(

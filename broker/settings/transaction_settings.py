@@ -12,7 +12,7 @@ from broker.settings.properties import REPLICAS_ARE_THE_GROUPS, Kind, setting
 
 @dataclass(frozen=True)
 class TransactionSettings:
-    """What producers with a transactional id may ask for, and how they are looked after."""
+    """Limits and timeouts of transactional ids."""
 
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
