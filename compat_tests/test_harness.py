@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import resource
@@ -288,6 +289,10 @@ def test_a_case_belongs_to_its_broker_and_kind_of_client() -> None:
     assert share_of(f"{prefix}[kcat-on-lockstep-zstd]") == "lockstep python"
     assert share_of("compat_tests/test_connect.py::test_group[on-lockstep]") == "connect"
     assert share_of("tests/test_x.py::test_y[on-lockstep]") == "tests/test_x.py"
+
+
+def test_the_garbage_collector_passes_over_what_was_collected() -> None:
+    assert gc.isenabled() and gc.get_freeze_count() > 10_000
 
 
 def test_long_shares_begin_one_after_the_other_and_none_at_the_end() -> None:

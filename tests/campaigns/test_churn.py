@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ from tests.broker.wire import Client
 from tests.campaigns import churn
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _all_is_counted() -> Iterator[None]:
+    """Also what was there when the tests were collected (`conftest.pytest_collection`)."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.mark.parametrize("kind", list(churn.KINDS))
