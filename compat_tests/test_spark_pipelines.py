@@ -40,6 +40,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)
 READY_S = 60.0
+SMALL = {
+    **CONF,
+    # a few rows each: compiling costs more than it brings
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "2",
+    # how many tasks put a table's log together, 50 unless told otherwise, for each commit
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""Settings of the session that serves all cases."""
 ANSWER_TIMEOUT_S = 400.0
 """For one pipeline: its small Delta commits take minutes where four test processes share two slow cores."""
 
@@ -58,7 +68,7 @@ class Spark:
     """Pipelines in one session over one broker."""
 
     def __init__(self, bootstrap: str) -> None:
-        words = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
+        words = [word for key, value in SMALL.items() for word in ("--conf", f"{key}={value}")]
         script = str(ROOT / "compat_tests" / "spark" / "pipelines.py")
         found = ["--jars", jars(), "--master", "local[2]", *words]
         self._driver = LineDriver([str(installed()), script, *found], answer_timeout_s=ANSWER_TIMEOUT_S)
