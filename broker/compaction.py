@@ -6,7 +6,7 @@ Owns: the choice of partitions to clean now (`plan_cleaning`), the speed of a pa
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
 offset) and never takes the newest batch away; one group is cleaned at a time.
 Does not: say which records stay (`storage/cleaning.py`), touch files (`storage/cleaner.py`), or remember how
-far a partition has been cleaned (`storage/clean_ends.py`).
+far a partition has been cleaned (`storage/compaction_progress.py`).
 Source: Kafka's LogCleanerManager.
 """
 
@@ -229,7 +229,7 @@ class Compaction:
             (log_to_clean.partition.log.number, log_to_clean.dirty_offset, log_to_clean.end_offset)
             for log_to_clean in due
         ]
-        key = (group.clean_ends.forgotten, ranges)
+        key = (group.compaction_progress.resets, ranges)
         has_nothing = not due or self._fruitless.get(group) == key
         if has_nothing and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
             return 0
@@ -285,7 +285,7 @@ class Compaction:
         intervals_ms: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
             number = each.log.number
-            clean_to = group.clean_ends.of(number)
+            clean_to = group.compaction_progress.of(number)
             found.append(plan_cleaning(each, shares[number], stable_offset, clean_to, now_ms))
             self._future_records.note(each, found[-1].too_young, now_ms)
             every_ms = roll_interval_ms(each, shares[number], stable_offset, clean_to, now_ms)

@@ -19,7 +19,7 @@ from broker.endpoint import Endpoint
 from broker.time_slices import TimeSlicer
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
-from storage.complaints import Complaints
+from storage.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from broker.append import Appender
@@ -218,7 +218,7 @@ class Services:
         self.loop = loop
         self.time_slicer = TimeSlicer(loop.call_soon)
         """Queues the work of requests that takes more than one time slice."""
-        self.rate_limited_log = Complaints(loop.time, logging.getLogger("lockstep.connection"))
+        self.rate_limited_log = RateLimitedLog(loop.time, logging.getLogger("lockstep.connection"))
         """The log of client errors, for connections and handlers."""
         self.cluster = cluster
         self.nodes = nodes

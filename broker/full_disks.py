@@ -62,7 +62,7 @@ class FullDisks:
         local = set(groups.values())
         self._failures = {each: count for each, count in self._failures.items() if each in local}
         self._full = {each: None for each in self._full if each in local}
-        snapshot_needs_space = any(group.installing.lacks_room for group in groups.values())
+        snapshot_needs_space = any(group.installer.is_out_of_space for group in groups.values())
         for number, group in list(groups.items()):
             group.log.yield_room(snapshot_needs_space)
             failures = group.log.disk_failures

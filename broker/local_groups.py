@@ -38,7 +38,7 @@ from broker.settings.config import Settings
 from broker.transactions.state import SECTION as TRANSACTIONS_SECTION
 from broker.transactions.state import TransactionsState
 from broker.transactions.transactions import Transactions
-from storage.entries import Send, alone
+from storage.append_codec import Send, no_peers
 from storage.group import GroupOptions, LogGroup
 from storage.group_options import fresh_incarnation, member_of
 from storage.log.options import LogOptions
@@ -140,7 +140,7 @@ class LocalGroups:
                 }
             ),
             tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers, LOCKS_SECTION: locks},
-            send=alone if self._send is None else self._send(group_id),
+            send=no_peers if self._send is None else self._send(group_id),
         )
         if self._send is None:
             _log_recovery(group)
@@ -201,7 +201,7 @@ class LocalGroups:
             locks.forget(partition.number)
             on_closed(partition)
 
-        group.control.closed = partial(forget_partition, group.control.closed)
+        group.control.on_close = partial(forget_partition, group.control.on_close)
         consumer_groups.host(group_id, group, state, self.appenders[group_id])
         transactions.host(group_id, group, transactional_ids)
 

@@ -180,8 +180,8 @@ class Cluster:
     def add_group(self, group: LogGroup) -> None:
         """Add a log group to this node."""
         self.groups[group.group_id] = group
-        group.control.opened = partial(self._on_partition_opened, group)
-        group.control.closed = partial(self._on_partition_closed, group)
+        group.control.on_open = partial(self._on_partition_opened, group)
+        group.control.on_close = partial(self._on_partition_closed, group)
         for partition in list(group.partitions.values()):
             if partition.number != CONTROL_PARTITION:
                 self._on_partition_opened(group, partition)

@@ -11,18 +11,18 @@ import time
 
 from broker.metadata import TopicPartition
 from protocol.errors import ErrorCode
-from storage.complaints import Complaints
 from storage.log.file_system import is_rot
+from storage.rate_limited_log import RateLimitedLog
 
 NO_EPOCH = -1
-_read_failures = Complaints(time.monotonic, logging.getLogger("lockstep.partitions"))
+_read_failures = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.partitions"))
 """Clients that do not wait between tries would fill the log with what the disk cannot read."""
 
 
 def log_read_failure(partition: TopicPartition, text: str) -> None:
     """Log that a part of a partition cannot be read; once a minute for each partition."""
     topic = partition.topic
-    _read_failures.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
+    _read_failures.warning(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
 
 
 def read_error(error: Exception) -> ErrorCode:

@@ -3,9 +3,8 @@
 The cleaner reaches what is in sealed files below both kept checkpoints. Kafka's rules say when the cleaner
 must reach a partition's newest records: `segment.ms`, `segment.bytes`, `max.compaction.lag.ms`. Owns those
 (`roll_interval_ms`), and how often a group may be sealed at most (`SegmentRoll`): for every such file another
-one is filled with zeros, and what lives in it keeps it. Does not: seal (`storage/sealing.py`), say what is
-cleaned.
-Source: Kafka's LogSegment.shouldRoll, UnifiedLog.maxSegmentMs.
+one is filled with zeros, and what lives in it keeps it. Does not: seal (`storage/segment_sealer.py`), say
+what is cleaned. Source: Kafka's LogSegment.shouldRoll, UnifiedLog.maxSegmentMs.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class SegmentRoll:
             return False
         blocked_since_ms = self._blocked_since_ms.setdefault(group, now_ms)
         try:
-            done = await group.sealing.run(
+            done = await group.sealer.run(
                 SEAL_SECONDS, without_members=now_ms - blocked_since_ms >= MEMBER_TIMEOUT_MS
             )
         except (StorageError, OSError) as error:

@@ -179,7 +179,7 @@ class Broker:
         for group in self.groups.values():
             if group.is_leader:
                 with contextlib.suppress(StorageError, ValueError, ConfigurationRejected):
-                    group.hand_over()
+                    group.transfer_to_best()
         for _ in range(HAND_OVER_POLLS):
             if not any(group.is_leader for group in self.groups.values()):
                 return

@@ -51,9 +51,9 @@ from broker.topic_rules import (
 from protocol.errors import ErrorCode
 from protocol.ids import format_uuid
 from protocol.plural import pluralize
-from storage.complaints import Complaints
 from storage.group import LogGroup
 from storage.partition import PartitionLog
+from storage.rate_limited_log import RateLimitedLog
 from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFull
 
 log = logging.getLogger("lockstep.topics")
@@ -95,7 +95,7 @@ class Topics:
         self._records: PartitionLog | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._orphans = Orphans(cluster, commands, self._growing)
-        self._rate_limited_log = Complaints(lambda: asyncio.get_running_loop().time(), log)
+        self._rate_limited_log = RateLimitedLog(lambda: asyncio.get_running_loop().time(), log)
         """Failures that are retried each second are logged once a minute."""
         self.rejected_creations = RejectedCreations(lambda: asyncio.get_running_loop().time())
 
@@ -140,7 +140,7 @@ class Topics:
                 await self.start(founding)
                 break
             except StorageError as error:
-                self._rate_limited_log.say(f"leading group 0 has to wait: {error}", METADATA_GROUP)
+                self._rate_limited_log.warning(f"leading group 0 has to wait: {error}", METADATA_GROUP)
             except Exception:
                 log.exception("leading group 0 could not begin")
             await asyncio.sleep(RETRY_SECONDS)
@@ -156,7 +156,7 @@ class Topics:
                         await self._finish(entry)
                     except StorageError as error:
                         text = f"topic {entry.name}: what is half done has to wait: {error}"
-                        self._rate_limited_log.say(text, entry.topic_id)
+                        self._rate_limited_log.warning(text, entry.topic_id)
                     except Exception:
                         log.exception("topic %s: what is half done could not be finished", entry.name)
             await asyncio.sleep(RETRY_SECONDS)

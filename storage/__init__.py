@@ -1,31 +1,32 @@
 """The replicated log: log groups, one Raft state machine and one shared data log each.
 
-A batch is bytes plus the few numbers the directory needs. Three open some: `control_partition` its own,
-`transactions` the markers, `cleaning` what it compacts. This package knows nothing of Kafka requests, topics'
-names or clients. Who uses whom, from above:
+A batch is bytes plus the few numbers that the directory needs. Three modules read some batches:
+`control_partition` its own, `aborted_transactions` the markers, `cleaning` what it compacts. This package
+knows nothing of Kafka requests, topics' names or clients. Who uses whom, from above:
 
 | file | owns |
 |---|---|
-| `group`, `group_options` | what brokers ask: appends of one turn, reads, the group's own entries |
-| `open_frame`, `waiters`, `partition` | the open frame; who waits for what; a partition's offsets |
-| `lsn_reading` | frames in the order of LSNs, for who plays several partitions as one |
-| `gaps` | reads over offsets that compaction took away together with their file |
-| `read_ahead` | what a sequential reader will ask for next, read while its client is busy |
-| `transactions` | which transactions of a partition are open, and which were aborted |
+| `group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
+| `open_frame`, `waiters`, `partition` | the open frame; callbacks on a commit; a partition's offsets |
+| `lsn_reader` | frames in the order of LSNs, for a player of several partitions as one |
+| `gap_reads` | reads over offsets that compaction removed together with their segment |
+| `read_ahead` | the next read of a sequential reader, done while its client is busy |
+| `aborted_transactions` | the open and the aborted transactions of a partition |
 | `replica` | the order of everything: hard state, log work, messages, flushes |
-| `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
-| `recovering` | all of that at a start |
+| `applier`, `checkpointer`, `derived_state`, `control_partition` | from appended to committed; snapshots |
+| `group_recovery` | all of that at a start |
 | `threads` | work that waits for the disk, away from the loop |
-| `entries`, `shipping`, `pieces`, `installing`, `repairing` | frames to and from other members |
+| `append_codec`, `repairing` | frames to and from other members |
+| `snapshot_transfer`, `snapshot_chunk`, `snapshot_install` | snapshots to and from other members |
 | `read_repair` | a damaged segment repaired while a reader waits for it |
-| `confirming` | whether this member still led when it was asked, where the lease cannot say it |
-| `plausible` | whether a peer's message has the shape that its class declares |
-| `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |
-| `cleaner`, `cleaning`, `clean_ends` | a compaction pass; which records it keeps; how far it has come |
+| `read_index` | confirms a leadership without a lease (ReadIndex) |
+| `message_validation` | checks that a peer's message has the shape that its class declares |
+| `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
+| `cleaner`, `cleaning`, `compaction_progress` | a compaction pass; the records it keeps; its progress |
 | `freeing` | dead segments freed on a full disk, with checkpoints written above them |
-| `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
+| `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
-| `peers/` | messages between nodes, over TCP; used by brokers. Knows the core's messages, a shipment's |
-| `complaints` | what others do, as log lines that are few; used by brokers and `peers/` |
-| `types` | the words that all share |
+| `peers/` | messages between nodes, over TCP; used by brokers. Knows the messages of core and snapshots |
+| `rate_limited_log` | warnings about clients and peers, at a limited rate |
+| `types` | the types that all share |
 """

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from protocol.records.batch_filter import FilteredBatch
+from storage.aborted_transactions import AbortedTransactions
 from storage.cleaning import ENTRY_BYTES, PartitionCleaning
-from storage.gaps import over_gaps
+from storage.gap_reads import read_over_gaps
 from storage.log.data_log import DataLog, SealedSegment
 from storage.log.rewriting import Left
-from storage.transactions import AbortedTransactions
-from storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesGone
+from storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesUnavailable
 
 READ_BYTES = 1 << 20
 DEAD_SHARE = 0.5
@@ -71,10 +71,10 @@ def clean(
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
 
     While `horizons_end` says False no tombstone goes: what is being shipped has older segments as they were,
-    and must not come without the tombstones of what they hold.
-    `log_start`: by partition number, below which everything is deleted; `LAST_OFFSET` for a closed one, and
-    for the control partition, whose records a checkpoint covers. Raises CorruptLog, FramesGone, StorageFull,
-    OffsetOutOfRange where the log changed, and whatever `breathe` does.
+    and must not come without the tombstones of what they hold. `log_start`: by partition number, below which
+    everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition, whose records a
+    checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange where the log
+    changed, and whatever `breathe` does.
     """
     passes: dict[int, PartitionCleaning] = {}
     newest = {each.partition: each.newest_offset for each in wanted}
@@ -105,7 +105,7 @@ def clean(
     for segment in _touched(log, passes, log_start):
         try:
             fewer = log.clean(segment.sequence, judge, breathe, is_closed)
-        except (FramesGone, ValueError):
+        except (FramesUnavailable, ValueError):
             if log.has_segment(segment.sequence):
                 raise
             continue  # freed meanwhile: all its records are deleted, whatever a tombstone may say of them
@@ -126,12 +126,12 @@ def _mapped(
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
     number, dirty, end, delete_retention_ms, aborted, _ = wanted
-    between = aborted.between(dirty, end)  # no record of those before is left
+    between = aborted.overlapping(dirty, end)  # no record of those before is left
     found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
     offset = max(dirty, log.first_offset(number) or 0)
     while offset < found.end:
         before = offset
-        for buffer in over_gaps(log, number, 0, offset, READ_BYTES, found.end).buffers:
+        for buffer in read_over_gaps(log, number, 0, offset, READ_BYTES, found.end).buffers:
             offset = found.fill(buffer, breathe)
             if offset >= found.end:
                 break

@@ -29,7 +29,7 @@ from operator import itemgetter
 from protocol.records.batch import BatchHeader, MalformedBatch, iter_headers, read_header, verify
 from protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch, open_batch
 from protocol.records.control import ControlKind, parse
-from storage.transactions import AbortedTransaction
+from storage.aborted_transactions import AbortedTransaction
 from storage.types import Buffer, CorruptLog
 
 DIGEST_BYTES = 20

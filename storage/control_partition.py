@@ -22,7 +22,7 @@ Command = dict[str, object]
 
 
 def open_command(number: int, topic_id: bytes, index: int, epoch_base: int) -> Command:
-    """A partition begins to exist in this group."""
+    """Opens a partition in this group."""
     return {
         "do": "open",
         "partition": number,
@@ -33,12 +33,12 @@ def open_command(number: int, topic_id: bytes, index: int, epoch_base: int) -> C
 
 
 def close_command(number: int) -> Command:
-    """A partition is gone; what it wrote is dead."""
+    """Closes a partition; its records are dead."""
     return {"do": "close", "partition": number}
 
 
 def log_start_command(number: int, offset: int) -> Command:
-    """Records below `offset` are deleted."""
+    """Deletes the records below `offset`."""
     return {"do": "log_start", "partition": number, "offset": offset}
 
 
@@ -58,12 +58,13 @@ def encode_command(command: Command) -> bytes:
 class ControlPartition:
     """The open partitions of one group, by number. A `StateMachine`."""
 
-    __slots__ = ("closed", "just_closed", "next_number", "opened", "partitions")
+    __slots__ = ("just_closed", "next_number", "on_close", "on_open", "partitions")
 
     def __init__(self) -> None:
-        self.opened: Callable[[PartitionLog], None] = _nobody
-        """Told of a partition that is open now; again of all of them after a switch to another state."""
-        self.closed: Callable[[PartitionLog], None] = _nobody
+        self.on_open: Callable[[PartitionLog], None] = _ignore
+        """Called with a partition that is open now; again with all of them after a switch to another
+        state."""
+        self.on_close: Callable[[PartitionLog], None] = _ignore
         self.just_closed: list[int] = []
         """The numbers of partitions that have been closed and that the log has not forgotten yet."""
         self.partitions: dict[int, PartitionLog] = {}
@@ -87,18 +88,18 @@ class ControlPartition:
                 opened = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
                 self.partitions[number] = opened
                 self.next_number = max(self.next_number, number + 1)
-                self.opened(opened)
+                self.on_open(opened)
             case {"do": "close", "partition": int(number)}:
                 closed = self.partitions.pop(number, None)
                 if closed is not None:
                     self.just_closed.append(number)
-                    self.closed(closed)
+                    self.on_close(closed)
             case {"do": "log_start", "partition": int(number), "offset": int(offset)}:
                 partition = self.partitions.get(number)
                 if partition is not None:
                     partition.log_start_offset = max(partition.log_start_offset, offset)
             case _:
-                raise CorruptLog(f"control command not understood: {command!r}")
+                raise CorruptLog(f"unknown control command: {command!r}")
 
     def log_start(self, number: int) -> int:
         """The first offset of a partition that is not deleted; beyond every offset where it is closed.
@@ -111,7 +112,7 @@ class ControlPartition:
         return partition.log_start_offset
 
     def is_closed(self, number: int) -> bool:
-        """Whether a partition was open once and is not any more."""
+        """Returns whether a partition was open once and is not any more."""
         return number < self.next_number and number not in self.partitions
 
     def snapshot(self, time_ms: int) -> bytes:
@@ -139,15 +140,15 @@ class ControlPartition:
         """
         before, self.partitions = self.partitions, {}
         self.next_number = CONTROL_PARTITION + 1
-        self._restored(PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0), before)
+        self._restore_partition(PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0), before)
         if data:
             self._restore(json.loads(data), before)
         for partition in before.values():
             if partition.number not in self.partitions:
-                self.closed(partition)
+                self.on_close(partition)
         for partition in self.partitions.values():
             if partition.number != CONTROL_PARTITION:
-                self.opened(partition)
+                self.on_open(partition)
 
     def _restore(self, state: dict[str, Any], before: dict[int, PartitionLog]) -> None:
         if state["version"] > STATE_VERSION:
@@ -155,19 +156,19 @@ class ControlPartition:
         self.next_number = state["next_number"]
         for number, topic_id, index, epoch_base, log_start in state["partitions"]:
             partition = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
-            self._restored(partition, before).log_start_offset = log_start
+            self._restore_partition(partition, before).log_start_offset = log_start
 
-    def _restored(self, partition: PartitionLog, before: dict[int, PartitionLog]) -> PartitionLog:
-        known = before.get(partition.number, partition)
-        known.next_offset = known.log_start_offset = 0
-        known.leader_epochs = []
-        self.partitions[partition.number] = known
-        return known
+    def _restore_partition(self, partition: PartitionLog, before: dict[int, PartitionLog]) -> PartitionLog:
+        kept = before.get(partition.number, partition)
+        kept.next_offset = kept.log_start_offset = 0
+        kept.leader_epochs = []
+        self.partitions[partition.number] = kept
+        return kept
 
     def snapshot_offsets(self, unopened: Iterable[PartitionLog] = ()) -> bytes:
-        """Where each partition's appended log ends, and its leader epochs, as JSON; those with appended
-        batches that are not open yet included. Epochs that ended below log starts are forgotten: here, where
-        their number costs something, whatever has moved a log start."""
+        """Returns each partition's end of the appended log, and its leader epochs, as JSON; partitions with
+        appended batches that are not open yet included. Epochs that ended below log starts are forgotten:
+        here, where their number costs something, whatever has moved a log start."""
         offsets = []
         for partition in (*self.partitions.values(), *unopened):
             if partition.next_offset:
@@ -184,5 +185,5 @@ class ControlPartition:
                 partition.leader_epochs = [(epoch, offset) for epoch, offset in epochs]
 
 
-def _nobody(partition: PartitionLog) -> None:
-    """Nobody is to be told."""
+def _ignore(partition: PartitionLog) -> None:
+    """The default callback."""

@@ -1,4 +1,4 @@
-"""What is derived from a group's frames: its partitions, commit machines, tail machines; and their snapshots.
+"""The state derived from a group's frames: partitions, commit machines, tail machines; and their snapshots.
 
 Tail machines follow the appended log; commit machines, and the partitions' transactions, the committed one. A
 checkpoint has both as of one frame, cut in two steps. What follows the appended log is speculative: after a
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage import transactions
+from storage import aborted_transactions
+from storage.aborted_transactions import ENTRY_IN_TRANSACTION
 from storage.control_partition import ControlPartition
 from storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_IN_TRANSACTION
 from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
 
 CONTROL_SECTION = "partitions"
@@ -49,12 +49,12 @@ class DerivedState:
         """Since the last cut: about what a restart would replay."""
 
     def restore(self, sections: Sections) -> None:
-        """Take over a checkpoint; without sections everything is empty. Partitions keep their objects."""
+        """Takes over a checkpoint; without sections everything is empty. Partitions keep their objects."""
         self._unopened = {}
         self.applied_batches = 0
         self.control.restore(sections.get(CONTROL_SECTION, b""))
         self.control.restore_offsets(sections.get(OFFSETS_SECTION, b""))
-        transactions.restore(self.control.partitions, sections.get(TRANSACTIONS_SECTION, b""))
+        aborted_transactions.restore(self.control.partitions, sections.get(TRANSACTIONS_SECTION, b""))
         for partition in self.control.partitions.values():
             partition.high_watermark = partition.next_offset
         for section, machine in (*self._commit_machines.values(), *self._tail_machines.items()):
@@ -63,7 +63,8 @@ class DerivedState:
             self._attach(partition)
 
     def restore_tail(self, sections: Sections) -> None:
-        """Take back what follows the appended log to a checkpoint; what is committed stays as it is."""
+        """Restores the tail machines and appended offsets from a checkpoint; committed state stays as it
+        is."""
         self._unopened = {}
         for partition in self.control.partitions.values():
             partition.next_offset = 0
@@ -73,7 +74,7 @@ class DerivedState:
             machine.restore(sections.get(section, b""))
 
     def follow(self, frame: Frame) -> None:
-        """The frame has been appended, here and by somebody else: its offsets and tail machines follow.
+        """Follows a frame of another leader that has been appended here: offsets and tail machines.
 
         Raises CorruptLog where a batch does not continue its partition.
         """
@@ -103,7 +104,7 @@ class DerivedState:
         return partition
 
     def apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
-        """The frame is committed: high watermarks and commit machines follow; `moved` gets its partitions."""
+        """Applies a committed frame: high watermarks and commit machines; `moved` gets its partitions."""
         partitions = self.control.partitions
         self.applied_batches += len(frame.directory)
         for entry, payload in zip(frame.directory, frame.payloads, strict=True):
@@ -137,7 +138,7 @@ class DerivedState:
             self._attach(opened)
 
     def cut(self, time_ms: int) -> Sections:
-        """What follows the appended log, as of the last closed frame; no append may be open."""
+        """Returns the sections of the appended log, as of the last closed frame; no append may be open."""
         self.applied_batches = 0
         sections = {OFFSETS_SECTION: self.control.snapshot_offsets(self._unopened.values())}
         for section, machine in self._tail_machines.items():
@@ -145,9 +146,9 @@ class DerivedState:
         return sections
 
     def complete(self, sections: Sections, time_ms: int) -> None:
-        """Add what follows the commit to a cut, whose frame has just been committed."""
+        """Adds the committed state to a cut, whose frame has just been committed."""
         sections[CONTROL_SECTION] = self.control.snapshot(time_ms)
-        sections[TRANSACTIONS_SECTION] = transactions.snapshot(self.control.partitions)
+        sections[TRANSACTIONS_SECTION] = aborted_transactions.snapshot(self.control.partitions)
         for section, machine in self._commit_machines.values():
             sections[section] = machine.snapshot(time_ms)
 

@@ -1,4 +1,4 @@
-"""When and where a group flushes: on the loop while the disk is fast, in a thread while it is slow.
+"""A group's flushes: on the loop while the disk is fast, in a thread while it is slow.
 
 Owns one flush at a time. An inline flush costs less than waking a thread; a slow disk must stall no
 heartbeat. Measured: `docs/decisions/0003-flush-inline-or-on-a-thread.md`.
@@ -20,7 +20,7 @@ SLOW_FLUSH_SECONDS = 0.003
 FAST_FLUSH_SECONDS = 0.0015
 AVERAGE_WEIGHT = 0.1
 STALLED_FLUSH_SECONDS = 1.0
-"""Said in the log; no more often than it happens."""
+"""A longer flush is logged."""
 
 
 class Flusher:
@@ -59,22 +59,22 @@ class Flusher:
         self._seconds = seconds
         self._done = done
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        """A thread of its own: on a slow disk cold reads must not hold up commits."""
+        """A thread of its own: on a slow disk cold reads must not delay commits."""
         self._average_seconds = 0.0
         self.flushes = 0
         self.flush_seconds = 0.0
         """All flushes together."""
         self.threaded = False
         self.busy = False
-        """A flush is under way in the thread: nothing may be written or cut meanwhile."""
+        """A flush is under way in the thread: nothing may be written or truncated meanwhile."""
 
     def start(self) -> bool:
-        """Flush what the log has: True when it is flushed, False when `done` will say so. FlushFailed."""
+        """Flushes the log: True when it is flushed, False when `done` is called later. FlushFailed."""
         if not self.threaded:
             self._flush()
             return True
         self.busy = True
-        self._loop.run_in_executor(self._thread, self._flush).add_done_callback(self._ended)
+        self._loop.run_in_executor(self._thread, self._flush).add_done_callback(self._on_flush_end)
         return False
 
     def _flush(self) -> None:
@@ -88,7 +88,7 @@ class Flusher:
         self._average_seconds += (taken - self._average_seconds) * AVERAGE_WEIGHT
         self.threaded = self._average_seconds > (FAST_FLUSH_SECONDS if self.threaded else SLOW_FLUSH_SECONDS)
 
-    def _ended(self, flush: asyncio.Future[None]) -> None:
+    def _on_flush_end(self, flush: asyncio.Future[None]) -> None:
         self.busy = False
         self._done(flush.exception())
 

@@ -28,7 +28,7 @@ async def free_on_full_disk(group: LogGroup) -> int:
     dead = [segment.last_index for segment in group.log.segments() if segment.is_dead(log_start)]
     if dead and not group.log.is_cleanable(dead[-1]):
         try:
-            await group.sealing.checkpoint_above(dead[-1], CHECKPOINT_SECONDS)
+            await group.sealer.checkpoint_above(dead[-1], CHECKPOINT_SECONDS)
         except StorageFull:
             group.log.drop_indexes(dead[-1])
     return group.free_dead_segments()

@@ -1,10 +1,11 @@
-"""A log group: what callers ask of one Raft group with one data log, on this node.
+"""A log group: the API of one Raft group with one data log, on this node.
 
-Appends of one loop turn share one frame, one write and one flush. Invariants: nothing above the commit index
-is readable; waiters fire in append order, after the state they wait for is applied; an error that leaves the
-disk in doubt is handed to `on_fatal` and the group takes nothing more. Whoever appends also updates the tail
-machines (producer state, for one); commit machines change only when their batch is committed. What was
-appended here and is lost with the leadership is taken back from the tail machines before the next append.
+Appends of one loop iteration share one frame, one write and one flush. Invariants: nothing above the commit
+index is readable; waiters fire in append order, after the state they wait for is applied; an error that
+leaves the disk in doubt is passed to `on_fatal` and the group accepts nothing more. A caller that appends
+also updates the tail machines (producer state, for one); commit machines change only when their batch is
+committed. Batches that are lost with the leadership are removed from the tail machines before the next
+append.
 
 It does not validate batches; peers, log and core are the replica's. Source: seed 001, the Raft paper.
 """
@@ -23,11 +24,11 @@ from pathlib import Path
 
 from protocol.records.batch import BatchHeader, read_header
 from storage import control_partition as control
-from storage import gaps
-from storage.confirming import Confirming
+from storage import gap_reads
+from storage.append_codec import Send, no_peers
 from storage.derived_state import DerivedState
-from storage.entries import Send, alone
 from storage.group_options import GroupOptions, node_of
+from storage.group_recovery import RecoveredMember, open_member
 from storage.idle_marker import IdleMarker
 from storage.log.file_system import FileSystem
 from storage.open_frame import OpenFrame
@@ -35,10 +36,10 @@ from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRejected
 from storage.raft.messages import Message
 from storage.read_ahead import ReadAhead
+from storage.read_index import ReadIndex
 from storage.read_repair import ReadRepair
-from storage.recovering import RecoveredMember, open_member
 from storage.replica import Replica
-from storage.sealing import Sealing
+from storage.segment_sealer import SegmentSealer
 from storage.threads import in_thread
 from storage.types import CONTROL_PARTITION, Backlogged, NotLeader, ReadResult, StateMachine, StorageFull
 from storage.waiters import Waiter, Waiters
@@ -48,17 +49,17 @@ __all__ = ["GroupOptions", "LogGroup"]
 log_of_groups = logging.getLogger(__name__)
 
 GATHER_LOOKS = 8
-"""How often a busy group looks for one more batch before it flushes; each look is one turn of the loop."""
-DOUBT_SECONDS = 0.5
-"""After a leadership is lost its entries may still become known to be committed, for so long; then who waits
-for them is told to ask the next leader. A leader that was cut off would let them wait until it is back."""
+"""How often a busy group waits for one more batch before it flushes, each time one iteration of the loop."""
+UNKNOWN_OUTCOME_SECONDS = 0.5
+"""After a leadership is lost its entries may still become known to be committed, for so long; then their
+waiters fail with NotLeader. A leader that was partitioned would let them wait until it is back."""
 NEWLY_LED_SECONDS = 2.0
 COMMANDS_PER_BATCH = 1000
 """The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
 
 
-def tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
-    """Tell them in order. What one raises is its own affair: others wait behind it."""
+def notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:
+    """Calls them in order. An error of one is logged, so that the others are called."""
     for waiter in waiters:
         try:
             waiter(error)
@@ -88,14 +89,14 @@ class LogGroup:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"group-{options.group_id}")
-        self._waiters = Waiters(tell)
-        self._read_ahead = ReadAhead(self._loop, partial(gaps.read, log, wait=False))
+        self._waiters = Waiters(notify)
+        self._read_ahead = ReadAhead(self._loop, partial(gap_reads.read, log, wait=False))
         self._open_waiters: list[Waiter] = []
         self.after_commit: Callable[[], None] | None = None
-        """Called once per commit, after its waiters: whoever gathered their output sends it now."""
+        """Called once per commit, after its waiters, to send the output that these gathered."""
         self.on_leading: list[Callable[[bool], None]] = []
         """Called each time `is_leader` became True, all before the term being applied, or False. That is as
-        soon as the core's turn is over, in order, none left out: a listener may ask anything of the group."""
+        soon as the core is drained, in order, none left out: a listener may call the group."""
         self._turn_scheduled = self._busy = self._serving = False
         self._gathered = self._looks = 0
         self._leaderships = 0
@@ -117,11 +118,11 @@ class LogGroup:
             options.kept_entries,
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
-        self.confirming = Confirming(self._replica, self._loop)
-        self.sealing = Sealing(self._replica, lambda: not self.is_filling)
-        self.read_repair = ReadRepair(self._replica, self.sealing)
-        self.clean_ends, self.clean = self._replica.clean_ends, self._replica.clean
-        self.installing = self._replica.installing
+        self.read_index = ReadIndex(self._replica, self._loop)
+        self.sealer = SegmentSealer(self._replica, lambda: not self.is_filling)
+        self.read_repair = ReadRepair(self._replica, self.sealer)
+        self.compaction_progress, self.clean = self._replica.compaction_progress, self._replica.clean
+        self.installer = self._replica.installer
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
@@ -138,20 +139,20 @@ class LogGroup:
         on_fatal: Callable[[BaseException], None],
         commit_machines: Mapping[bytes, tuple[str, StateMachine]] | None = None,
         tail_machines: Mapping[str, StateMachine] | None = None,
-        send: Send = alone,
+        send: Send = no_peers,
         seconds: Callable[[], float] = time.monotonic,
-        draw: Callable[[int], int] = random.randrange,
+        random_below: Callable[[int], int] = random.randrange,
         fs: FileSystem | None = None,
     ) -> LogGroup:
-        """Recover the group in `directory` (made if missing); a group of one voter is led when this returns.
+        """Recovers the group in `directory` (made if missing); a group of one voter is led when this returns.
 
         Args:
-            clock_ms: the time of day; what frames carry.
-            seconds: a monotonic clock; what elections and leases go by.
-            commit_machines: topic id to (checkpoint section, machine): what that topic's committed batches
-                are replayed into.
-            tail_machines: checkpoint section to machine: replayed every batch that comes from elsewhere; kept
-                up to date by whoever appends here.
+            clock_ms: the time of day, for frames.
+            seconds: a monotonic clock, for elections and leases.
+            commit_machines: topic id to (checkpoint section, machine): that topic's committed batches are
+            replayed into the machine.
+            tail_machines: checkpoint section to machine: every batch of another leader is replayed into it; a
+            caller that appends here updates it.
             on_fatal: called once with the error that ends this group.
             send: hands a message to the transport, which may lose it: (member id, message).
             draw: draw(n) is a random number below n, for election timeouts.
@@ -159,7 +160,7 @@ class LogGroup:
             CorruptLog, NewerFormat, StorageFull: as DataLog.open.
         """
         state = DerivedState(commit_machines or {}, tail_machines or {})
-        member = await open_member(directory, options, state, clock_ms, seconds, draw, fs)
+        member = await open_member(directory, options, state, clock_ms, seconds, random_below, fs)
         try:
             group = cls(member, options, state, on_fatal, clock_ms, seconds, send)
             group._replica.start()
@@ -173,7 +174,7 @@ class LogGroup:
         return group
 
     async def close(self) -> None:
-        """Commit what was accepted if that is in this node's hands, write a checkpoint, let go of files."""
+        """Commits accepted batches if this node alone can, writes a checkpoint, closes the files."""
         if self._closed_for_good:
             return
         self._closed_for_good = True
@@ -189,35 +190,35 @@ class LogGroup:
         finally:
             self.abandon()
             await in_thread(self._end_threads)
-            self._replica.installing.give_up()
+            self._replica.installer.close()
             await in_thread(self.log.close)
 
     def _end_threads(self) -> None:
-        """Wait for what is under way in this group's own threads. May run in any other one."""
+        """Waits for the work in this group's own threads. May run in any other one."""
         self._replica.flusher.close()
         self._threads.shutdown(wait=True)
 
     def abandon(self) -> None:
-        """Take and say nothing more; files stay as they are."""
+        """Accepts and sends nothing more; files stay as they are."""
         self._closed_for_good = True
         self.read_repair.stop()
         self._serve(False)
         self._replica.stop()
         self._idle_marker.stop()
-        self._tell_all(NotLeader(f"group {self.group_id} is closed"))
+        self._fail_all(NotLeader(f"group {self.group_id} is closed"))
 
-    def _tell_all(self, error: BaseException) -> None:
-        """Nothing will be committed here any more."""
+    def _fail_all(self, error: BaseException) -> None:
+        """Fails all waiters: nothing will be committed here any more."""
         self._read_ahead.close()
         waiters, self._open_waiters = self._open_waiters, []
         self._waiters.fail(error)
-        tell(waiters, error)
+        notify(waiters, error)
 
-    # --- what callers ask ---------------------------------------------------------------------------------
+    # --- the API ------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> BaseException | None:
-        """What ended this group, if anything did."""
+        """The error that ended this group, if any did."""
         return self._replica.failed
 
     @property
@@ -227,15 +228,15 @@ class LogGroup:
 
     @property
     def is_leader(self) -> bool:
-        """Whether appends are taken here: this node leads, and all before its term is applied."""
+        """True where appends are accepted: this node leads, and all before its term is applied."""
         return self._serving
 
     @property
     def is_newly_led(self) -> bool:
-        """Whether the leadership came here from elsewhere a moment ago: clients are still coming after it."""
+        """True shortly after the leadership moved here: clients are still following it."""
         leading = self.raft.leader_state
         if leading is None or leading.is_only_voter or leading.no_op_index == 1:
-            return False  # nobody else led before
+            return False  # no other member led before
         return self._loop.time() - self._led_at < NEWLY_LED_SECONDS
 
     @property
@@ -245,7 +246,7 @@ class LogGroup:
 
     @property
     def has_lease(self) -> bool:
-        """Whether nobody else can lead at this moment, so that local state is the newest there is."""
+        """True where no other member can lead at this moment, so that local state is the newest."""
         return self._serving and self.raft.has_lease(self._replica.now_ms())
 
     @property
@@ -281,32 +282,32 @@ class LogGroup:
         return self.raft.term + partition.epoch_base
 
     def receive(self, message: Message) -> None:
-        """A message of a peer has arrived; one that does not verify is dropped."""
+        """Handles a message of a peer; one that does not verify is dropped."""
         if not self._closed_for_good:
             self._replica.receive(message)
 
     def change_members(self, voters: Sequence[int], learners: Sequence[int] = ()) -> None:
-        """Begin to change the membership (member ids). Raises NotLeader, ConfigurationRejected."""
+        """Begins to change the membership (member ids). Raises NotLeader, ConfigurationRejected."""
         self.log.keep_recent_frames(True)
-        self._replica.asked(lambda: self.raft.change_members(tuple(voters), tuple(learners)))
+        self._replica.request(lambda: self.raft.change_members(tuple(voters), tuple(learners)))
 
     def transfer(self, member_id: int) -> None:
-        """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
-        self._hand_in()  # what was taken goes along where it can
+        """Begins a transfer of the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
+        self._hand_in()  # pending batches go along where they can
         if self.is_leader and self.raft.last_index > self.log.last_index:
             raise ConfigurationRejected("an entry waits for room on the disk here, and nobody can be sent it")
-        self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
+        self._replica.request(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
-    def hand_over(self) -> None:
-        """`transfer` to whichever voter has most of the log, if there is one."""
+    def transfer_to_best(self) -> None:
+        """Transfers to the voter with most of the log, if there is one."""
         others = [each for each in self.raft.configuration.voters if each != self.raft.member_id]
-        known = {each: self.raft.progress(each) for each in others}
-        heirs = {each: progress.match_index for each, progress in known.items() if progress is not None}
-        if heirs:
-            self.transfer(max(heirs, key=lambda each: heirs[each]))
+        found = {each: self.raft.progress(each) for each in others}
+        match = {each: progress.match_index for each, progress in found.items() if progress is not None}
+        if match:
+            self.transfer(max(match, key=lambda each: match[each]))
 
     def report_unreachable(self, node_id: int) -> None:
-        """The transport lost its connection to a node, and what was on the way with it."""
+        """Reports that the transport lost its connection to a node, and the messages in flight."""
         members = [each for each in self.raft.configuration.members if node_of(each) == node_id]
 
         def lost() -> None:
@@ -314,22 +315,22 @@ class LogGroup:
                 self.raft.report_unreachable(member)
 
         if members and not self._closed_for_good and self.failed is None:
-            self._replica.asked(lost)
+            self._replica.request(lost)
 
     def campaign_after(self, rank: int) -> None:
-        """The group is new, here and on all its nodes: its first leader is elected at once, by rank."""
-        self._replica.asked(lambda: self.raft.campaign_after(rank, self._replica.now_ms()))
+        """Elects the first leader of a new group at once, by rank."""
+        self._replica.request(lambda: self.raft.campaign_after(rank, self._replica.now_ms()))
 
     def on_node_stopped(self, node_id: int) -> None:
-        """The process of a node is known to have ended: whoever follows it need not wait for its silence."""
+        """Handles the end of a node's process: its followers need not wait for a timeout."""
         leader_id = self.raft.leader_id
         if node_of(leader_id) == node_id and not self._closed_for_good and self.failed is None:
-            self._replica.asked(lambda: self.raft.on_leader_stopped(leader_id, self._replica.now_ms()))
+            self._replica.request(lambda: self.raft.on_leader_stopped(leader_id, self._replica.now_ms()))
 
     def append(
         self, partition: PartitionLog, batch: bytearray, header: BatchHeader, *, reserved: bool = False
     ) -> int:
-        """Put one validated record batch at the partition's end; returns its base offset.
+        """Appends one validated record batch to the partition; returns its base offset.
 
         Patches base offset and leader epoch into `batch`, which must not be changed afterwards. Durable only
         when a later `when_committed` fires. `reserved` appends may use the space kept for the group's own.
@@ -349,7 +350,7 @@ class LogGroup:
     ) -> list[int]:
         """`append` of several batches in one frame: all of them are committed, and applied, or none is.
 
-        Tail machines are told `notes` with them, on all members and at every replay.
+        Tail machines get `notes` with them, on all members and at every replay.
         """
         records = sum([header.record_count for _, _, header in batches])
         size = sum([len(batch) for _, batch, _ in batches]) + len(notes)
@@ -361,7 +362,7 @@ class LogGroup:
         return offsets
 
     def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
-        """Make room for batches in one frame, and see to it that the frame is written. Raises as `append`."""
+        """Makes room for batches in one frame, and schedules its write. Raises as `append`."""
         if not self._serving:
             raise NotLeader(f"group {self.group_id} is not led here")
         pending = self._open.make_room(size, record_count, batches)
@@ -375,8 +376,8 @@ class LogGroup:
             self._loop.call_soon(self._turn)
 
     def when_committed(self, waiter: Waiter) -> None:
-        """Call `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
-        or not for this node to say. Never calls back before it returns.
+        """Calls `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
+        or if this node cannot know it. Never calls back before it returns.
         """
         if self._replica.stopped:
             error = self.failed or NotLeader(f"group {self.group_id} is closed")
@@ -390,10 +391,10 @@ class LogGroup:
             self._loop.call_soon(waiter, None)
 
     async def committed(self) -> None:
-        """Wait until everything appended so far is committed. Raises what ended the group."""
+        """Waits until everything appended so far is committed. Raises the error that ended the group."""
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def settle(error: BaseException | None) -> None:
+        def complete(error: BaseException | None) -> None:
             if future.done():
                 return
             if error is None:
@@ -401,16 +402,16 @@ class LogGroup:
             else:
                 future.set_exception(error)
 
-        self.when_committed(settle)
+        self.when_committed(complete)
         await future
 
     def read(
         self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
     ) -> ReadResult:
-        """Committed batches from the one that holds `offset`; at least one where there is one.
+        """Reads committed batches from the one that holds `offset`; at least one where there is one.
 
-        Up to the high watermark, or `end_offset` where that is lower. `cold` in the answer: not in memory,
-        ask `read_cold`. `max_bytes` bounds all but the first batch.
+        Up to the high watermark, or `end_offset` where that is lower. `cold` in the result: not in memory,
+        call `read_cold`. `max_bytes` bounds all but the first batch.
         """
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
         return self._read_ahead.read(partition, offset, max_bytes, end)
@@ -418,14 +419,15 @@ class LogGroup:
     async def read_cold(
         self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
     ) -> ReadResult:
-        """`read` on a reader thread, for bytes that must come from the disk."""
+        """Reads like `read`, on a reader thread, bytes that must come from the disk."""
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
         arguments = (self.log, partition, offset, max_bytes, end, True)
-        return await self._loop.run_in_executor(self._threads, gaps.read, *arguments)
+        return await self._loop.run_in_executor(self._threads, gap_reads.read, *arguments)
 
     async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
-        """Read a sealed segment through; a rotten one is fetched from the other members and written afresh.
-        The first and last index of what has rotted; None where all verifies. Raises OSError, ScrubEnded."""
+        """Verifies a sealed segment; a corrupt one is fetched from the other members and rewritten.
+
+        Returns the first and last corrupt index; None where all verifies. Raises OSError, ScrubEnded."""
         return await self._replica.repairing.scrub(sequence, breathe)
 
     # --- the group's own entries --------------------------------------------------------------------------
@@ -433,38 +435,38 @@ class LogGroup:
     async def append_values(
         self, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
     ) -> None:
-        """Commit one batch whose records have these values. `reserved`, and raises, as `append`."""
+        """Commits one batch whose records have these values. `reserved`, and raises, as `append`."""
         batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
         self.append(partition, batch, read_header(batch), reserved=reserved)
         await self.committed()
 
     async def _command(self, commands: Sequence[control.Command]) -> None:
-        """Commit commands in order, as many batches as they need, all under one leadership: what they rest on
-        (which numbers are free, for one) is known for no longer. Raises as `append`."""
+        """Commits commands in order, in as many batches as they need, all under one leadership: their
+        premises (which numbers are free, for one) hold for no longer. Raises as `append`."""
         leaderships = self._leaderships
         for first in range(0, len(commands), COMMANDS_PER_BATCH):
             if leaderships != self._leaderships:
-                raise NotLeader(f"group {self.group_id} was not led here all the while")
+                raise NotLeader(f"group {self.group_id} was not led here all the time")
             values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
             await self.append_values(self.partitions[CONTROL_PARTITION], values)
 
-    async def open_partitions(self, wanted: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
-        """Open a partition for each (topic id, Kafka partition number), in order. Raises as `append`."""
+    async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
+        """Opens a partition for each (topic id, Kafka partition number), in order. Raises as `append`."""
         first = self._next_number
-        self._next_number += len(wanted)
+        self._next_number += len(partitions)
         commands = [
             control.open_command(first + place, topic_id, index, 0)
-            for place, (topic_id, index) in enumerate(wanted)
+            for place, (topic_id, index) in enumerate(partitions)
         ]
         await self._command(commands)
-        return [self.partitions[first + place] for place in range(len(wanted))]
+        return [self.partitions[first + place] for place in range(len(partitions))]
 
     async def close_partitions(self, numbers: Sequence[int]) -> None:
-        """End partitions for good; their records are dead. Raises as `append`."""
+        """Closes partitions for good; their records are dead. Raises as `append`."""
         await self._command([control.close_command(number) for number in numbers])
 
     async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:
-        """Delete the records of each partition below its offset. Raises as `append`.
+        """Deletes the records of each partition below its offset. Raises as `append`.
 
         Raises ValueError for an offset above the high watermark.
         """
@@ -474,17 +476,17 @@ class LogGroup:
         await self._command([control.log_start_command(n, offset) for n, offset in offsets.items()])
 
     def free_dead_segments(self) -> int:
-        """Give back segments that hold only deleted records; returns how many."""
+        """Frees segments that hold only deleted records; returns how many."""
         freed = self.log.free_dead_segments(self.control.log_start)
         if freed:
             self._replica.trim()
         return freed
 
-    # --- the turn: close a frame, hand it in ---------------------------------------------------------------
+    # --- the loop iteration: close a frame, propose it -----------------------------------------------------
 
-    def _gathering(self) -> bool:
-        """Where the last frame had several batches, look at the sockets again before paying for a flush,
-        as long as each look finds more: whoever is about to send joins this frame, not the next."""
+    def _gathers_more(self) -> bool:
+        """Returns whether to wait for the sockets once more before a flush. A busy group does so as long as
+        each iteration brings more batches: a client that is about to send joins this frame, not the next."""
         waiting = self._open.batch_count
         if waiting <= self._gathered or self._looks >= GATHER_LOOKS:
             return False
@@ -497,14 +499,14 @@ class LogGroup:
         return self._open.pending_bytes > 0
 
     def _turn(self) -> None:
-        if self._busy and self._gathering():
+        if self._busy and self._gathers_more():
             self._loop.call_soon(self._turn)
             return
         self._turn_scheduled = False
         self._hand_in()
 
     def _hand_in(self) -> None:
-        """Make entries of what was taken, unless that has to wait."""
+        """Proposes the pending batches as entries, unless that has to wait."""
         if self._replica.stopped or self._replica.busy or not self.raft.accepts_proposals:
             return
         self._gathered = self._looks = 0
@@ -513,50 +515,51 @@ class LogGroup:
             self._replica.write(self._open.take(), self._handed_in)
 
     def _handed_in(self, index: int, term: int) -> None:
-        """The open frames have become entries, (index, term) the last of them."""
+        """Binds the waiters of the open frames to their last entry (index, term)."""
         waiters, self._open_waiters = self._open_waiters, []
         if waiters:
             self._waiters.add(index, term, waiters)
 
-    # --- what the replica tells ---------------------------------------------------------------------------
+    # --- ReplicaListener ----------------------------------------------------------------------------------
 
     def _serve(self, serving: bool) -> None:
-        """Take appends from now on, or none any more."""
+        """Accepts appends from now on, or no more."""
         if serving != self._serving:
             self._serving = serving
             self._leaderships += 1
             self._led_at = self._loop.time()
             if not serving:
-                self._loop.call_later(DOUBT_SECONDS, self._give_up, self._leaderships)
+                self._loop.call_later(UNKNOWN_OUTCOME_SECONDS, self._fail_old_waiters, self._leaderships)
             for listener in self.on_leading:
-                self._loop.call_soon(self._tell_leading, listener, serving)
+                self._loop.call_soon(self._notify_leading, listener, serving)
 
-    def _give_up(self, leaderships: int) -> None:
-        """Whoever waits since a leadership that is over has waited long enough for what others commit."""
+    def _fail_old_waiters(self, leaderships: int) -> None:
+        """Fails the waiters of a lost leadership once the next leader has had time to commit their
+        entries."""
         if leaderships == self._leaderships and not self._closed_for_good:
             error = NotLeader(
                 f"group {self.group_id} lost the leadership before this was known to be committed"
             )
             self._waiters.fail(error)
 
-    def _tell_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
+    def _notify_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
         if listener not in self.on_leading:
-            return  # it does not listen any more
+            return  # it was removed
         try:
             listener(leading)
-        except Exception:  # the others are to hear of it all the same
-            log_of_groups.exception("log group %d: who follows its leadership failed", self.group_id)
+        except Exception:  # the other listeners are called all the same
+            log_of_groups.exception("log group %d: a listener of its leadership failed", self.group_id)
 
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
-        """As `Owner`."""
+        """See `ReplicaListener`."""
         serving = self._replica.is_serving and not self._closed_for_good
         if serving != self._serving:
-            self._next_number = self.control.next_number  # whoever begins to serve has applied all there is
+            self._next_number = self.control.next_number  # a member that begins to serve has applied all
             self._serve(serving)
         applied = self._replica.applier.index
         if applied != self._seen_index:
             self._seen_index = applied
-            self._waiters.committed(applied, self.raft.terms.term_at)
+            self._waiters.on_commit(applied, self.raft.terms.term_at)
             for partition in moved:
                 for listener in partition.on_advance:
                     listener()
@@ -567,25 +570,25 @@ class LogGroup:
             self._loop.call_soon(self._turn)
 
     def on_flushed(self) -> None:
-        """As `Owner`."""
-        self._idle_marker.flushed()
+        """See `ReplicaListener`."""
+        self._idle_marker.on_flush()
 
     def on_not_accepting(self) -> None:
-        """As `Owner`."""
+        """See `ReplicaListener`."""
         self._serve(False)
         if not self._open.pending_bytes and not self._open_waiters:
             return
         self._open.clear()
         waiters, self._open_waiters = self._open_waiters, []
         self._replica.rebuild_tail()
-        tell(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
+        notify(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
 
     def on_truncated(self, last_index: int) -> None:
-        """As `Owner`."""
-        self._waiters.truncated(last_index)
+        """See `ReplicaListener`."""
+        self._waiters.on_truncate(last_index)
 
     def on_failed(self, error: BaseException) -> None:
-        """As `Owner`: nobody is told that an append succeeded, and nothing more is taken."""
+        """See `ReplicaListener`: all waiters fail, and nothing more is accepted."""
         self._serve(False)
-        self._tell_all(NotLeader(f"group {self.group_id} ended: {error}"))
+        self._fail_all(NotLeader(f"group {self.group_id} ended: {error}"))
         self._on_fatal(error)

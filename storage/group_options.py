@@ -1,4 +1,4 @@
-"""What a log group is on this node, and the member ids that its nodes go by."""
+"""The options of a log group on this node, and the member ids of its nodes."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ INCARNATION_SHIFT = 32
 
 
 def member_of(node_id: int, incarnation: int = 0) -> int:
-    """The Raft member that a node is; one that lost what it may have promised comes back as another."""
+    """Returns a node's Raft member id; a node that lost its hard state comes back as another member."""
     return node_id | incarnation << INCARNATION_SHIFT
 
 
 def node_of(member_id: int) -> int:
-    """The node behind a member; -1 stays -1."""
+    """Returns the node of a member; -1 stays -1."""
     return member_id if member_id < 0 else member_id & ((1 << INCARNATION_SHIFT) - 1)
 
 
 def fresh_incarnation(clock_ms: int) -> int:
-    """One that this node has not had before, as far as clocks can be trusted: seconds since 2020."""
+    """Returns an incarnation that this node has not had before, as far as its clock is right."""
     return max(1, clock_ms // 1000 - 1_577_836_800)
 
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """What a group is and where its limits lie."""
+    """Identity and limits of a group."""
 
     group_id: int
     node_id: int
     log: LogOptions = field(default_factory=LogOptions)
     max_uncommitted_bytes: int = 256 << 20
     voters: tuple[int, ...] | None = None
-    """The members of a new group, the same on each of them; None: this node alone. Empty: it joins a group
-    that is there, as whoever leads that says. Once there is a log, its own membership counts."""
+    """The members of a new group, the same on each of them; None: this node alone. Empty: it joins an
+    existing group, whose leader adds it. Once there is a log, its own membership counts."""
     incarnation: int = 0
-    """For a new directory: which life of this node it is."""
+    """For a new directory: the incarnation of this node."""
     salvage: bool = False
-    """Whether a log that is damaged above its checkpoint, or has lost its hard state, is opened without what
-    is damaged, as another member; only where peers have what this one lost."""
+    """Whether a log that is damaged above its checkpoint, or has lost its hard state, is opened without the
+    damaged part, as another member; only where peers have the lost entries."""
     kept_entries: int = 1 << 20
-    """How far behind a follower may be and still be sent entries, as far as they are on the disk, instead of
-    a shipped checkpoint; 8 bytes of memory each."""
+    """A follower that is at most so far behind is sent entries, as far as they are on the disk, instead of a
+    snapshot; 8 bytes of memory each."""
     raft: RaftSettings = field(default_factory=RaftSettings)
     background: bool = True
-    """Whether the log prepares segments in its own thread; otherwise somebody calls `log.prepare_now`."""
+    """Whether the log prepares segments in its own thread; otherwise the caller uses `log.prepare_now`."""

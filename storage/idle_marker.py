@@ -1,7 +1,7 @@
-"""The marker of an idle log: what was flushed last is marked as such soon, not with the next write.
+"""The marker of an idle log: the last flush is marked soon, not with the next write.
 
-A marker tells a torn tail from rot (`docs/disk_format.md`). Invariant: it is written only while no flush is
-under way, at most a hundredth of a second after the last one.
+A marker distinguishes a torn tail from corruption (`docs/disk_format.md`). Invariant: it is written only
+while no flush is under way, at most a hundredth of a second after the last one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IDLE_TIMER_SLACK_SECONDS = 0.001
 
 
 class IdleMarker:
-    """Of one replica's log."""
+    """The idle marker of one replica's log."""
 
     __slots__ = ("_flushed_at", "_loop", "_replica", "_timer")
 
@@ -32,14 +32,14 @@ class IdleMarker:
         self._timer: asyncio.TimerHandle | None = None
         self._flushed_at = 0.0
 
-    def flushed(self) -> None:
-        """Everything written is flushed."""
+    def on_flush(self) -> None:
+        """Starts the timer after a flush of everything written."""
         self._flushed_at = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle)
 
     def stop(self) -> None:
-        """Write none any more."""
+        """Writes no more markers."""
         if self._timer is not None:
             self._timer.cancel()
 

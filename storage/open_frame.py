@@ -1,6 +1,6 @@
-"""The frame that is being filled, and those that are full: what a leader has taken and not handed in yet.
+"""The open frame, and full frames before it: the batches that a leader has accepted and not proposed yet.
 
-Owns the limits of a frame, and the offsets of batches. Indexes and LSNs come when the frames are handed in.
+Owns the limits of a frame, and the offsets of batches. Indexes and LSNs come when the frames are proposed.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class OpenFrame:
         self._max_frame_bytes = max_frame_bytes
         self._clock_ms = clock_ms
         self.time_ms = 0
-        """The time in the frame that is being filled, or was last: fixed by its first batch, so that whoever
-        notes times here notes what a replay will see."""
+        """The time of the open frame, or of the last one: fixed by its first batch, so that a caller records
+        the time that a replay will see."""
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drops all batches."""
         self._directory: list[DirectoryEntry] = []
         self._payloads: list[Buffer] = []
         self._notes: list[bytes] = []
         self._frame_bytes = FRAME_BYTES
-        """The frame that is being filled, with header and directory."""
+        """Size of the open frame, with header and directory."""
         self._open_records = 0
         self._closed: list[Frame] = []
         self.pending_bytes = 0
@@ -67,11 +67,11 @@ class OpenFrame:
 
     @property
     def batch_count(self) -> int:
-        """Batches of the frame that is being filled."""
+        """The number of batches in the open frame."""
         return len(self._directory)
 
     def make_room(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
-        """Close the frame where so many batches do not fit into it together. Raises BatchTooLarge.
+        """Closes the frame where so many batches do not fit into it together. Raises BatchTooLarge.
 
         Returns how many payload bytes there will be with them, in all frames.
         """
@@ -88,9 +88,9 @@ class OpenFrame:
         return pending_bytes
 
     def add(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, leader_epoch: int) -> int:
-        """Take a batch for which room was made, as its partition's next; returns its base offset.
+        """Adds a batch for which room was made, as its partition's next; returns its base offset.
 
-        Patches offset and epoch into it. Here and not in the group, as one call for each batch.
+        Patches offset and epoch into it: here and not in the group, which makes one call for each batch.
         """
         base_offset = partition.next_offset
         count = header.record_count
@@ -122,13 +122,13 @@ class OpenFrame:
         return base_offset
 
     def note(self, data: bytes) -> None:
-        """Have tail machines told this with the batches of the frame; room was made for it as for a batch."""
+        """Adds notes for the tail machines to the frame; room was made for them as for a batch."""
         self._frame_bytes += len(data) if self._notes else ENTRY_BYTES + len(data)
         self.pending_bytes += len(data)
         self._notes.append(data)
 
     def take(self) -> list[Frame]:
-        """Everything, as frames without index, term and LSN."""
+        """Returns all batches, as frames without index, term and LSN."""
         if self._directory:
             self._close()
         closed, self._closed = self._closed, []

@@ -1,4 +1,4 @@
-"""One partition's place in its group's log: offsets, epochs, and who waits for it to grow.
+"""One partition in its group's log: offsets, epochs, and the listeners to its growth.
 
 Invariants: log_start_offset <= last_stable_offset <= high_watermark <= next_offset; none of them goes back
 while a term lasts. `next_offset` counts what is appended, the others what is committed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from storage.transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
+from storage.aborted_transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
 from storage.types import Buffer, DirectoryEntry, StateMachine
 
 
@@ -43,50 +43,50 @@ class PartitionLog:
         self.leader_epochs: list[tuple[int, int]] = []
         """(leader epoch, offset of its first record), ascending in both."""
         self.machine: StateMachine | None = None
-        """What its committed batches are replayed into, if anything."""
+        """Its committed batches are replayed into this, if there is one."""
         self.transactions: PartitionTransactions | None = None
-        """Those of the committed log; None where there is nothing to know of any."""
+        """The transactions of the committed log; None where there are none."""
         self.on_advance: list[Callable[[], None]] = []
         """Called once per commit that moved the high watermark; nothing else moves the last stable offset."""
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins, or the high watermark: all below is decided."""
+        """The first open transaction's first offset, or the high watermark: all below is decided."""
         transactions = self.transactions
         first = None if transactions is None else transactions.first_open_offset
         return self.high_watermark if first is None else max(first, self.log_start_offset)
 
     def in_transaction(self, entry: DirectoryEntry, payload: Buffer) -> None:
-        """A batch that is part of a transaction, or ends one, is committed."""
+        """Handles a committed batch that is part of a transaction, or ends one."""
         if self.transactions is None:
             self.transactions = PartitionTransactions()
         self.transactions.commit(entry, payload)
 
     def aborted_between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """The aborted transactions that a reader from `first_offset` up to `end_offset` may meet."""
+        """Returns the aborted transactions for a reader from `first_offset` up to `end_offset`."""
         transactions = self.transactions
         return [] if transactions is None else transactions.aborted_between(first_offset, end_offset)
 
     def aborted_so_far(self) -> AbortedTransactions:
-        """All aborted transactions, for another thread."""
+        """Returns all aborted transactions, for another thread."""
         return AbortedTransactions() if self.transactions is None else self.transactions.aborted.copy()
 
     def note_epoch(self, leader_epoch: int, offset: int) -> None:
-        """Remember where `leader_epoch` began, if it is new here."""
+        """Records the first offset of `leader_epoch`, if it is new here."""
         epochs = self.leader_epochs
         if not epochs or epochs[-1][0] < leader_epoch:
             epochs.append((leader_epoch, offset))
 
     def forget_epochs(self) -> None:
-        """Forget those that say nothing to whoever stands at or above the log start: all before the last one
-        that began below it, that of the record before. Source: Kafka's truncateFromStart."""
+        """Forgets epochs that no reader at or above the log start needs: all before the last one that began
+        below it, the epoch of the record before. Source: Kafka's truncateFromStart."""
         epochs = self.leader_epochs
         if len(epochs) > 1:
             began_below = bisect_left(epochs, self.log_start_offset, key=lambda pair: pair[1])
             del epochs[: max(0, began_below - 1)]
 
     def end_offset_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The newest epoch at or below `leader_epoch`, and the offset where its successor begins.
+        """Returns the newest epoch at or below `leader_epoch`, and the offset where its successor begins.
 
         (-1, -1) where the partition never had such an epoch. Source: KIP-101, KIP-320.
         """

@@ -1,11 +1,11 @@
 """Reads the next stretch of a sequential reader while its client is busy with the last one.
 
-A consumer that catches up asks, takes, and asks again from where that ended. Between two of its requests this
-node has nothing to do for it; so what it will ask for next is read then, and is there when it asks.
-Invariants: what is given is what a read with the same limits gave a moment ago and would give now: committed
-batches, whole, from the offset on, as many as the limit takes, none of them deleted or at or above the end
-that is asked for. A stretch is given once, and forgotten where nobody comes for it. Bounded: one stretch of
-at most `MOST_BYTES` for each of the `MOST` readers seen last; with more of them in turn nobody gains.
+A consumer that catches up fetches from where its last fetch ended. Between two of its requests this node has
+nothing to do for it; so the next stretch is read then, and is there for the request. Invariants: the result
+is that of a read with the same limits a moment ago, and now: committed
+batches, whole, from the offset on, as many as the limit takes, none of them deleted or at or above the
+requested end. A stretch is returned once, and dropped where no request comes for it. Bounded: one stretch of
+at most `MAX_BYTES` for each of the `MAX_STRETCHES` readers seen last; with more of them in turn nobody gains.
 Only from the page cache: the disk is never waited for. Only where a partition's batches lie close together:
 else a read holds, and costs, many times what it gives. Used from the loop's thread only.
 """
@@ -18,13 +18,13 @@ from collections.abc import Callable
 from storage.partition import PartitionLog
 from storage.types import ReadResult, StorageError
 
-LEAST_BYTES = 256 << 10
-"""Who is given less than this has caught up, or asks for little: there is nothing to win."""
-MOST_BYTES = 2 << 20
-MOST = 4
+MIN_BYTES = 256 << 10
+"""A reader of less than this has caught up, or requests little: there is nothing to win."""
+MAX_BYTES = 2 << 20
+MAX_STRETCHES = 4
 DENSE_BYTES = 8 << 10
-"""So long, on average, is a piece without other partitions' bytes where batches lie close together."""
-PATIENCE_SECONDS = 1.0
+"""The average length of a buffer without other partitions' bytes where batches lie close together."""
+KEEP_SECONDS = 1.0
 """A stretch is kept for as long at least, and not for twice as long."""
 
 Read = Callable[[PartitionLog, int, int, int], ReadResult]
@@ -32,7 +32,7 @@ Read = Callable[[PartitionLog, int, int, int], ReadResult]
 
 
 class _Stretch:
-    """What somebody will ask for next, and the limits of the last answer."""
+    """An expected next read, with the limits of the last one."""
 
     __slots__ = ("end_offset", "max_bytes", "old", "partition", "result")
 
@@ -41,29 +41,29 @@ class _Stretch:
         self.max_bytes = max_bytes
         self.end_offset = end_offset
         self.result: ReadResult | None = None
-        """Once it was read."""
+        """The result, once it was read."""
         self.old = False
 
     def serves(self, max_bytes: int, end_offset: int) -> bool:
-        """Whether a read with these limits would give the same."""
+        """Returns whether a read with these limits would give the same."""
         return self.max_bytes == max_bytes and self.end_offset <= end_offset
 
 
 class ReadAhead:
     """See the module; one for each log group."""
 
-    __slots__ = ("_closed", "_loop", "_read", "_stretches", "_sweeping", "hits")
+    __slots__ = ("_closed", "_expiring", "_loop", "_read", "_stretches", "hits")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, read: Read) -> None:
         self._loop = loop
         self._read = read
         self._stretches: dict[tuple[int, int], _Stretch] = {}
         """By (partition's number, offset), oldest first."""
-        self._sweeping = self._closed = False
+        self._expiring = self._closed = False
         self.hits = 0
 
     def read(self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> ReadResult:
-        """What was read for whoever would come to this offset; else it is read now. Raises as that."""
+        """Returns the result that was read ahead for this offset; else reads it now. Raises as that."""
         expected = result = None
         if self._stretches:
             key = partition.number, offset
@@ -77,14 +77,14 @@ class ReadAhead:
             result = self._read(partition, offset, max_bytes, end_offset)
         else:
             self.hits += 1
-        if result.next_offset and _goes_on(result, max_bytes, end_offset):
+        if result.next_offset and _is_sequential(result, max_bytes, end_offset):
             stretch = _Stretch(partition, max_bytes, end_offset)
             self._expect(stretch, result.next_offset, sequential=expected is not None)
         return result
 
     def _expect(self, stretch: _Stretch, offset: int, sequential: bool) -> None:
-        """Somebody will probably ask for this, surely so if that somebody was expected: then it is read in
-        the next turn but one, when an answer that was made at once has left."""
+        """Expects a read, and for a sequential reader does it in the next loop iteration but one, when a
+        response that was made at once has left."""
         if self._closed:
             return
         key = stretch.partition.number, offset
@@ -93,14 +93,14 @@ class ReadAhead:
             former.old = False
             self._stretches[key] = former
             return
-        if len(self._stretches) >= MOST:
+        if len(self._stretches) >= MAX_STRETCHES:
             del self._stretches[next(iter(self._stretches))]
         self._stretches[key] = stretch
         if sequential:
             self._loop.call_soon(self._loop.call_soon, self._fill, key)
-        if not self._sweeping:
-            self._sweeping = True
-            self._loop.call_later(PATIENCE_SECONDS, self._sweep)
+        if not self._expiring:
+            self._expiring = True
+            self._loop.call_later(KEEP_SECONDS, self._expire)
 
     def _fill(self, key: tuple[int, int]) -> None:
         stretch = self._stretches.get(key)
@@ -109,28 +109,28 @@ class ReadAhead:
         try:
             result = self._read(stretch.partition, key[1], stretch.max_bytes, stretch.end_offset)
         except (OSError, StorageError):
-            return  # who asks for it will be told
-        if _goes_on(result, stretch.max_bytes, stretch.end_offset):
+            return  # a request for it will raise this
+        if _is_sequential(result, stretch.max_bytes, stretch.end_offset):
             stretch.result = result
 
-    def _sweep(self) -> None:
+    def _expire(self) -> None:
         for key, stretch in list(self._stretches.items()):
             if stretch.old:
                 del self._stretches[key]
             stretch.old = True
-        self._sweeping = bool(self._stretches)
-        if self._sweeping:
-            self._loop.call_later(PATIENCE_SECONDS, self._sweep)
+        self._expiring = bool(self._stretches)
+        if self._expiring:
+            self._loop.call_later(KEEP_SECONDS, self._expire)
 
     def close(self) -> None:
-        """Forget everything, and read nothing ahead from now on."""
+        """Drops all stretches, and reads nothing ahead from now on."""
         self._closed = True
         self._stretches.clear()
 
 
-def _goes_on(result: ReadResult, max_bytes: int, end_offset: int) -> bool:
-    """Is this neither little nor too much, close together, and ended by its limit? What the end or the page
-    cache cut short may be more by the time that it is asked for."""
-    if not LEAST_BYTES <= result.total_bytes <= max_bytes <= MOST_BYTES:
+def _is_sequential(result: ReadResult, max_bytes: int, end_offset: int) -> bool:
+    """Returns whether a result is neither small nor too large, dense, and ended by its limit. A result that
+    the end or the page cache cut short may be longer by the time of the next request."""
+    if not MIN_BYTES <= result.total_bytes <= max_bytes <= MAX_BYTES:
         return False
     return 0 < result.next_offset < end_offset and result.total_bytes >= len(result.buffers) * DENSE_BYTES

@@ -19,7 +19,7 @@ from storage.types import StorageError
 
 if TYPE_CHECKING:
     from storage.replica import Replica
-    from storage.sealing import Sealing
+    from storage.segment_sealer import SegmentSealer
 
 log_of_repairs = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class ReadRepair:
 
     __slots__ = ("_not_before", "_repairs", "_replica", "_sealing")
 
-    def __init__(self, replica: Replica, sealing: Sealing) -> None:
+    def __init__(self, replica: Replica, sealing: SegmentSealer) -> None:
         self._replica = replica
         self._sealing = sealing
         self._repairs: dict[int, asyncio.Task[bool]] = {}

@@ -21,7 +21,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import chain_of, decode_frames, frame_buffers
 from storage.raft.messages import Message, RangeRequest, RangeResponse
 from storage.raft.raft import Raft
-from storage.types import CorruptLog, Frame, FramesGone, StorageFull
+from storage.types import CorruptLog, Frame, FramesUnavailable, StorageFull
 
 log_of_repairs = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class Repairing:
                 log_of_repairs.warning(
                     "log group %d: segment %d is whole again", self._log.group_id, repair.sequence
                 )
-        elif isinstance(error, ValueError | FramesGone | StorageFull | CorruptLog | OSError):
+        elif isinstance(error, ValueError | FramesUnavailable | StorageFull | CorruptLog | OSError):
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
         else:
             raise error

@@ -1,4 +1,4 @@
-"""The words every part of storage shares: frames, directory entries, buffers, errors.
+"""The types that all of storage shares: frames, directory entries, buffers, errors.
 
 Invariants: a `Frame` is one Raft entry and one group commit. Its LSNs are `first_lsn` to
 `first_lsn + record_count - 1`; `NO_OP` and `CONFIGURATION` frames use an index and no LSN.
@@ -21,11 +21,11 @@ NOTES_PARTITION = (1 << 32) - 1
 """The number of no partition, under which a frame's notes lie: dead bytes once a checkpoint covers them."""
 
 NO_PARTITION = -1
-"""Of damage that is in frames and in no batch."""
+"""For damage that is in frames and in no batch."""
 
 
 class FrameKind(IntEnum):
-    """What a frame is for; the values are on disk."""
+    """The purpose of a frame; the values are on disk."""
 
     DATA = 0
     NO_OP = 1
@@ -128,11 +128,11 @@ class Frame:
         self.head = head
         """Header and directory as they are written, equal on all replicas; None until a log wrote them."""
         self.total_bytes = 0
-        """What it takes in a segment; 0 until `frame_bytes` is asked."""
+        """Its size in a segment; 0 until `frame_bytes` computes it."""
 
 
 class HardState:
-    """What a vote rests on; flushed in two slots before any reply that depends on it."""
+    """Term and vote; flushed in two slots before any response that depends on them."""
 
     __slots__ = ("incarnation", "term", "voted_for")
 
@@ -173,12 +173,12 @@ class Checkpoint:
         self.sections = sections
 
     def without_sections(self) -> Checkpoint:
-        """What says which frame it covers."""
+        """Returns only the position: the frame that it covers."""
         return Checkpoint(self.index, self.term, self.next_lsn, self.chain, self.time_ms, {})
 
 
 class StateMachine(Protocol):
-    """Something derived from a group's batches and carried by its checkpoints."""
+    """State derived from a group's batches and kept in its checkpoints."""
 
     def snapshot(self, time_ms: int) -> bytes:
         """The whole state as bytes; `restore(snapshot(t))` gives an equal state.
@@ -201,7 +201,7 @@ class StorageError(Exception):
 
 
 class StorageFull(StorageError):
-    """No room for this append; reads go on, and appends do once there is room again."""
+    """No room for this append; reads continue, and appends do once there is room again."""
 
 
 class BatchTooLarge(StorageError):
@@ -209,7 +209,7 @@ class BatchTooLarge(StorageError):
 
 
 class Backlogged(StorageError):
-    """More is waiting for the disk or for a majority than the limit allows; try again."""
+    """More bytes wait for the disk or for a majority than the limit allows; try again."""
 
 
 class FlushFailed(StorageError):
@@ -217,7 +217,7 @@ class FlushFailed(StorageError):
 
 
 class CorruptLog(StorageError):
-    """Bytes that were once flushed do not verify: rot, never a torn tail. Names file and position."""
+    """Bytes that were once flushed do not verify: corruption, never a torn tail. Names file and position."""
 
 
 class DamagedBatch(CorruptLog):
@@ -243,8 +243,8 @@ class OffsetOutOfRange(StorageError):
     """An offset below the log start or beyond the end."""
 
 
-class FramesGone(StorageError):
-    """Frames that were freed, cut or replaced; whoever needs them is shipped a checkpoint."""
+class FramesUnavailable(StorageError):
+    """Frames that were freed, truncated or replaced; a member that needs them is sent a snapshot."""
 
 
 class NotLeader(StorageError):
@@ -254,7 +254,7 @@ class NotLeader(StorageError):
 class ReadResult:
     """Batches of one partition, whole and in offset order, ready to go on a socket.
 
-    `buffers` are read-only in effect: nobody changes them after the append. `cold` is True where
+    `buffers` are read-only in effect: they do not change after the append. `cold` is True where
     bytes must come from the disk first and `buffers` is empty.
     """
 
@@ -267,5 +267,5 @@ class ReadResult:
         self.total_bytes = total_bytes
         self.cold = cold
         self.next_offset = next_offset
-        """Where the next read goes on, where the limit of bytes or the end offset ended this one; else 0. Of
+        """The offset of the next read, where the limit of bytes or the end offset ended this one; else 0. Of
         a read in another thread than the log's own it may be too large."""

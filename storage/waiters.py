@@ -1,8 +1,8 @@
-"""Who waits for which entry: callbacks bound to (index, term), told once.
+"""Callbacks that wait for the commit of an entry (index, term), each called once.
 
-Invariant: success is said only where the entry that was committed at the index is the one that was waited
-for. Where another term's entry is committed there, or the entry is cut from this log, the waiter gets
-`NotLeader`: it may ask again. Waiters of one entry are told in the order in which they came.
+Invariant: a waiter succeeds only where the entry that was committed at the index is the one that it waits
+for. Where another term's entry is committed there, or the entry is truncated from this log, the waiter gets
+`NotLeader`: its caller may retry. Waiters of one entry are called in the order in which they came.
 """
 
 from __future__ import annotations
@@ -13,50 +13,51 @@ from collections.abc import Callable, Sequence
 from storage.types import NotLeader
 
 Waiter = Callable[[BaseException | None], None]
-Tell = Callable[[Sequence[Waiter], BaseException | None], None]
+Notify = Callable[[Sequence[Waiter], BaseException | None], None]
 
 
-def _tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
+def _notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:
     for waiter in waiters:
         waiter(error)
 
 
 class Waiters:
-    """The waiters of one group, by rising index. `tell` calls some; what one raises it may keep to itself."""
+    """The waiters of one group, by rising index. `notify` calls some; it may catch the errors of one."""
 
-    __slots__ = ("_tell", "_waiting")
+    __slots__ = ("_notify", "_waiting")
 
-    def __init__(self, tell: Tell = _tell) -> None:
-        self._tell = tell
+    def __init__(self, notify: Notify = _notify) -> None:
+        self._notify = notify
         self._waiting: deque[tuple[int, int, list[Waiter]]] = deque()
 
     def add(self, index: int, term: int, waiters: list[Waiter]) -> None:
-        """Tell these once the entry (index, term), the newest so far, is committed."""
+        """Adds callbacks for the commit of the entry (index, term), the newest so far."""
         if self._waiting and self._waiting[-1][:2] == (index, term):
             self._waiting[-1][2].extend(waiters)
         else:
             self._waiting.append((index, term, waiters))
 
-    def committed(self, index: int, term_at: Callable[[int], int | None]) -> None:
-        """Everything up to `index` is committed and applied; `term_at` knows the committed entries' terms."""
+    def on_commit(self, index: int, term_at: Callable[[int], int | None]) -> None:
+        """Calls the waiters up to `index`, which is committed and applied; `term_at` gives committed
+        terms."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= index:
             at, term, waiters = waiting.popleft()
             error = None
             if term_at(at) != term:
                 error = NotLeader(f"entry {at} of term {term} is not known to be the one that was committed")
-            self._tell(waiters, error)
+            self._notify(waiters, error)
 
-    def truncated(self, last_index: int) -> None:
-        """The entries after `last_index` are cut from this log: their outcome is not ours to say."""
+    def on_truncate(self, last_index: int) -> None:
+        """Fails the waiters after `last_index`, which is truncated: their outcome is not known here."""
         lost = []
         while self._waiting and self._waiting[-1][0] > last_index:
             lost.append(self._waiting.pop())
         for at, term, waiters in reversed(lost):
-            self._tell(waiters, NotLeader(f"entry {at} of term {term} was cut by another leader"))
+            self._notify(waiters, NotLeader(f"entry {at} of term {term} was truncated by another leader"))
 
     def fail(self, error: BaseException) -> None:
-        """Nothing will be committed here any more."""
+        """Fails all waiters: nothing will be committed here any more."""
         waiting, self._waiting = self._waiting, deque()
         for _, _, waiters in waiting:
-            self._tell(waiters, error)
+            self._notify(waiters, error)

@@ -69,7 +69,7 @@ PURE = (
     "storage/open_frame.py",
     "storage/peers/envelope.py",
     "storage/partition.py",
-    "storage/transactions.py",
+    "storage/aborted_transactions.py",
     "storage/types.py",
     "storage/waiters.py",
     "broker/append.py",

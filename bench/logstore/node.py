@@ -173,30 +173,30 @@ class Node:
         self._dice = random.Random(self.node_id)
         self._places: deque[tuple[int, int]] = deque()
 
-    # -- PeerOwner --------------------------------------------------------------------------------------
+    # -- PeerListener --------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:
         return b""
 
-    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
         return None
 
-    def on_absent(self, node_id: int) -> None:
-        """As `PeerOwner`."""
+    def on_process_stopped(self, node_id: int) -> None:
+        """As `PeerListener`."""
 
-    def on_refused(self, node_id: int, text: str) -> None:
+    def on_rejection(self, node_id: int, text: str) -> None:
         print(f"node {node_id} refused: {text}", file=sys.stderr)
 
     def on_message(self, group_id: int, message: Message) -> None:
         self.group.receive(message)
 
-    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
         pass
 
     async def _refuse(self) -> bytes:
         raise PeerError("nothing is asked here")
 
-    def on_asked(self, node_id: int, kind: int, body: bytes) -> Awaitable[bytes]:
+    def on_request(self, node_id: int, kind: int, body: bytes) -> Awaitable[bytes]:
         return self._refuse()
 
     def on_link(self, node_id: int, up: bool) -> None:

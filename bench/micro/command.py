@@ -196,22 +196,22 @@ class _Node:
     def hello(self) -> bytes:
         return b""
 
-    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
         return None
 
-    def on_absent(self, node_id: int) -> None:
-        """As `PeerOwner`."""
+    def on_process_stopped(self, node_id: int) -> None:
+        """As `PeerListener`."""
 
-    def on_refused(self, node_id: int, text: str) -> None:
+    def on_rejection(self, node_id: int, text: str) -> None:
         raise AssertionError(text)
 
     def on_message(self, group_id: int, message: Message) -> None:
         self.arrived.set_result(time.perf_counter())
 
-    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
         pass
 
-    async def on_asked(self, node_id: int, kind: int, body: bytes) -> bytes:
+    async def on_request(self, node_id: int, kind: int, body: bytes) -> bytes:
         return b""
 
     def on_link(self, node_id: int, up: bool) -> None:

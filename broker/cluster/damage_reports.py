@@ -78,7 +78,7 @@ class DamageReports:
     async def _ask(self, node_id: int, question: Document) -> DamageAnswers:
         assert self._peering is not None
         try:
-            answer = await self._peering.network.ask(
+            answer = await self._peering.network.request(
                 node_id, Asked.DAMAGE, json.dumps(question).encode(), ANSWER_SECONDS
             )
         except TimeoutError:

@@ -44,7 +44,7 @@ class Nodes:
         """Those that this node has a part in."""
         self.statuses: dict[int, Status] = {}
         """What each other node said last."""
-        self.on_told: dict[Callable[[], None], None] = {}
+        self.on_notification: dict[Callable[[], None], None] = {}
         """Called after each status that another node has told."""
         self._heard: dict[int, float] = {}
         self._last_told: dict[int, float] = {}
@@ -71,7 +71,7 @@ class Nodes:
         for group, (term, leader) in list(self._leaders.items()):
             if leader == node_id and status.leads.get(group) != term:
                 self._leaders[group] = term, NOBODY
-        for listener in tuple(self.on_told):
+        for listener in tuple(self.on_notification):
             listener()
 
     def cut_off(self, node_id: int) -> None:
@@ -163,7 +163,7 @@ class Nodes:
     @property
     def disk_full(self) -> bool:
         """Whether the disk of this node has no room for what any of its groups is to write there."""
-        return any(group.log.disk_full or group.installing.lacks_room for group in self.groups.values())
+        return any(group.log.disk_full or group.installer.is_out_of_space for group in self.groups.values())
 
     def disks_full(self) -> dict[int, bool]:
         """Node -> whether its disk is full, of those that say so or that it is not."""

@@ -21,7 +21,7 @@ from broker.cluster.node_status import Status
 from broker.cluster.nodes import NOBODY, Nodes
 from broker.connections.listeners import host_and_port
 from storage.group_options import node_of
-from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerUnreachable
+from storage.peers.limits import TOO_MANY_REQUESTS, PeerError, PeerUnreachable
 from storage.peers.network import PeerNetwork
 from storage.raft.messages import Message
 from storage.types import NotLeader, StorageError
@@ -189,7 +189,7 @@ class Peering:
         self._telling = False
         body = self._node.status().encode()
         for node_id in self._known:
-            self.network.tell(node_id, Told.STATUS, body)
+            self.network.notify(node_id, Told.STATUS, body)
 
     async def run(self) -> None:
         """Tell the status every so often, until cancelled."""
@@ -205,7 +205,7 @@ class Peering:
         """One that was removed greets once more before it ends: it is not to be looked for until we end."""
         now = self._loop.time()
         for node_id, heard in tuple(self._newcomers.items()):
-            if self.network.hears(node_id):
+            if self.network.has_connection_from(node_id):
                 self._newcomers[node_id] = now
             elif now - heard > NEWCOMER_SECONDS:
                 self.forget(node_id)
@@ -236,19 +236,19 @@ class Peering:
                 except (PeerUnreachable, TimeoutError) as error:
                     problem = str(error) or f"node {leader} does not answer"
                 except PeerError as error:
-                    if str(error) not in (NOT_HERE, TOO_MANY_QUESTIONS):
+                    if str(error) not in (NOT_HERE, TOO_MANY_REQUESTS):
                         raise
                     problem = f"node {leader} does not lead group {group} any more"
-                    if str(error) == TOO_MANY_QUESTIONS:
+                    if str(error) == TOO_MANY_REQUESTS:
                         problem = f"node {leader} has too much to answer"
             if self._loop.time() + RETRY_SECONDS >= deadline:
                 raise NotLeader(problem)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _answer_of(self, leader: int, group: int, kind: Asked, body: bytes, seconds: float) -> bytes:
-        """As `PeerNetwork.ask`, given up where that node is silent and another one has come to lead the
+        """As `PeerNetwork.request`, given up where that node is silent and another one has come to lead the
         group: one that hangs keeps its connection. One that lives says what has become of it."""
-        asking = self._loop.create_task(self.network.ask(leader, kind, body, seconds))
+        asking = self._loop.create_task(self.network.request(leader, kind, body, seconds))
         try:
             while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
                 successor = self._nodes.live_leader_of(group)
@@ -258,10 +258,11 @@ class Peering:
         finally:
             asking.cancel()
 
-    # --- as PeerOwner ---------------------------------------------------------------------------------------
+    # --- as PeerListener
+    # ---------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:
-        """As `PeerOwner`."""
+        """As `PeerListener`."""
         status = self._node.status()
         founders = [] if status.joined else self._node.founders()
         said = {
@@ -275,8 +276,8 @@ class Peering:
         }
         return json.dumps(said).encode()
 
-    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
-        """As `PeerOwner`."""
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
+        """As `PeerListener`."""
         try:
             said = json.loads(hello)
             cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
@@ -288,7 +289,7 @@ class Peering:
         here = self._node.cluster_id()
         if None not in (cluster_id, here) and cluster_id != here:
             return f"this is cluster {here}, not {cluster_id}"
-        if self._runs.get(node_id, run) != run and self.network.hears(node_id):
+        if self._runs.get(node_id, run) != run and self.network.has_connection_from(node_id):
             return f"another node {node_id} is running"
         # One that has taken part already, in a cluster that is not recorded yet, counts as a founder for us.
         founding = cluster_id is None and not status.joined
@@ -317,12 +318,12 @@ class Peering:
         self._moved[node_id] = address
         self.network.know(node_id, *address)
 
-    def on_refused(self, node_id: int, text: str) -> None:
-        """As `PeerOwner`."""
+    def on_rejection(self, node_id: int, text: str) -> None:
+        """As `PeerListener`."""
         log.error("node %d refuses this one: %s", node_id, text)
 
     def on_message(self, group_id: int, message: Message) -> None:
-        """As `PeerOwner`."""
+        """As `PeerListener`."""
         if self.open:
             self._node.receive(group_id, message)
 
@@ -331,16 +332,16 @@ class Peering:
         if self.open:
             self.network.send(node_of(member_id), group_id, message)
 
-    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
-        """As `PeerOwner`."""
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
+        """As `PeerListener`."""
         if kind == Told.STATUS:
             try:
                 self._nodes.told(node_id, Status.decode(body))
             except ValueError as error:
                 log.warning("node %d: %s", node_id, error)
 
-    async def on_asked(self, node_id: int, kind: int, body: bytes) -> bytes:
-        """As `PeerOwner`."""
+    async def on_request(self, node_id: int, kind: int, body: bytes) -> bytes:
+        """As `PeerListener`."""
         handler = None
         with contextlib.suppress(ValueError):
             handler = self.handlers.get(Asked(kind))
@@ -353,16 +354,16 @@ class Peering:
         except StorageError as error:
             raise PeerError(str(error)) from error
 
-    def on_absent(self, node_id: int) -> None:
-        """As `PeerOwner`. Of one that something else listens for it proves nothing."""
+    def on_process_stopped(self, node_id: int) -> None:
+        """As `PeerListener`. Of one that something else listens for it proves nothing."""
         if node_id not in self._indirect:
             self._nodes.absent(node_id)
             self._node.absent(node_id)
 
     def on_link(self, node_id: int, up: bool) -> None:
-        """As `PeerOwner`."""
+        """As `PeerListener`."""
         if up:
-            self.network.tell(node_id, Told.STATUS, self._node.status().encode())
+            self.network.notify(node_id, Told.STATUS, self._node.status().encode())
         else:
             self._nodes.cut_off(node_id)
         self._node.linked(node_id, up)

@@ -146,7 +146,7 @@ class Connections:
     ) -> None:
         """Log one line about a client, a few a second at most; one a minute for the same `key`, whichever
         client it is."""
-        self.services.rate_limited_log.say(f"{peer}: {text}", key, failure)
+        self.services.rate_limited_log.warning(f"{peer}: {text}", key, failure)
 
     def reap_idle(self, now: float) -> None:
         """Close connections that were silent for too long."""

@@ -143,7 +143,7 @@ async def when_certain(serve: Callable[[], T]) -> T:
                 return serve()
         except Uncertain as uncertain:
             hosted = uncertain.hosted
-        found[hosted] = await hosted.group.confirming.confirmed()
+        found[hosted] = await hosted.group.read_index.confirm_leadership()
 
 
 @contextmanager

@@ -253,7 +253,7 @@ async def _wait_until_applied(nodes: Nodes, unconfirmed_leaders: Mapping[int, in
         if all([nodes.has_followed(node_id, index) for node_id, index in unconfirmed_leaders.items()]):
             followed.set()
 
-    nodes.on_told[look] = None
+    nodes.on_notification[look] = None
     look()  # a status may have arrived between building `unconfirmed_leaders` and registering the listener
     try:
         async with asyncio.timeout(SERVED_WAIT_SECONDS):
@@ -261,7 +261,7 @@ async def _wait_until_applied(nodes: Nodes, unconfirmed_leaders: Mapping[int, in
     except TimeoutError:
         pass
     finally:
-        del nodes.on_told[look]
+        del nodes.on_notification[look]
 
 
 def _error_topic(name: str, error: ErrorCode) -> MetadataResponseTopic:

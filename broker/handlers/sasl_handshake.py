@@ -24,4 +24,4 @@ def handle(context: ClientContext, header: RequestHeader, request: SaslHandshake
 
 def log_sasl_attempt(context: ClientContext) -> None:
     """Log the client that tries SASL, once a minute."""
-    context.services.rate_limited_log.say(f"{context.peer}: {SASL_UNSUPPORTED}", same=SASL_UNSUPPORTED)
+    context.services.rate_limited_log.warning(f"{context.peer}: {SASL_UNSUPPORTED}", same=SASL_UNSUPPORTED)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from player.core.messages import Entry
 from protocol.records.batch import peek_header
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.log.format import ENTRY_RAW
 from storage.log.lsn_lookup import lsn_after
 from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.types import Buffer, DirectoryEntry, Frame
 
 _NOTHING_LEFT = ENTRY_RAW | ENTRY_CONTROL | ENTRY_REMOVED

@@ -29,7 +29,7 @@ from player.source.interface import (
 )
 from player.source.log_id import group_log_id
 from storage.group import LogGroup
-from storage.lsn_reading import LsnFrames, LsnReader
+from storage.lsn_reader import LsnFrames, LsnReader
 from storage.partition import PartitionLog
 from storage.types import StorageError
 

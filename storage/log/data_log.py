@@ -384,15 +384,15 @@ class DataLog(ReplacingLog):
         return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
 
     def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
-        """`frames` from the disk, for any thread. FramesGone below the log or where it has just been cut;
-        CorruptLog."""
+        """`frames` from the disk, for any thread. FramesUnavailable below the log or where it has just been
+        cut; CorruptLog."""
         return self._frame_reader.read(first_index, max_bytes, self.last_index)
 
     def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
         """What a checkpoint is shipped with: frames of all that is on the disk, `first_kept_index` or not, at
         most `max_bytes` but at least one, none above `upto_index`. They follow one another; the first may
         come after `from_index` where frames were freed (`chain_at_cold` the index before it says what it
-        follows). What was cleaned is marked (`marks`). For any thread; FramesGone
+        follows). What was cleaned is marked (`marks`). For any thread; FramesUnavailable
         where the log was replaced meanwhile; CorruptLog."""
         first = self.next_on_disk(from_index)
         return self._frame_reader.read(first, max_bytes, min(upto_index, self.last_index))

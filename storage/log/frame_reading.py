@@ -5,7 +5,7 @@ Every frame is verified again: chain, directory, payloads. A segment's frames ar
 few segments. So a damaged batch costs its own frame: what comes before it and behind it can be read, and
 members whose copies are damaged in different places repair one another.
 A read that meets a truncation, an installation or a rewriting begins again with what is there now; what is
-gone then is `FramesGone`, never rot.
+gone then is `FramesUnavailable`, never rot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_frame, fra
 from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from storage.log.scan import SegmentScan
 from storage.log.segments import Segment, SegmentTable
-from storage.types import CorruptLog, Frame, FramesGone
+from storage.types import CorruptLog, Frame, FramesUnavailable
 
 SCANNED_KEPT = 4
 """Segments whose frame ends are kept after a scan: a few shipments at once, each going forward."""
@@ -48,7 +48,8 @@ class FrameReader:
 
     def read(self, first_index: int, max_bytes: int, upto_index: int) -> list[Frame]:
         """Frames from `first_index` to at most `upto_index`, at most `max_bytes` of them but at least one,
-        as far as they follow one another and verify. FramesGone; CorruptLog where the first does not."""
+        as far as they follow one another and verify. FramesUnavailable; CorruptLog where the first does
+        not."""
         frames: list[Frame] = []
         total = 0
         before: Segment | None = None
@@ -72,7 +73,7 @@ class FrameReader:
             total += size
             first_index = frames[-1].index + 1
         if not frames and first_index <= upto_index:
-            raise FramesGone(f"frame {first_index} is not in the log any more")
+            raise FramesUnavailable(f"frame {first_index} is not in the log any more")
         return frames
 
     def chain_at(self, index: int) -> int | None:
@@ -95,11 +96,11 @@ class FrameReader:
 
     def holding(self, segment: Segment, place: int) -> Frame:
         """The frame of a segment with a batch at this byte of it, be it that nothing is left of the batch.
-        FramesGone where the segment was replaced; CorruptLog."""
+        FramesUnavailable where the segment was replaced; CorruptLog."""
         try:
             held = self._hold(segment)
         except _Replaced:
-            raise FramesGone(f"segment {segment.sequence} was replaced") from None
+            raise FramesUnavailable(f"segment {segment.sequence} was replaced") from None
         try:
             row = bisect_left(self._ends(held), place)
         finally:

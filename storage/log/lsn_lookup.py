@@ -3,8 +3,8 @@
 Owns: the way from an LSN to a frame's index, for who reads a whole log in order, and from a partition's
 offset to its LSN. Nothing is kept for it in the log: a segment knows the first LSN it holds, frames within it
 are bisected, and a batch's place in its segment leads to its frame. Heads of frames stay when batches are
-cleaned away, so an LSN never moves. What meets a rewriting, or frames that are being freed, is FramesGone.
-Does not: read batches, or know what is committed. For any thread.
+cleaned away, so an LSN never moves. What meets a rewriting, or frames that are being freed, is
+FramesUnavailable. Does not: read batches, or know what is committed. For any thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from storage.types import Frame, FramesGone
+from storage.types import Frame, FramesUnavailable
 
 if TYPE_CHECKING:
     from storage.log.frame_reading import FrameReader
@@ -53,7 +53,7 @@ class LsnLookup:
         Args:
             upto_index: frames above it are not looked at.
             known_index: that of the frame, where the caller knows it.
-        Raises FramesGone where frames go away meanwhile, CorruptLog.
+        Raises FramesUnavailable where frames go away meanwhile, CorruptLog.
         """
         wanted, asked = tuple(wanted), lsn
         over_gap = False
@@ -85,12 +85,12 @@ class LsnLookup:
         return low
 
     def after(self, index: int) -> int:
-        """The LSN that follows on a frame's records. Raises FramesGone, CorruptLog."""
+        """The LSN that follows on a frame's records. Raises FramesUnavailable, CorruptLog."""
         return lsn_after(self._frames.read(index, 0, index)[0])
 
     def of_offset(self, partition: int, offset: int) -> int | None:
         """The LSN of the record at an offset, also of one that was cleaned away; None where its frame is not
-        on the disk any more. Raises FramesGone, CorruptLog, OSError."""
+        on the disk any more. Raises FramesUnavailable, CorruptLog, OSError."""
         spans = self._table.spans.get(partition)
         sequences = [] if spans is None else spans.from_offset(offset)
         segment = self._table.get(sequences[0]) if sequences else None
@@ -100,7 +100,7 @@ class LsnLookup:
         if batches is None:
             if self._table.is_current(segment):
                 return None
-            raise FramesGone(f"partition {partition}: the segment with offset {offset} was replaced")
+            raise FramesUnavailable(f"partition {partition}: the segment with offset {offset} was replaced")
         row = bisect_right(batches.bases, offset) - 1
         if row < 0 or offset >= batches.next_offset:
             return None
@@ -110,13 +110,13 @@ class LsnLookup:
             if entry.partition == partition and 0 <= offset - entry.base_offset < entry.record_count:
                 return lsn + offset - entry.base_offset
             lsn += entry.record_count
-        raise FramesGone(f"partition {partition}: offset {offset} is not where it was")
+        raise FramesUnavailable(f"partition {partition}: offset {offset} is not where it was")
 
     def kept_from(self, partition: int, log_start_offset: int) -> int:
         """An LSN from which on nothing of a partition is deleted, and below which nothing of it is kept.
 
         Right after its last deleted record; where the frame of that has been freed, where the frames begin
-        again. Raises FramesGone, CorruptLog, OSError.
+        again. Raises FramesUnavailable, CorruptLog, OSError.
         """
         if log_start_offset == 0:
             return FIRST_LSN

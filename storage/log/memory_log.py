@@ -30,7 +30,7 @@ from storage.types import (
     DirectoryEntry,
     FlushFailed,
     Frame,
-    FramesGone,
+    FramesUnavailable,
     HardState,
     OffsetOutOfRange,
     ReadResult,
@@ -197,7 +197,7 @@ class MemoryLog:
             found.append(frame)
             total += size
         if not found and first_index <= upto_index:
-            raise FramesGone(f"frame {first_index} is not in the log any more")
+            raise FramesUnavailable(f"frame {first_index} is not in the log any more")
         return found
 
     @property

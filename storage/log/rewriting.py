@@ -36,7 +36,7 @@ from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
 from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_rewrite import SegmentRewrite
 from storage.log.segments import Segment, SegmentTable, index_name
-from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesGone, StorageFull
+from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesUnavailable, StorageFull
 
 FRAMES_PER_WRITE = 64
 """Frames of a rewritten segment that are written in one go."""
@@ -165,7 +165,8 @@ class Rewriter:
         """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
         with the chain value before them and the partitions' log starts, those after dead ones that no node
         has any more. What had been cleaned away here stays away. ValueError where they are not those, or the
-        segment must stay as it is; FramesGone where it has been freed or replaced meanwhile; StorageFull."""
+        segment must stay as it is; FramesUnavailable where it has been freed or replaced meanwhile;
+        StorageFull."""
         with self._lock:
             self._repair(sequence, frames, chain, log_starts)
 
@@ -242,7 +243,7 @@ class Rewriter:
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
-        CorruptLog where the segment has rotted; FramesGone, StorageFull as `repair`."""
+        CorruptLog where the segment has rotted; FramesUnavailable, StorageFull as `repair`."""
         with self._lock:
             segment = self._rewritable(sequence, self._house.freeable_below())
             changes: dict[int, Changes] = {}
@@ -257,12 +258,12 @@ class Rewriter:
                 return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
     def _frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
-        """All frames of a segment, each verified. CorruptLog, FramesGone."""
+        """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
         held = self._table.acquire(segment.sequence)
         if held is not segment:
             if held is not None:
                 self._table.release(held)
-            raise FramesGone(f"{segment.path} has been freed or replaced meanwhile")
+            raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
         try:
             scan = self._scan(held)
             for scanned in scan.frames():
@@ -361,7 +362,7 @@ class Rewriter:
             self._house.forget_index(old)
             self._fs.fsync_dir(self._directory)
             if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
-                raise FramesGone(f"{new.path} has been freed or replaced meanwhile")
+                raise FramesUnavailable(f"{new.path} has been freed or replaced meanwhile")
             self._fs.fsync_dir(self._directory)
             with contextlib.suppress(OSError):  # it can be made again
                 self._table.write_index(new)

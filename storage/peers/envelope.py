@@ -1,4 +1,4 @@
-"""Messages to frames of the wire and back, through the tables of `protocol.peer_messages`.
+"""Messages to and from frames of the wire, through the tables of `protocol.peer_messages`.
 
 Invariants: bytes that are no message raise MalformedMessage and nothing else. Frames of entries are sent by
 reference where they are large; those that arrive are copied once, out of the receive buffer, because the log
@@ -17,20 +17,21 @@ from protocol import peer_messages as wire
 from protocol.compiler import decode, encode
 from protocol.fields import Struct
 from protocol.primitives import Buffer, Data, MalformedMessage
-from storage.pieces import Piece, PieceKind
 from storage.raft import messages as raft
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Message
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
 
 _HEAD: Final = Binary(">ihh")
 _KIND: Final = Binary(">hh")
 
 Frame = tuple[list[Buffer], int]
-"""Buffers to send one after the other, and how many bytes they are."""
+"""Buffers to send one after the other, and their size in bytes."""
 
 
 def pack(table: Struct, version: int = 0) -> Frame:
-    """A whole frame, length first. Raises MalformedMessage for a value that does not fit its field."""
+    """Returns a whole frame, length first. Raises MalformedMessage for a value that does not fit its
+    field."""
     chunks = encode(table, version)
     if len(chunks) == 1:
         body = chunks[0]
@@ -42,13 +43,13 @@ def pack(table: Struct, version: int = 0) -> Frame:
 
 
 def unpack(frame: memoryview) -> Struct:
-    """The table in a frame (its length cut off), with views of it. Raises MalformedMessage."""
+    """Returns the table in a frame (without its length), with views of it. Raises MalformedMessage."""
     if len(frame) < _KIND.size:
         raise MalformedMessage(f"a frame of {len(frame)} bytes")
     kind, version = _KIND.unpack_from(frame)
     table = wire.PEER_MESSAGES.get(kind)
     if table is None or version not in table.SCHEMA.versions:
-        raise MalformedMessage(f"a message of kind {kind} and version {version}, which no node sends")
+        raise MalformedMessage(f"unknown message kind {kind}, version {version}")
     return decode(table, version, frame, _KIND.size)
 
 
@@ -56,7 +57,7 @@ def unpack(frame: memoryview) -> Struct:
 
 
 def pack_message(group_id: int, message: Message) -> Frame:
-    """A Raft message's frame. Raises MalformedMessage."""
+    """Returns a Raft message's frame. Raises MalformedMessage."""
     to_table = _TO_TABLE.get(type(message))
     if to_table is None:
         raise MalformedMessage(f"{type(message).__name__} is not for the wire")
@@ -64,7 +65,7 @@ def pack_message(group_id: int, message: Message) -> Frame:
 
 
 def message_in(table: Struct) -> tuple[int, Message] | None:
-    """(group, message) where the table is a Raft message's; it keeps nothing of the receive buffer.
+    """Returns (group, message) where the table is a Raft message's; it keeps nothing of the receive buffer.
 
     Raises MalformedMessage.
     """
@@ -73,19 +74,19 @@ def message_in(table: Struct) -> tuple[int, Message] | None:
 
 
 def is_bulky(message: Message) -> bool:
-    """Whether it carries frames, which may be large."""
+    """Returns whether a message carries frames, which may be large."""
     kind = type(message)
     if kind is raft.Append:
         return bool(message.frames)  # type: ignore[attr-defined]
     return kind is raft.Install or kind is raft.RangeResponse
 
 
-def _owned(data: Data) -> list[Buffer]:
-    """What arrived, out of the receive buffer: one copy, and whoever joins it again makes no other."""
+def _copy(data: Data) -> list[Buffer]:
+    """Copies data out of the receive buffer once; a later join makes no other copy."""
     return [bytes(data)] if data else []  # type: ignore[arg-type]
 
 
-def _listed(buffers: Sequence[Buffer]) -> list[Buffer]:
+def _as_list(buffers: Sequence[Buffer]) -> list[Buffer]:
     return buffers if type(buffers) is list else list(buffers)
 
 
@@ -106,7 +107,7 @@ def _append_table(group_id: int, message: raft.Append) -> Struct:
             wire.ConfigurationEntry(entry_index=index, configuration=configuration.encode())
             for index, configuration in message.configurations
         ],
-        frames=_listed(message.frames),
+        frames=_as_list(message.frames),
     )
 
 
@@ -122,7 +123,7 @@ def _append(table: wire.AppendBody) -> Message:
         [(entry.entry_index, _configuration(entry.configuration)) for entry in table.configurations],
         table.commit_index,
         table.sent_ms,
-        _owned(table.frames),
+        _copy(table.frames),
         table.chain,
     )
 
@@ -134,13 +135,13 @@ def _configuration(data: Buffer) -> Configuration:
         raise MalformedMessage(str(error)) from None
 
 
-_PIECES: Final = {wire.CHECKPOINT_PIECE: PieceKind.CHECKPOINT, wire.FRAMES_PIECE: PieceKind.FRAMES}
+_PIECES: Final = {wire.CHECKPOINT_PIECE: PayloadKind.CHECKPOINT, wire.FRAMES_PIECE: PayloadKind.FRAMES}
 _PIECE_NUMBERS: Final = {kind: number for number, kind in _PIECES.items()}
 
 
 def _install_table(group_id: int, message: raft.Install) -> Struct:
     piece = message.payload
-    if not isinstance(piece, Piece):
+    if not isinstance(piece, ChunkPayload):
         raise MalformedMessage("an install without a piece")
     return wire.InstallBody(
         group_id=group_id,
@@ -154,7 +155,7 @@ def _install_table(group_id: int, message: raft.Install) -> Struct:
         sent_ms=message.sent_ms,
         piece=_PIECE_NUMBERS[piece.kind],
         chain=piece.chain,
-        data=_listed(piece.data),
+        data=_as_list(piece.data),
         after=piece.after,
         commit_index=message.commit_index,
     )
@@ -173,7 +174,7 @@ def _install(table: wire.InstallBody) -> Message:
         table.chunk,
         table.done,
         table.sent_ms,
-        Piece(kind, _owned(table.data), table.chain, table.after),
+        ChunkPayload(kind, _copy(table.data), table.chain, table.after),
         table.commit_index,
     )
 
@@ -186,13 +187,13 @@ def _range_table(group_id: int, message: raft.RangeResponse) -> Struct:
         term=message.term,
         first_index=message.first_index,
         chain=message.chain,
-        frames=_listed(message.frames),
+        frames=_as_list(message.frames),
     )
 
 
 def _range(table: wire.RangeResponseBody) -> Message:
     return raft.RangeResponse(
-        table.sender, table.to, table.term, table.first_index, table.chain, _owned(table.frames)
+        table.sender, table.to, table.term, table.first_index, table.chain, _copy(table.frames)
     )
 
 
@@ -209,7 +210,7 @@ _FROM_TABLE: Final[dict[type[Struct], Callable[..., Message]]] = {
 
 
 def _plain(kind: type[Message], table: Any) -> None:
-    """A message of numbers only: its table has the same names."""
+    """Registers a message of numbers only, whose table has the same names."""
     names = [each.name for each in fields(kind)]
     values = attrgetter(*names)
 

@@ -1,9 +1,9 @@
-"""A connection of a peer to us: the greeting first, then whatever it sends, cut into frames and handed on.
+"""A peer's connection to this node: the handshake first, then frames, which are parsed and passed on.
 
-Invariants: before the greeting is accepted a connection may hold a few KB and a few seconds; after it, one
-unfinished frame. Bytes that are no message, or a message that is not from who greeted, end this connection
-and nothing else. A message keeps nothing of the receive buffer. Does not send, but for the one answer
-to the greeting.
+Invariants: before the handshake a connection may hold a few KB for a few seconds; after it, one
+unfinished frame. Bytes that are no message, or a message of another node than the handshake's, end this
+connection and nothing else. A message keeps nothing of the receive buffer. Does not send, but for the one
+response to the handshake.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from storage.peers.envelope import message_in, pack, unpack
 from storage.peers.limits import PeerLimits, tune
 from storage.raft.messages import Message
 
-LONGEST_REASON = 1000
-"""Characters of a refusal."""
+MAX_REASON_LENGTH = 1000
+"""Characters of a rejection's reason."""
 
 
-class IncomingOwner(Protocol):
-    """Who takes what arrives. It raises nothing."""
+class IncomingListener(Protocol):
+    """The receiver of messages. It raises nothing."""
 
     node_id: int
 
-    def on_stranger(self, incoming: Incoming) -> None:
-        """Somebody has connected."""
+    def on_connect(self, incoming: Incoming) -> None:
+        """Called when a connection is open."""
 
-    def on_greeting(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
-        """Who it is; or why it is refused."""
+    def on_handshake(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
+        """Called with the handshake; a text rejects it."""
 
     def on_message(self, group_id: int, message: Message) -> None:
-        """A Raft message of a peer."""
+        """Called with a Raft message of a peer."""
 
-    def on_words(self, node_id: int, words: Struct) -> None:
-        """Something told, asked or answered; views of the receive buffer."""
+    def on_rpc(self, node_id: int, words: Struct) -> None:
+        """Called with a notification, request or response; views of the receive buffer."""
 
     def on_closed(self, incoming: Incoming) -> None:
-        """It is over."""
+        """Called when the connection is closed."""
 
-    def complain(self, text: str, same: Hashable = None) -> None:
-        """One line for people; what is the same is not said again and again."""
+    def warn(self, text: str, same: Hashable = None) -> None:
+        """Logs a warning, at a limited rate for the same key."""
 
 
 class Incoming(asyncio.BufferedProtocol):
     """See the module."""
 
-    def __init__(self, owner: IncomingOwner, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
-        self._owner = owner
+    def __init__(self, owner: IncomingListener, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
+        self._listener = owner
         self._loop = loop
         self._limits = limits
-        self._reader = FrameReader(limits.greeting_bytes)
+        self._reader = FrameReader(limits.handshake_bytes)
         self._transport: Any = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._handshake_timer: asyncio.TimerHandle | None = None
         self._over = False
         self.node_id = -1
-        """Who greeted; -1 for a stranger."""
+        """The peer's node; -1 before the handshake."""
         self.bulk = False
         self.peer = ""
 
@@ -71,8 +71,10 @@ class Incoming(asyncio.BufferedProtocol):
         connected = transport.get_extra_info("socket")
         if connected is not None:
             tune(connected, self._limits.dead_ms)
-        self._patience = self._loop.call_later(self._limits.dial_seconds, self._fail, "no greeting came")
-        self._owner.on_stranger(self)
+        self._handshake_timer = self._loop.call_later(
+            self._limits.dial_seconds, self._fail, "no handshake in time"
+        )
+        self._listener.on_connect(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
@@ -97,40 +99,40 @@ class Incoming(asyncio.BufferedProtocol):
     def _take(self, frame: memoryview) -> None:
         table = unpack(frame)
         if self.node_id < 0:
-            self._greeted(table)
+            self._take_handshake(table)
             return
         found = message_in(table)
         if found is None:
-            self._owner.on_words(self.node_id, table)
+            self._listener.on_rpc(self.node_id, table)
             return
         group_id, message = found
-        if node_of(message.sender) != self.node_id or node_of(message.to) != self._owner.node_id:
+        if node_of(message.sender) != self.node_id or node_of(message.to) != self._listener.node_id:
             raise MalformedMessage(f"a message of member {message.sender} for member {message.to}")
-        self._owner.on_message(group_id, message)
+        self._listener.on_message(group_id, message)
 
-    def _greeted(self, greeting: Struct) -> None:
+    def _take_handshake(self, greeting: Struct) -> None:
         if not isinstance(greeting, PeerHandshake):
-            raise MalformedMessage(f"a {type(greeting).__name__} for a greeting")
+            raise MalformedMessage(f"a {type(greeting).__name__} for a handshake")
         if greeting.node_id < 0:
-            raise MalformedMessage(f"a greeting of node {greeting.node_id}")
+            raise MalformedMessage(f"a handshake of node {greeting.node_id}")
         refusal: str | None
-        if greeting.to_node_id != self._owner.node_id:
-            refusal = f"this is node {self._owner.node_id}, not {greeting.to_node_id}"
+        if greeting.to_node_id != self._listener.node_id:
+            refusal = f"this is node {self._listener.node_id}, not {greeting.to_node_id}"
         else:
-            refusal = self._owner.on_greeting(self, greeting)
+            refusal = self._listener.on_handshake(self, greeting)
         if refusal is not None:
-            self._say(HandshakeRejected(reason=refusal[:LONGEST_REASON]))
-            text = f"node {greeting.node_id} at {self.peer} is refused: {refusal}"
-            self._owner.complain(text, (greeting.node_id, refusal))
+            self._write(HandshakeRejected(reason=refusal[:MAX_REASON_LENGTH]))
+            text = f"node {greeting.node_id} at {self.peer} is rejected: {refusal}"
+            self._listener.warn(text, (greeting.node_id, refusal))
             self.close()
             return
         self.node_id = greeting.node_id
         self.bulk = greeting.bulk
         self._reader.max_frame_bytes = self._limits.frame_bytes
-        self._calm()
-        self._say(HandshakeAccepted())
+        self._cancel_timer()
+        self._write(HandshakeAccepted())
 
-    def _say(self, table: Struct) -> None:
+    def _write(self, table: Struct) -> None:
         buffers, _ = pack(table)
         self._transport.write(b"".join(buffers))
 
@@ -139,26 +141,26 @@ class Incoming(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        self._calm()
-        self._owner.on_closed(self)
+        self._cancel_timer()
+        self._listener.on_closed(self)
 
-    def _calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
 
     def _fail(self, text: str) -> None:
         if not self._over:
-            who = self.peer if self.node_id < 0 else f"node {self.node_id} at {self.peer}"
-            self._owner.complain(f"{who}: {text}")
+            peer = self.peer if self.node_id < 0 else f"node {self.node_id} at {self.peer}"
+            self._listener.warn(f"{peer}: {text}")
             self.abort()
 
     def close(self) -> None:
-        """Say what was said, then close."""
+        """Sends pending bytes, then closes."""
         self._over = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Close now."""
+        """Closes now."""
         self._over = True
         self._transport.abort()

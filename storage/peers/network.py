@@ -1,9 +1,9 @@
-"""What a broker uses of its peers: it knows them, sends them Raft's messages, tells and asks them things.
+"""A broker's network of peers: their addresses, Raft messages, notifications and requests.
 
-Invariants: everything is called on the loop, and the owner always in a turn of the loop's own, so that what
-`send` finds out about a link never interrupts who sends. Whatever a peer does ends at most its own
-connections. A question is answered once, refused, or its link is lost, or its time is over. Does not say
-who is a peer: the owner does, and hears every greeting.
+Invariants: everything is called on the loop, and the listener always in an iteration of its own, so that a
+lost link never interrupts a caller of `send`. Misbehaviour of a peer ends at most its own connections. A
+request gets one response or error, or its link is lost, or it times out. Does not decide which nodes are
+peers: the listener does, and sees every handshake.
 """
 
 from __future__ import annotations
@@ -18,101 +18,101 @@ from typing import Protocol
 from protocol.fields import Struct
 from protocol.peer_messages import NotificationBody, PeerHandshake, RequestBody, ResponseBody
 from protocol.primitives import MalformedMessage
-from storage.complaints import Complaints
 from storage.peers.envelope import Frame, is_bulky, pack, pack_message
 from storage.peers.incoming import Incoming
 from storage.peers.limits import (
     BACKLOG,
-    LONGEST_ERROR,
-    TOO_MANY_QUESTIONS,
+    MAX_ERROR_LENGTH,
+    TOO_MANY_REQUESTS,
     PeerError,
     PeerLimits,
     PeerUnreachable,
 )
 from storage.peers.outgoing import Link
 from storage.raft.messages import Message
+from storage.rate_limited_log import RateLimitedLog
 
-__all__ = ["PeerError", "PeerLimits", "PeerNetwork", "PeerOwner", "PeerUnreachable"]
+__all__ = ["PeerError", "PeerLimits", "PeerListener", "PeerNetwork", "PeerUnreachable"]
 
 log_of_peers = logging.getLogger(__name__)
 
 
-class PeerOwner(Protocol):
-    """Who is told, always on the loop."""
+class PeerListener(Protocol):
+    """The callbacks of the network, always on the loop."""
 
     def hello(self) -> bytes:
-        """What we say first on every connection: small, opaque here."""
+        """Returns the handshake's payload for every connection: small, opaque here."""
 
-    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
-        """A peer has dialed us; a text refuses it. Called for each of its two connections."""
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
+        """Called when a peer has dialed this node, for each of its two connections; a text rejects it."""
 
-    def on_refused(self, node_id: int, text: str) -> None:
-        """A peer has refused our greeting; it will be tried again. Told once for the same words, and not
-        logged before."""
+    def on_rejection(self, node_id: int, text: str) -> None:
+        """Called when a peer rejects our handshake, once for the same text and not logged before. The
+        network dials again."""
 
     def on_message(self, group_id: int, message: Message) -> None:
-        """A Raft message; who sent it is who it says."""
+        """Called with a Raft message, whose sender is verified."""
 
-    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
-        """What a peer told us."""
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
+        """Called with a peer's notification."""
 
-    def on_asked(self, node_id: int, kind: int, body: bytes) -> Awaitable[bytes]:
-        """The answer to a peer's question; PeerError(text) refuses."""
+    def on_request(self, node_id: int, kind: int, body: bytes) -> Awaitable[bytes]:
+        """Returns the response to a peer's request; PeerError(text) rejects it."""
 
-    def on_absent(self, node_id: int) -> None:
-        """The process of a peer has ended: its host says that nobody listens there, and no connection from
-        there is open. Told at each attempt to dial."""
+    def on_process_stopped(self, node_id: int) -> None:
+        """Called when the process of a peer has ended: its host refuses the connection, and no connection
+        from there is open. Repeated at each attempt to dial."""
 
     def on_link(self, node_id: int, up: bool) -> None:
-        """Both our links to a peer are up; or one is lost, and what was on its way with it."""
+        """Called when both our links to a peer are up; or one is lost, and its messages in flight."""
 
 
 class _Peer:
     """One other node."""
 
-    __slots__ = ("_network", "address", "asks", "bulk", "control", "node_id", "refusal", "up")
+    __slots__ = ("_network", "address", "bulk", "control", "node_id", "pending_requests", "refusal", "up")
 
     def __init__(self, network: PeerNetwork, node_id: int, address: tuple[str, int]) -> None:
         self._network = network
         self.node_id = node_id
         self.address = address
         self.up = False
-        """As the owner was told."""
+        """As the listener knows it."""
         self.refusal = ""
-        self.asks: dict[int, asyncio.Future[ResponseBody]] = {}
+        self.pending_requests: dict[int, asyncio.Future[ResponseBody]] = {}
         loop, limits = network.loop, network.limits
         self.bulk = Link(f"bulk link to node {node_id}", address, True, self, loop, limits)
         self.control = Link(f"control link to node {node_id}", address, False, self, loop, limits)
 
-    def greeting(self, bulk: bool) -> Frame:
-        return self._network.greeting(self.node_id, bulk)
+    def handshake_frame(self, bulk: bool) -> Frame:
+        return self._network.handshake_frame(self.node_id, bulk)
 
     def on_link(self, link: Link, up: bool) -> None:
         if up and not (self.control.up and self.bulk.up):
             return
         self.refusal = ""
         if not up:
-            self.unanswered(f"the link to node {self.node_id} is lost")
+            self.fail_requests(f"the link to node {self.node_id} is lost")
         if up != self.up:
             self.up = up
-            self._network.linked(self.node_id, up)
+            self._network.on_link_change(self.node_id, up)
 
-    def on_absent(self) -> None:
-        self._network.absent(self.node_id)
+    def on_process_stopped(self) -> None:
+        self._network.on_absence(self.node_id)
 
-    def on_refused(self, reason: str) -> None:
+    def on_rejection(self, reason: str) -> None:
         if reason != self.refusal:
             self.refusal = reason
-            self._network.refused(self.node_id, reason)
+            self._network.on_peer_rejection(self.node_id, reason)
 
-    def hurry(self) -> None:
-        self.control.hurry()
-        self.bulk.hurry()
+    def retry_now(self) -> None:
+        self.control.retry_now()
+        self.bulk.retry_now()
 
-    def unanswered(self, reason: str) -> None:
-        """No answers will come."""
-        asks, self.asks = self.asks, {}
-        for future in asks.values():
+    def fail_requests(self, reason: str) -> None:
+        """Fails the pending requests."""
+        pending_requests, self.pending_requests = self.pending_requests, {}
+        for future in pending_requests.values():
             if not future.done():
                 future.set_exception(PeerUnreachable(reason))
 
@@ -123,7 +123,7 @@ class PeerNetwork:
     def __init__(
         self,
         node_id: int,
-        owner: PeerOwner,
+        owner: PeerListener,
         loop: asyncio.AbstractEventLoop,
         *,
         limits: PeerLimits | None = None,
@@ -131,20 +131,20 @@ class PeerNetwork:
         self.node_id = node_id
         self.loop = loop
         self.limits = PeerLimits() if limits is None else limits
-        self._owner = owner
+        self._listener = owner
         self._peers: dict[int, _Peer] = {}
         self._servers: list[asyncio.Server] = []
-        self._strangers: dict[Incoming, None] = {}
+        self._unidentified: dict[Incoming, None] = {}
         self._incoming: dict[tuple[int, bool], Incoming] = {}
-        self._answering: dict[asyncio.Task[None], tuple[int, int]] = {}
-        """Questions that are being answered: whose, and of which kind."""
+        self._handling: dict[asyncio.Task[None], tuple[int, int]] = {}
+        """Requests that are being handled: node and kind of each."""
         self._ending: set[asyncio.Task[None]] = set()
-        # Not from 0: an answer to who had our node id before us must not be taken for ours.
-        self._next_ask = random.getrandbits(48)
-        self._complaints = Complaints(loop.time, log_of_peers)
+        # Not from 0: a response to an earlier process with our node id must not be taken for ours.
+        self._next_request_id = random.getrandbits(48)
+        self._limited_log = RateLimitedLog(loop.time, log_of_peers)
         self._closed = False
 
-    # --- what the owner asks ------------------------------------------------------------------------------
+    # --- the API ------------------------------------------------------------------------------------------
 
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Take connections of peers on bound sockets, which are closed with us. Raises OSError."""
@@ -189,68 +189,68 @@ class PeerNetwork:
             return
         self._put(link, frame)
 
-    def tell(self, node_id: int, kind: int, body: bytes) -> None:
+    def notify(self, node_id: int, kind: int, body: bytes) -> None:
         """Let a peer know; what is not sent yet, also for want of a link, is replaced by a newer one."""
         peer = self._peers.get(node_id)
         if peer is not None:
-            peer.control.tell(kind, pack(NotificationBody(topic=kind, body=body)))
+            peer.control.notify(kind, pack(NotificationBody(topic=kind, body=body)))
 
-    async def ask(self, node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
+    async def request(self, node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
         """The peer's answer. A question may have been heard where no answer comes.
 
-        Raises PeerError with its words, PeerUnreachable, TimeoutError.
+        Raises PeerError with its message, PeerUnreachable, TimeoutError.
         """
         peer = self._peers.get(node_id)
         if peer is None:
             raise PeerUnreachable(f"node {node_id} is not known")
-        request_id = self._next_ask
-        self._next_ask += 1
+        request_id = self._next_request_id
+        self._next_request_id += 1
         future: asyncio.Future[ResponseBody] = self.loop.create_future()
-        peer.asks[request_id] = future
+        peer.pending_requests[request_id] = future
         try:
-            if not self._put_words(peer, RequestBody(request_id=request_id, topic=kind, body=body)):
+            if not self._put_rpc(peer, RequestBody(request_id=request_id, topic=kind, body=body)):
                 raise PeerUnreachable(f"no link to node {node_id}")
             async with asyncio.timeout(timeout_s):
                 answer = await future
         finally:
-            peer.asks.pop(request_id, None)
+            peer.pending_requests.pop(request_id, None)
         if answer.error is not None:
             raise PeerError(answer.error)
         return bytes(answer.body)
 
-    def hears(self, node_id: int) -> bool:
-        """Whether a connection of this node to us is open."""
+    def has_connection_from(self, node_id: int) -> bool:
+        """Returns whether a connection of this node to us is open."""
         return (node_id, False) in self._incoming or (node_id, True) in self._incoming
 
     def is_up(self, node_id: int) -> bool:
-        """Whether what is sent has a chance to arrive."""
+        """Returns whether both links to a node are up."""
         peer = self._peers.get(node_id)
         return peer is not None and peer.control.up and peer.bulk.up
 
     def address(self, node_id: int) -> tuple[str, int] | None:
-        """Where a node is dialed; None where it is not."""
+        """Returns the address at which a node is dialed; None where it is not."""
         peer = self._peers.get(node_id)
         return None if peer is None else peer.address
 
     def problem(self, node_id: int) -> str:
-        """Why a node is not reached, in words; "" where it is, or where no attempt has ended yet."""
+        """Returns why a node is not reached; "" where it is, or where no attempt has ended yet."""
         peer = self._peers.get(node_id)
         if peer is None or self.is_up(node_id):
             return ""
         return peer.control.problem or peer.bulk.problem
 
     async def close(self) -> None:
-        """End every connection; nobody is told anything any more."""
+        """Closes every connection; the listener is not called any more."""
         self._closed = True
         for server in self._servers:
             server.close()
-        for incoming in [*self._strangers, *self._incoming.values()]:
+        for incoming in [*self._unidentified, *self._incoming.values()]:
             incoming.abort()
         for node_id in list(self._peers):
             self._drop(node_id)
-        for task in self._answering:
+        for task in self._handling:
             task.cancel()
-        pending = {*self._ending, *self._answering}
+        pending = {*self._ending, *self._handling}
         if pending:
             await asyncio.wait(pending)
         for server in self._servers:
@@ -266,151 +266,154 @@ class PeerNetwork:
             task = link.stop()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-        peer.unanswered(f"node {node_id} is dialed no more")
+        peer.fail_requests(f"node {node_id} is dialed no more")
         if peer.up:
-            self.loop.call_soon(self.linked, node_id, False)
+            self.loop.call_soon(self.on_link_change, node_id, False)
 
     def _put(self, link: Link, frame: Frame) -> bool:
         if frame[1] > self.limits.frame_bytes:
-            self.complain(f"a message of {frame[1]} bytes is too large to be sent")
+            self.warn(f"a message of {frame[1]} bytes is too large to be sent")
             return False
         return link.send(frame)
 
-    def _put_words(self, peer: _Peer, words: Struct) -> bool:
-        frame = pack(words)
+    def _put_rpc(self, peer: _Peer, message: Struct) -> bool:
+        frame = pack(message)
         return self._put(peer.bulk if frame[1] > self.limits.large_bytes else peer.control, frame)
 
-    def greeting(self, to_node_id: int, bulk: bool) -> Frame:
-        """What a link says first."""
-        hello = self._owner.hello()
+    def handshake_frame(self, to_node_id: int, bulk: bool) -> Frame:
+        """Returns the handshake of a link."""
+        hello = self._listener.hello()
         return pack(PeerHandshake(node_id=self.node_id, to_node_id=to_node_id, bulk=bulk, hello=hello))
 
-    def linked(self, node_id: int, up: bool) -> None:
-        """A peer's links are up, or not any more."""
+    def on_link_change(self, node_id: int, up: bool) -> None:
+        """Reports that a peer's links are up, or not any more."""
         if not self._closed:
             log_of_peers.info("node %d is %s", node_id, "reached" if up else "not reached any more")
-            self._told_owner(self._owner.on_link, node_id, up)
+            self._call_listener(self._listener.on_link, node_id, up)
 
-    def absent(self, node_id: int) -> None:
-        """Nobody listens where a peer should, or a firewall says so for a host that lives. A process that has
-        ended holds no connection to us; where that is seen later than the refusal, `on_closed` comes here."""
-        if not self.hears(node_id):
-            self._told_owner(self._owner.on_absent, node_id)
+    def on_absence(self, node_id: int) -> None:
+        """Reports a peer whose address refuses connections: its process, or a firewall of a host that lives.
+        A process that has ended holds no connection to us; where that is seen later, `on_closed` calls
+        this."""
+        if not self.has_connection_from(node_id):
+            self._call_listener(self._listener.on_process_stopped, node_id)
 
-    def refused(self, node_id: int, reason: str) -> None:
-        """A peer wants nothing of us."""
-        self._told_owner(self._owner.on_refused, node_id, reason)
+    def on_peer_rejection(self, node_id: int, reason: str) -> None:
+        """Reports a peer that rejects our handshake."""
+        self._call_listener(self._listener.on_rejection, node_id, reason)
 
     # --- connections to us --------------------------------------------------------------------------------
 
-    def on_stranger(self, incoming: Incoming) -> None:
-        """Somebody has connected; of too many strangers the oldest goes."""
+    def on_connect(self, incoming: Incoming) -> None:
+        """Registers a connection; of too many without a handshake the oldest is closed."""
         if self._closed:
             incoming.abort()
             return
-        self._strangers[incoming] = None
-        if len(self._strangers) > self.limits.strangers:
-            oldest = next(iter(self._strangers))
-            self.complain(f"{oldest.peer}: makes way, {self.limits.strangers} have not greeted")
-            del self._strangers[oldest]
+        self._unidentified[incoming] = None
+        if len(self._unidentified) > self.limits.unidentified:
+            oldest = next(iter(self._unidentified))
+            self.warn(f"{oldest.peer}: closed, {self.limits.unidentified} connections have sent no handshake")
+            del self._unidentified[oldest]
             oldest.abort()
 
-    def on_greeting(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
-        """Who it is; or why it is refused."""
+    def on_handshake(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
+        """Checks a peer's handshake; a text rejects it."""
         node_id = greeting.node_id
         if node_id == self.node_id:
             return f"node {node_id} is here"
         try:
-            refusal = self._owner.on_greeted(node_id, bytes(greeting.hello))
+            refusal = self._listener.on_handshake(node_id, bytes(greeting.hello))
         except Exception:
-            log_of_peers.exception("a greeting of node %d failed", node_id)
-            refusal = "the greeting could not be handled"
+            log_of_peers.exception("a handshake of node %d failed", node_id)
+            refusal = "the handshake could not be handled"
         if refusal is not None:
             return refusal
-        self._strangers.pop(incoming, None)
+        self._unidentified.pop(incoming, None)
         older = self._incoming.get((node_id, greeting.bulk))
         self._incoming[node_id, greeting.bulk] = incoming
         if older is not None:
             older.abort()
         peer = self._peers.get(node_id)
         if peer is not None:
-            peer.hurry()
+            peer.retry_now()
         return None
 
     def on_closed(self, incoming: Incoming) -> None:
-        """A connection to us is over: answers that were to come on it will not."""
-        self._strangers.pop(incoming, None)
+        """Handles the end of a connection to us: responses on it will not come."""
+        self._unidentified.pop(incoming, None)
         key = (incoming.node_id, incoming.bulk)
         if self._incoming.get(key) is incoming:
             del self._incoming[key]
             peer = self._peers.get(incoming.node_id)
             if peer is not None:
-                peer.unanswered(f"node {incoming.node_id} has closed its link")
+                peer.fail_requests(f"node {incoming.node_id} has closed its link")
                 if peer.control.absent:
-                    self.absent(incoming.node_id)
+                    self.on_absence(incoming.node_id)
 
     def on_message(self, group_id: int, message: Message) -> None:
-        """A Raft message of a peer."""
+        """Passes on a Raft message of a peer."""
         try:
-            self._owner.on_message(group_id, message)
+            self._listener.on_message(group_id, message)
         except Exception:
             log_of_peers.exception("a message failed: %.200r", message)
 
-    def on_words(self, node_id: int, words: Struct) -> None:
-        """Something told, asked or answered. Raises MalformedMessage for anything else."""
-        if isinstance(words, NotificationBody):
-            self._told_owner(self._owner.on_told, node_id, words.topic, bytes(words.body))
-        elif isinstance(words, RequestBody):
-            self._asked(node_id, words)
-        elif isinstance(words, ResponseBody):
+    def on_rpc(self, node_id: int, message: Struct) -> None:
+        """Handles a notification, request or response. Raises MalformedMessage for anything else."""
+        if isinstance(message, NotificationBody):
+            self._call_listener(self._listener.on_notification, node_id, message.topic, bytes(message.body))
+        elif isinstance(message, RequestBody):
+            self._on_request(node_id, message)
+        elif isinstance(message, ResponseBody):
             peer = self._peers.get(node_id)
-            future = peer.asks.get(words.request_id) if peer is not None else None
+            future = peer.pending_requests.get(message.request_id) if peer is not None else None
             if future is not None and not future.done():
-                words.body = bytes(words.body)
-                future.set_result(words)
+                message.body = bytes(message.body)
+                future.set_result(message)
         else:
-            raise MalformedMessage(f"a {type(words).__name__} in the midst of a conversation")
+            raise MalformedMessage(f"a {type(message).__name__} after the handshake")
 
-    def _asked(self, node_id: int, asked: RequestBody) -> None:
+    def _on_request(self, node_id: int, asked: RequestBody) -> None:
         slot = node_id, asked.topic
-        if sum(each == slot for each in self._answering.values()) >= self.limits.asks:
-            self._answer(node_id, ResponseBody(request_id=asked.request_id, error=TOO_MANY_QUESTIONS))
+        if sum(each == slot for each in self._handling.values()) >= self.limits.max_requests:
+            self._send_response(node_id, ResponseBody(request_id=asked.request_id, error=TOO_MANY_REQUESTS))
             return
         task = self.loop.create_task(
-            self._answered(node_id, asked.request_id, asked.topic, bytes(asked.body))
+            self._handle_request(node_id, asked.request_id, asked.topic, bytes(asked.body))
         )
-        self._answering[task] = slot
-        task.add_done_callback(self._answering.pop)
+        self._handling[task] = slot
+        task.add_done_callback(self._handling.pop)
 
-    async def _answered(self, node_id: int, request_id: int, kind: int, body: bytes) -> None:
+    async def _handle_request(self, node_id: int, request_id: int, kind: int, body: bytes) -> None:
         try:
-            answer = ResponseBody(request_id=request_id, body=await self._owner.on_asked(node_id, kind, body))
+            answer = ResponseBody(
+                request_id=request_id, body=await self._listener.on_request(node_id, kind, body)
+            )
         except PeerError as error:
-            answer = ResponseBody(request_id=request_id, error=str(error)[:LONGEST_ERROR])
+            answer = ResponseBody(request_id=request_id, error=str(error)[:MAX_ERROR_LENGTH])
         except Exception as error:
-            log_of_peers.exception("a question of node %d failed", node_id)
+            log_of_peers.exception("a request of node %d failed", node_id)
             answer = ResponseBody(
                 request_id=request_id, error=f"{type(error).__name__} at node {self.node_id}"
             )
-        self._answer(node_id, answer)
+        self._send_response(node_id, answer)
 
-    def _answer(self, node_id: int, answer: ResponseBody) -> None:
+    def _send_response(self, node_id: int, answer: ResponseBody) -> None:
         peer = self._peers.get(node_id)
-        if peer is None or self._put_words(peer, answer) or not peer.control.up:
+        if peer is None or self._put_rpc(peer, answer) or not peer.control.up:
             return
-        # An answer that is too large, or finds too much before it.
-        self._put_words(
-            peer, ResponseBody(request_id=answer.request_id, error="the answer could not be sent")
+        # A response that is too large, or finds too many bytes before it.
+        self._put_rpc(
+            peer, ResponseBody(request_id=answer.request_id, error="the response could not be sent")
         )
 
-    # --- people -------------------------------------------------------------------------------------------
+    # --- the listener -------------------------------------------------------------------------------------
 
-    def _told_owner(self, call: object, *arguments: object) -> None:
+    def _call_listener(self, call: object, *arguments: object) -> None:
         try:
             call(*arguments)  # type: ignore[operator]
         except Exception:
-            log_of_peers.exception("what a peer did could not be handled")
+            log_of_peers.exception("a callback about a peer failed")
 
-    def complain(self, text: str, same: Hashable = None) -> None:
-        """As `Complaints.say`."""
-        self._complaints.say(text, same)
+    def warn(self, text: str, same: Hashable = None) -> None:
+        """See `RateLimitedLog.warning`."""
+        self._limited_log.warning(text, same)

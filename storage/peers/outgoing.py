@@ -1,9 +1,9 @@
-"""One outgoing connection to a peer: dialed again for as long as it is wanted, greeted, then only written to.
+"""One outgoing connection to a peer: dialed again until it is stopped, a handshake, then only written to.
 
-Invariants: what is sent goes to the kernel before `send` returns, unless something older waits; the loop
-writes what the kernel did not take, and a link with nothing to send asks nothing of the loop. What waits is
-bounded, and is lost with the connection. `send` raises nothing and calls nobody back: that a link is
-lost is told in a later turn. Does not know what it carries.
+Invariants: a frame goes to the kernel before `send` returns, unless older bytes wait; the loop writes the
+bytes that the kernel did not take, and a link with nothing to send costs the loop nothing. The waiting bytes
+are bounded, and are lost with the connection. `send` raises nothing and calls no listener: a lost link is
+reported in a later iteration of the loop. Does not know the content of frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.peers.limits import PeerLimits, tune
 log_of_links = logging.getLogger(__name__)
 
 BUFFERS_PER_WRITE = 1024
-"""What Linux takes in one call (IOV_MAX)."""
+"""The most buffers that Linux takes in one call (IOV_MAX)."""
 
 
 NOT_FOUND = "its address is not found"
@@ -35,27 +35,27 @@ SILENT = "what listens there is silent: is it the replication listener of a node
 NO_LISTENER = "what listens there is not a replication listener: a port for clients?"
 NO_WAY = "this machine has no way to an address of that kind"
 _NO_WAY_ERRORS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
-"""Of an IPv6 address on a machine without IPv6."""
+"""The errors of an IPv6 address on a machine without IPv6."""
 
 
-class LinkOwner(Protocol):
-    """Who is told, always in a turn of the loop's own."""
+class LinkListener(Protocol):
+    """The callbacks of a link, always in an iteration of the loop of their own."""
 
-    def greeting(self, bulk: bool) -> Frame:
-        """What is said first."""
+    def handshake_frame(self, bulk: bool) -> Frame:
+        """Returns the handshake."""
 
     def on_link(self, link: Link, up: bool) -> None:
-        """The other side has welcomed us, or the connection is lost."""
+        """Called when the handshake is complete, or the connection is lost."""
 
-    def on_absent(self) -> None:
-        """Nobody listens at the address: the system of a host that is there said so."""
+    def on_process_stopped(self) -> None:
+        """Called when the host of the address refuses the connection."""
 
-    def on_refused(self, reason: str) -> None:
-        """The other side wants nothing of us; it is asked again later."""
+    def on_rejection(self, reason: str) -> None:
+        """Called when the other side rejects the handshake; it is dialed again later."""
 
 
-class Refused(Exception):
-    """The other side's own words."""
+class RejectedByPeer(Exception):
+    """The other side rejected the handshake; the text is its own."""
 
 
 class Link:
@@ -66,43 +66,44 @@ class Link:
         name: str,
         address: tuple[str, int],
         bulk: bool,
-        owner: LinkOwner,
+        owner: LinkListener,
         loop: asyncio.AbstractEventLoop,
         limits: PeerLimits,
     ) -> None:
         self._address = address
         self._name = name
         self._bulk = bulk
-        self._owner = owner
+        self._listener = owner
         self._loop = loop
         self._limits = limits
         self._bound = limits.bulk_bytes if bulk else limits.control_bytes
         self._socket: socket.socket | None = None
         self._waiting: deque[Buffer] = deque()
         self.waiting_bytes = 0
-        """Not taken by the kernel yet."""
-        self._told: dict[int, Frame] = {}
-        """Newest words that have not begun to travel, by topic."""
+        """Bytes that the kernel did not take yet."""
+        self._latest: dict[int, Frame] = {}
+        """The newest notifications that have not begun to travel, by topic."""
         self._lost: asyncio.Future[None] | None = None
-        self._hurry = asyncio.Event()
-        self._refused = False
+        self._wake_up = asyncio.Event()
+        self._is_rejected = False
         self._ending = ""
-        """What to call an end of the dial that is under way."""
+        """The problem to report if the current dial fails."""
         self.problem = ""
         """Why the last dial failed; "" where it did not, or none has ended yet."""
         self.absent = False
-        """Whether the last dial told `on_absent`, and none has begun since."""
+        """Whether the last dial called `on_process_stopped`, and none has begun since."""
         self._task = loop.create_task(self._run())
 
     # --- sending ------------------------------------------------------------------------------------------
 
     @property
     def up(self) -> bool:
-        """Welcomed, and not known to be lost."""
+        """True from the end of the handshake until the connection is known to be lost."""
         return self._socket is not None
 
     def send(self, frame: Frame) -> bool:
-        """Send it at once, or after what waits; False where there is no link or too much waits already."""
+        """Sends a frame at once, or after waiting ones; False where there is no link or too many bytes
+        wait."""
         connected = self._socket
         if connected is None:
             return False
@@ -126,19 +127,19 @@ class Link:
         if sent < size:
             self._waiting.extend(buffers)
             self.waiting_bytes = size
-            self._taken(sent)
+            self._on_sent(sent)
             self._loop.add_writer(connected, self._write)
         return True
 
-    def tell(self, topic: int, frame: Frame) -> None:
-        """Send it when there is room; an older one of this topic that has not begun to travel is dropped."""
+    def notify(self, topic: int, frame: Frame) -> None:
+        """Sends it when there is room; an older one of this topic that has not begun to travel is dropped."""
         if self._waiting or self._socket is None:
-            self._told[topic] = frame
+            self._latest[topic] = frame
         else:
             self.send(frame)
 
     def _write(self) -> None:
-        """The kernel takes more."""
+        """Writes waiting bytes when the kernel takes more."""
         connected = self._socket
         if connected is None:
             return
@@ -149,13 +150,13 @@ class Link:
         except OSError as error:
             self._drop(str(error))
             return
-        self._taken(sent)
+        self._on_sent(sent)
         if not self._waiting:
             self._loop.remove_writer(connected)
-            self._tell_waiting()
+            self._send_latest()
 
-    def _taken(self, sent: int) -> None:
-        """So many bytes of what waits are on their way."""
+    def _on_sent(self, sent: int) -> None:
+        """Removes so many waiting bytes, which the kernel took."""
         waiting = self._waiting
         self.waiting_bytes -= sent
         while sent:
@@ -165,9 +166,9 @@ class Link:
                 return
             sent -= len(first)
 
-    def _tell_waiting(self) -> None:
-        while self._told and self._socket is not None and not self._waiting:
-            self.send(self._told.pop(next(iter(self._told))))
+    def _send_latest(self) -> None:
+        while self._latest and self._socket is not None and not self._waiting:
+            self.send(self._latest.pop(next(iter(self._latest))))
 
     # --- the connection -----------------------------------------------------------------------------------
 
@@ -180,14 +181,14 @@ class Link:
                 await self._until_lost(connected)
                 if self._loop.time() - began > self._limits.last_pause_seconds:
                     pause = self._limits.first_pause_seconds
-            await self._rest(self._limits.last_pause_seconds if self._refused else pause)
+            await self._pause(self._limits.last_pause_seconds if self._is_rejected else pause)
             pause = min(2 * pause, self._limits.last_pause_seconds)
 
-    async def _rest(self, seconds: float) -> None:
-        self._hurry.clear()
-        timer = self._loop.call_later(seconds, self._hurry.set)
+    async def _pause(self, seconds: float) -> None:
+        self._wake_up.clear()
+        timer = self._loop.call_later(seconds, self._wake_up.set)
         try:
-            await self._hurry.wait()
+            await self._wake_up.wait()
         finally:
             timer.cancel()
 
@@ -195,17 +196,17 @@ class Link:
         lost = self._lost = self._loop.create_future()
         self._socket = connected
         self._loop.add_reader(connected, self._read)
-        self._owner.on_link(self, True)
-        self._tell_waiting()
+        self._listener.on_link(self, True)
+        self._send_latest()
         try:
             await lost
         finally:
             self._drop("closed")
-        self._owner.on_link(self, False)
+        self._listener.on_link(self, False)
 
     async def _dial(self) -> socket.socket | None:
-        """A connection that was welcomed, or None."""
-        self._refused = self.absent = False
+        """Returns a connection after its handshake, or None."""
+        self._is_rejected = self.absent = False
         self._ending = NOT_FOUND
         host, port = self._address
         seconds = self._limits.dial_seconds
@@ -219,17 +220,17 @@ class Link:
                     self.problem = ""
                     return connected
                 endings.append(self._ending)
-            # One address of several that refuses says nothing: the process may listen at another. One of a
-            # kind that this machine has no way to reaches nobody anyhow.
+            # One address of several that refuses is no proof: the process may listen at another. An address
+            # of a kind without a route from this machine reaches no process anyhow.
             endings = [each for each in endings if each != NO_WAY]
             self._ending = endings[-1] if endings else self._ending
             if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
                 self.absent = True
-                self._owner.on_absent()
-        except Refused as error:
-            self._refused = True
-            self._ending = f"it refuses this node: {error}"
-            self._owner.on_refused(str(error))
+                self._listener.on_process_stopped()
+        except RejectedByPeer as error:
+            self._is_rejected = True
+            self._ending = f"it rejects this node: {error}"
+            self._listener.on_rejection(str(error))
         except (OSError, ValueError) as error:  # TimeoutError is an OSError, what is malformed a ValueError
             log_of_links.debug("%s: %s", self._name, error)
         except Exception:
@@ -238,7 +239,7 @@ class Link:
         return None
 
     async def _resolve(self, host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-        """Addresses of a name, from a thread; a number is its own."""
+        """Resolves a name, in a thread; a number is its own address."""
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
         except socket.gaierror:
@@ -248,7 +249,7 @@ class Link:
     async def _try_for(
         self, seconds: float, family: int, address: tuple[object, ...]
     ) -> socket.socket | None:
-        """As `_try`, for a while: an address that answers nothing leaves time for the next one."""
+        """Calls `_try` with a timeout: a silent address leaves time for the next one."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._try(family, address)
@@ -257,7 +258,8 @@ class Link:
             return None
 
     async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
-        """Connect, greet and be welcomed. Raises Refused, and ValueError or OSError for any other end."""
+        """Connects and completes the handshake. Raises RejectedByPeer, and ValueError or OSError for any
+        other end."""
         try:
             connected = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
@@ -274,13 +276,13 @@ class Link:
                 self._ending = self._why(error, family)
                 return None
             self._ending = SILENT
-            buffers, _ = self._owner.greeting(self._bulk)
+            buffers, _ = self._listener.handshake_frame(self._bulk)
             await self._loop.sock_sendall(connected, b"".join(buffers))
             answer = await self._answer(connected)
             if isinstance(answer, HandshakeRejected):
-                raise Refused(answer.reason)
+                raise RejectedByPeer(answer.reason)
             if not isinstance(answer, HandshakeAccepted):
-                raise MalformedMessage(f"a {type(answer).__name__} for a welcome")
+                raise MalformedMessage(f"a {type(answer).__name__} in response to the handshake")
         except (OSError, ValueError):
             self._ending = NO_LISTENER
             connected.close()
@@ -299,31 +301,31 @@ class Link:
         return (error.strerror or str(error)).lower()
 
     async def _answer(self, connected: socket.socket) -> object:
-        reader = FrameReader(self._limits.greeting_bytes)
+        reader = FrameReader(self._limits.handshake_bytes)
         while True:
             count = await self._loop.sock_recv_into(connected, reader.get_buffer())
             if not count:
-                raise ConnectionResetError("closed instead of a welcome")
+                raise ConnectionResetError("closed during the handshake")
             frames = reader.commit(count)
             if frames:
                 return unpack(frames[0])
 
     def _read(self) -> None:
-        """Nothing is ever said to us here: this is the end."""
+        """Handles readable bytes: the other side never sends here, so this is the end."""
         connected = self._socket
         if connected is None:
             return
         try:
-            said = connected.recv(1)
+            received = connected.recv(1)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._drop(str(error))
             return
-        self._drop("it speaks where it should listen" if said else "closed by the other side")
+        self._drop("the other side sent unexpected bytes" if received else "closed by the other side")
 
     def _drop(self, reason: str) -> None:
-        """The connection is over. Calls nobody: this may be in the midst of somebody's turn."""
+        """Closes the connection. Calls no listener: a caller of `send` may be on the stack."""
         connected, self._socket = self._socket, None
         if connected is None:
             return
@@ -337,13 +339,13 @@ class Link:
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(None)
 
-    def hurry(self) -> None:
-        """The peer is there: do not wait any longer, unless it was it who refused us."""
-        if not self._refused:
-            self._hurry.set()
+    def retry_now(self) -> None:
+        """Dials without further delay, since the peer is reachable, unless it rejected us."""
+        if not self._is_rejected:
+            self._wake_up.set()
 
     def stop(self) -> asyncio.Task[None]:
-        """Dial no more, drop what waits; nobody is told. The task has still to end."""
+        """Stops dialing and drops waiting bytes without a callback. The task has still to end."""
         self._task.cancel()
         self._drop("closed")
         return self._task

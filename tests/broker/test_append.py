@@ -23,10 +23,10 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, ControlMarker, parse
 from protocol.records.record import BatchBuilder, iter_records
 from protocol.staged_messages import staged_producer_id
+from storage.aborted_transactions import AbortedTransaction
 from storage.group import GroupOptions, LogGroup
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
-from storage.transactions import AbortedTransaction
 from storage.types import NOTES_PARTITION, Backlogged, BatchTooLarge, NotLeader, StorageFull
 from tests.broker.appends import (
     ABORT,

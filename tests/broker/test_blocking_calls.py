@@ -86,7 +86,7 @@ async def test_a_cluster(start_cluster: StartCluster, monkeypatch: pytest.Monkey
     with traced(monkeypatch) as found:
         await work(client, "t")
         await (await cluster.client(1)).create("u")
-        cluster.brokers[leading].groups[1].hand_over()
+        cluster.brokers[leading].groups[1].transfer_to_best()
         await cluster.until(lambda: cluster.leader_of(1) not in (None, leading), "another leader")
         for broker in cluster.brokers.values():
             await broker.enforce_retention()

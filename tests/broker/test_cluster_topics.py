@@ -148,7 +148,7 @@ async def test_many_topics_at_once(start_cluster: StartCluster, monkeypatch: pyt
     controller = await lead_metadata(cluster, 1)
     await cluster.led_by(1, 2)
     topics = controller.services.topics
-    count = PeerLimits().asks + 50
+    count = PeerLimits().max_requests + 50
     plans = [topics.plan(f"t{each}", 1, 1, {"lockstep.group": "1"}) for each in range(count)]
     made = await asyncio.gather(*map(topics.create, plans))
     assert len({topic.topic_id for topic in made}) == count
@@ -159,7 +159,7 @@ async def test_who_has_too_much_to_answer_is_asked_again(
 ) -> None:
     cluster = await without_balance(start_cluster)
     await lead_metadata(cluster, 1)
-    monkeypatch.setattr(cluster.brokers[1].parts.peering.network, "limits", PeerLimits(asks=1))  # type: ignore[union-attr]
+    monkeypatch.setattr(cluster.brokers[1].parts.peering.network, "limits", PeerLimits(max_requests=1))  # type: ignore[union-attr]
     ids = cluster.brokers[2].services.producer_ids
     blocks = await asyncio.gather(*(ids._block() for _ in range(8)))
     assert len(set(blocks)) == 8

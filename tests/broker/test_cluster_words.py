@@ -66,7 +66,7 @@ async def ask(
     peering = cluster.brokers[leader].parts.peering
     assert peering is not None
     with pytest.raises(refused):
-        await peering.on_asked(2, kind, body)
+        await peering.on_request(2, kind, body)
 
 
 async def test_nonsense_is_refused_and_recorded_nowhere(start_cluster: StartCluster) -> None:

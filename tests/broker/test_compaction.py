@@ -349,7 +349,7 @@ async def test_a_pass_that_changes_nothing_is_not_repeated(
         return await real([each._replace(end_offset=each.dirty_offset) for each in wanted], *rest)
 
     monkeypatch.setattr(broker.groups[1], "clean", clean)
-    broker.groups[1].clean_ends.forget()
+    broker.groups[1].compaction_progress.forget()
     for _ in range(3):
         await broker.compact()
     assert len(passes) == 1 and caplog.text.count("cleaned") == 1

@@ -21,7 +21,7 @@ class Group:
         self.log = SimpleNamespace(
             disk_full=False, disk_failures=0, yield_room=lambda yielding: None, retry_space=self.retry
         )
-        self.installing = SimpleNamespace(lacks_room=False)
+        self.installer = SimpleNamespace(is_out_of_space=False)
         self.retried = 0
 
     def retry(self) -> None:

@@ -366,7 +366,7 @@ async def test_all_logs_make_room_for_an_installation(
 
     await until(False)
     with monkeypatch.context() as full:
-        full.setattr(broker.groups[1].installing, "_no_room_index", 1 << 40)
+        full.setattr(broker.groups[1].installer, "_no_room_index", 1 << 40)
         await until(True)
     await until(False)
 

@@ -307,7 +307,7 @@ async def _settled(broker: Broker, client: Client) -> None:
     await asyncio.sleep(0.3)
     for each in broker.services.cluster.groups.values():
         await each.committed()
-        assert await each.sealing.run(60)
+        assert await each.sealer.run(60)
     await broker.compact()
     for each in broker.services.cluster.groups.values():
         each.log.prepare_now()

@@ -31,7 +31,7 @@ from broker.settings.config import from_texts
 from compat_tests.raw import ConnectionClosed, RawConnection
 from compat_tests.targets import LockstepTarget
 from protocol.errors import ErrorCode
-from storage.checkpointing import MOST_BATCHES
+from storage.checkpointer import MAX_BATCHES
 from tests.campaigns import evidence
 
 LOOPBACK = "127.0.0.1"
@@ -41,7 +41,7 @@ TOPIC = "t"
 PER_TURN = 200
 """Commits of one turn of the loop, which share a frame."""
 UNDER_WAY = 5_000
-WORST = int(0.95 * MOST_BATCHES)
+WORST = int(0.95 * MAX_BATCHES)
 """Commits after a checkpoint, when the next one is near."""
 COMPARE = "g-0"
 DEADLINE_S = 120.0

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from tests.sim.options import Options
+from tests.sim.trace import label
 
 _ATOMS = frozenset({int, float, str, bytes, bool, type(None)})
 _NUMBERS = frozenset({int, bool})
@@ -75,7 +76,7 @@ def digest(value: Any) -> str:
     for name in _fields_of(kind) or tuple(value.__dict__):
         field = getattr(value, name)
         parts.append(str(field) if type(field) in _NUMBERS else digest(field))
-    return f"{kind.__name__}({','.join(parts)})"
+    return f"{label(kind)}({','.join(parts)})"
 
 
 class Link:

@@ -24,6 +24,7 @@ from tests.sim.disk_faults import DiskFaults
 from tests.sim.faces import Machines, Unanswered
 from tests.sim.loop import Handle, new_loop
 from tests.sim.network import digest, frozen, node_of
+from tests.sim.trace import label
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -317,7 +318,7 @@ class Node:
     def _answer(self, number: int, result: object, error: BaseException | None) -> None:
         answer = self._asked.pop(number, None)
         if answer is not None:
-            self.world.note("answer", type(error).__name__ if error is not None else "ok", self.node_id)
+            self.world.note("answer", label(type(error)) if error is not None else "ok", self.node_id)
             self.world.answer(answer, result, error, self.loop.now_us)
 
     def draw(self, n: int) -> int:
@@ -339,6 +340,6 @@ async def open_group(node: Node) -> LogGroup:
         tail_machines=node.machines.tail,
         send=node.send,
         seconds=node.loop.time,
-        draw=node.draw,
+        random_below=node.draw,
         fs=node.disk,
     )

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from storage import shipping
+from storage import snapshot_transfer
 from tests.sim.checks import standard_checks
 from tests.sim.faces import Plant, Violation, Workload
 from tests.sim.options import Options, draw, override
@@ -92,7 +92,7 @@ def run_seed(
     kind, options = drawn(seed, workload, overrides or {}, plant)
     outcome = Outcome(seed, kind.name, options, plant.name if plant is not None else "")
     started, started_cpu = time.perf_counter(), time.process_time()
-    chunks = patch.object(shipping, "CHUNK_BYTES", options.chunk_bytes)
+    chunks = patch.object(snapshot_transfer, "CHUNK_BYTES", options.chunk_bytes)
     with plant.apply() if plant is not None else nullcontext(), buried(), chunks:
         _run(outcome, kind, Trace(show))
     outcome.wall_s = time.perf_counter() - started

@@ -14,6 +14,15 @@ KEPT_EVENTS = 400
 
 Event = tuple[int, int, str, object]
 
+LABELS = {
+    "ChunkPayload": "Piece",
+    "ConfigurationRejected": "ConfigurationRefused",
+    "FramesUnavailable": "FramesGone",
+    "RequestError": "Refused",
+    "VerificationGuardMismatch": "Overtaken",
+}
+"""The names of classes in traces, where these were renamed: frozen seeds keep their hashes."""
+
 
 class Trace:
     """Hash and tail of the events. `show` is called with each line as it comes."""
@@ -51,6 +60,11 @@ class Trace:
         """The newest lines, oldest first."""
         self._digest()
         return [line(event) for event in list(self._events)[-count:]]
+
+
+def label(kind: type) -> str:
+    """Returns the name of a class in traces."""
+    return LABELS.get(kind.__name__, kind.__name__)
 
 
 def line(event: Event) -> str:

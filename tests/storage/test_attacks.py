@@ -15,14 +15,13 @@ import pytest
 from crc32c import crc32c
 
 import storage.flusher
-from storage.checkpointing import CONFIGURATION_SECTION
+from storage.checkpointer import CONFIGURATION_SECTION
 from storage.group import LogGroup
 from storage.group_options import GroupOptions, node_of
 from storage.log.file_system import RealFileSystem
 from storage.log.format import ENTRY_RAW, encode_frame_head
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
-from storage.pieces import Piece, PieceKind
 from storage.raft.configuration import Configuration
 from storage.raft.messages import (
     Append,
@@ -33,6 +32,7 @@ from storage.raft.messages import (
     RangeResponse,
     VoteRequest,
 )
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
 from storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.loop_time import nobody_is_silent
@@ -160,7 +160,7 @@ HOSTILE: dict[str, Make] = {
         f.raft.leader_id, f.raft.member_id, f.raft.term + 1, False, None, None, True  # type: ignore[arg-type]
     ),
     "a chunk of nothing": lambda f: an_install(f, None),
-    "a chunk without data": lambda f: an_install(f, Piece(PieceKind.CHECKPOINT, None)),  # type: ignore[arg-type]
+    "a chunk without data": lambda f: an_install(f, ChunkPayload(PayloadKind.CHECKPOINT, None)),  # type: ignore[arg-type]
     "a range without a beginning": lambda f: RangeRequest(
         f.raft.leader_id, f.raft.member_id, f.raft.term, None, 5  # type: ignore[arg-type]
     ),
@@ -184,9 +184,9 @@ DROPPED: dict[str, Make] = {
     "below the first index": lambda f: an_append(f, own(f, FrameKind.NO_OP), prev_index=-1, last_index=0),
     "a chunk that is not the first": lambda f: dataclasses.replace(an_install(f, None), chunk=5, done=True),
     "a chunk before the first": lambda f: dataclasses.replace(an_install(f, None), chunk=-1, done=True),
-    "entries before the checkpoint": lambda f: an_install(f, Piece(PieceKind.FRAMES, [b"x"])),
+    "entries before the checkpoint": lambda f: an_install(f, ChunkPayload(PayloadKind.FRAMES, [b"x"])),
     "a checkpoint of no bytes": lambda f: dataclasses.replace(
-        an_install(f, Piece(PieceKind.CHECKPOINT, [])), done=True
+        an_install(f, ChunkPayload(PayloadKind.CHECKPOINT, [])), done=True
     ),
     "a range below the first index": lambda f: RangeRequest(
         f.raft.leader_id, f.raft.member_id, f.raft.term, -5, 1 << 62
@@ -393,7 +393,7 @@ async def test_a_checkpoint_is_of_one_moment_where_a_write_waited_for_room(tmp_p
         group, partition = await waiting_for_room(cluster, disk)
         append(group, partition, b"open meanwhile")
         checkpointer = group._replica.checkpointer
-        checkpointer.wanted = True
+        checkpointer.requested = True
         before = checkpointer.index
         disk.full_for_writes = False
         for _ in range(500):
@@ -424,7 +424,7 @@ async def test_frames_that_wait_for_room_survive_the_loss_of_leadership(tmp_path
         await asyncio.sleep(0.01)
         append(leader, partition, b"open when the leadership goes")
         cluster.lost = lambda sender, to, message: True  # or a new leader cuts it off before we look
-        leader._replica.asked(leader.raft.resign)  # what waits could not be handed over
+        leader._replica.request(leader.raft.resign)  # what waits could not be handed over
         full.full_for_writes = False
         await cluster.until(lambda: not leader._replica._work)
         assert leader.partitions[partition.number].next_offset == 1

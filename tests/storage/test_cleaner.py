@@ -361,7 +361,7 @@ async def test_rot_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
     with pytest.raises(CorruptLog):
         await clean(group, [writer.wanted(0)], 9_000)
     assert [s.total_bytes for s in group.log.segments()] == sizes, "a map of rot is none"
-    group.clean_ends.note({writer.number: 4000}, group.partitions)
+    group.compaction_progress.note({writer.number: 4000}, group.partitions)
     with pytest.raises(CorruptLog):
         await clean(group, [writer.wanted(writer.wanted(0).end_offset)._replace(dirty_offset=4000)], 9_000)
     after = [s.total_bytes for s in group.log.segments()]

@@ -19,8 +19,8 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, build, parse
 from protocol.records.record import BatchBuilder, Record, iter_records
 from storage import cleaning
+from storage.aborted_transactions import AbortedTransaction
 from storage.cleaning import DIGEST_BYTES, LONGEST_OWN_KEY, OffsetMap, PartitionCleaning
-from storage.transactions import AbortedTransaction
 from storage.types import CorruptLog
 
 KEEP_MS = 100

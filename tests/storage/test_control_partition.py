@@ -95,13 +95,13 @@ def test_nothing_of_a_closed_partition_is_needed_nor_of_the_group_s_own_entries(
     ],
 )
 def test_a_command_that_is_not_understood_stops_the_replay(command: Command) -> None:
-    with pytest.raises(CorruptLog, match="control command not understood"):
+    with pytest.raises(CorruptLog, match="unknown control command"):
         replay(opened(1), command)
 
 
 def test_a_record_without_a_value_is_no_command() -> None:
     control = ControlPartition()
-    with pytest.raises(CorruptLog, match=r"not understood: \{\}"):
+    with pytest.raises(CorruptLog, match=r"unknown control command: \{\}"):
         control.replay(DirectoryEntry(0, 0, 1, 0, 0, 1, 5), encode_values([b""], 5), 5)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.control_partition import (
     Command,
     close_command,
@@ -25,7 +26,6 @@ from storage.derived_state import (
 )
 from storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
 
 TOPIC = bytes(range(16))

@@ -22,7 +22,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
-from storage.read_ahead import LEAST_BYTES
+from storage.read_ahead import MIN_BYTES
 from storage.types import (
     Backlogged,
     BatchTooLarge,
@@ -125,13 +125,13 @@ async def test_who_catches_up_reads_the_same_records_with_or_without_pauses(tmp_
     for first in range(0, 1000, 20):
         append(group, partition, *written[first : first + 20])
         await group.committed()
-    assert group.log.read(partition.number, 0, 1 << 20, 1000).total_bytes > LEAST_BYTES
+    assert group.log.read(partition.number, 0, 1 << 20, 1000).total_bytes > MIN_BYTES
     ahead = group._read_ahead
     for pauses in (0, 3):
         found: list[bytes] = []
         before = ahead.hits
         while len(found) < 1000:
-            result = group.read(partition, len(found), LEAST_BYTES + (64 << 10))
+            result = group.read(partition, len(found), MIN_BYTES + (64 << 10))
             for buffer in result.buffers:
                 position = 0
                 while position < len(buffer):

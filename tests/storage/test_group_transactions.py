@@ -9,9 +9,9 @@ import pytest
 from protocol.records.batch import BatchHeader, read_header
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.types import Backlogged, BatchTooLarge, NotLeader, StorageFull
 from tests.storage.cluster import Cluster, append, batch
 from tests.storage.test_group import SMALL, TOPIC, checkpointed, open_group, values_of

@@ -25,7 +25,7 @@ OTHER_TOPIC = bytes(range(1, 17))
 @pytest.fixture
 async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """Three members; whoever waits for a commit does so for as long as it takes."""
-    monkeypatch.setattr(group_module, "DOUBT_SECONDS", 3600.0)
+    monkeypatch.setattr(group_module, "UNKNOWN_OUTCOME_SECONDS", 3600.0)
     async with loop_time() as clock:
         made = Cluster(tmp_path, seconds=clock)
         await made.start()
@@ -84,7 +84,7 @@ async def test_commands_go_no_further_in_another_leadership(
     monkeypatch.setattr(group_module, "COMMANDS_PER_BATCH", 1)
     leader, opening = await opening_through_a_failure(cluster)
     (other,) = await leader.open_partitions([(OTHER_TOPIC, 0)])
-    with pytest.raises(NotLeader, match="all the while"):
+    with pytest.raises(NotLeader, match="all the time"):
         await opening
     assert leader.partitions[other.number] is other
     opened = [each for each in leader.partitions.values() if each.number]

@@ -6,10 +6,10 @@ import pytest
 from crc32c import crc32c
 
 from protocol.records.batch import BatchHeader
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.log.format import ENTRY_NOTES, ENTRY_RAW, MAX_FRAME_RECORDS, frame_bytes, frame_size
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.types import NOTES_PARTITION, BatchTooLarge, Frame, FrameKind
 from tests.storage.log.frames import batch
 

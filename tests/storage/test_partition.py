@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
 from storage.types import DirectoryEntry
 
 

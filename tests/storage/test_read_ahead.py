@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storage.partition import PartitionLog
-from storage.read_ahead import DENSE_BYTES, LEAST_BYTES, MOST, MOST_BYTES, PATIENCE_SECONDS, ReadAhead
+from storage.read_ahead import DENSE_BYTES, KEEP_SECONDS, MAX_BYTES, MAX_STRETCHES, MIN_BYTES, ReadAhead
 from storage.types import OffsetOutOfRange, ReadResult
 
 END = 10_000
@@ -47,7 +47,7 @@ class Loop:
 class Log:
     """A log whose reads are counted: stretches of `size` bytes and `STEP` offsets."""
 
-    def __init__(self, size: int = LEAST_BYTES, pieces: int = 1) -> None:
+    def __init__(self, size: int = MIN_BYTES, pieces: int = 1) -> None:
         self.size = size
         self.pieces = pieces
         self.reads: list[tuple[int, int]] = []
@@ -69,7 +69,7 @@ def made(log: Log | None = None) -> tuple[ReadAhead, Loop, Log]:
 
 
 def ask(
-    ahead: ReadAhead, offset: int, partition: PartitionLog, max_bytes: int = LEAST_BYTES, end: int = END
+    ahead: ReadAhead, offset: int, partition: PartitionLog, max_bytes: int = MIN_BYTES, end: int = END
 ) -> bytes:
     return bytes(ahead.read(partition, offset, max_bytes, end).buffers[0])
 
@@ -111,9 +111,7 @@ def test_who_asks_before_it_was_read_is_answered_and_it_is_not_read_twice(partit
     assert log.reads == [(7, 0), (7, STEP), (7, 2 * STEP), (7, 3 * STEP)]
 
 
-@pytest.mark.parametrize(
-    ("size", "max_bytes"), [(LEAST_BYTES - 1, LEAST_BYTES), (MOST_BYTES + 1, MOST_BYTES + 1)]
-)
+@pytest.mark.parametrize(("size", "max_bytes"), [(MIN_BYTES - 1, MIN_BYTES), (MAX_BYTES + 1, MAX_BYTES + 1)])
 def test_little_and_too_much_are_not_read_ahead(partition: PartitionLog, size: int, max_bytes: int) -> None:
     ahead, loop, log = made(Log(size))
     for number in range(4):
@@ -123,7 +121,7 @@ def test_little_and_too_much_are_not_read_ahead(partition: PartitionLog, size: i
 
 
 def test_batches_that_lie_far_apart_are_not_read_ahead(partition: PartitionLog) -> None:
-    for pieces, reads in ((LEAST_BYTES // DENSE_BYTES, 3), (LEAST_BYTES // DENSE_BYTES + 1, 2)):
+    for pieces, reads in ((MIN_BYTES // DENSE_BYTES, 3), (MIN_BYTES // DENSE_BYTES + 1, 2)):
         ahead, loop, log = made(Log(pieces=pieces))
         for number in range(2):
             ask(ahead, number * STEP, partition)
@@ -132,9 +130,9 @@ def test_batches_that_lie_far_apart_are_not_read_ahead(partition: PartitionLog) 
 
 
 def test_a_batch_above_the_limit_is_not_read_twice(partition: PartitionLog) -> None:
-    ahead, loop, log = made(Log(MOST_BYTES))
+    ahead, loop, log = made(Log(MAX_BYTES))
     for number in range(4):
-        ask(ahead, number * STEP, partition, max_bytes=LEAST_BYTES)
+        ask(ahead, number * STEP, partition, max_bytes=MIN_BYTES)
         loop.turns()
     assert len(log.reads) == 4 and not loop.timers
 
@@ -173,7 +171,7 @@ def test_who_may_read_less_far_is_not_given_what_another_may_read(partition: Par
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
 
 
-@pytest.mark.parametrize("other", [LEAST_BYTES - 1, LEAST_BYTES + 1])
+@pytest.mark.parametrize("other", [MIN_BYTES - 1, MIN_BYTES + 1])
 def test_who_wants_less_or_more_reads_for_himself_and_leaves_it_there(
     partition: PartitionLog, other: int
 ) -> None:
@@ -224,14 +222,14 @@ def test_a_read_that_fails_or_needs_the_disk_is_left_to_who_asks(partition: Part
 
 def test_it_holds_no_more_than_a_few_and_forgets_them(partition: PartitionLog) -> None:
     ahead, loop, _ = made()
-    partitions = [PartitionLog(number, bytes(16), 0) for number in range(MOST + 3)]
+    partitions = [PartitionLog(number, bytes(16), 0) for number in range(MAX_STRETCHES + 3)]
     for each in partitions:
         ask(ahead, 0, each)
     held = ahead._stretches
     assert [number for number, _ in held] == [each.number for each in partitions[3:]]
-    assert [seconds for seconds, _ in loop.timers] == [PATIENCE_SECONDS]
+    assert [seconds for seconds, _ in loop.timers] == [KEEP_SECONDS]
     loop.pass_time()
-    assert len(held) == MOST
+    assert len(held) == MAX_STRETCHES
     ask(ahead, 0, partitions[0])
     loop.pass_time()
     assert list(held) == [(0, STEP)]

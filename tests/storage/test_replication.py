@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.entries import Outgoing
+from storage.append_codec import AppendSender
 from storage.log.options import LogOptions
 from storage.log.recent_frames import RecentFrames
 from storage.partition import PartitionLog
@@ -59,13 +59,13 @@ async def test_more_than_is_kept_goes_to_members_that_keep_up_without_being_read
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[tuple[int, ...]] = []
-    from_disk = Outgoing._read
+    from_disk = AppendSender._read
 
-    def noted(self: Outgoing, *wanted: int) -> tuple[list[Frame], int | None]:
+    def noted(self: AppendSender, *wanted: int) -> tuple[list[Frame], int | None]:
         read.append(wanted)
         return from_disk(self, *wanted)
 
-    monkeypatch.setattr(Outgoing, "_read", noted)
+    monkeypatch.setattr(AppendSender, "_read", noted)
     kept = dataclasses.replace(SMALL, recent_frames_bytes=100_000)
     cluster = Cluster(tmp_path, log=kept)
     await cluster.start()

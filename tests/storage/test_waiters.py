@@ -21,11 +21,11 @@ class Told:
     def _waiter(self, name: str) -> Waiter:
         return lambda error: self.heard.append((name, str(error or "committed")))
 
-    def committed(self, index: int, terms: dict[int, int]) -> list[tuple[str, str]]:
-        return self._during(lambda: self.waiters.committed(index, terms.get))
+    def on_commit(self, index: int, terms: dict[int, int]) -> list[tuple[str, str]]:
+        return self._during(lambda: self.waiters.on_commit(index, terms.get))
 
-    def truncated(self, last_index: int) -> list[tuple[str, str]]:
-        return self._during(lambda: self.waiters.truncated(last_index))
+    def on_truncate(self, last_index: int) -> list[tuple[str, str]]:
+        return self._during(lambda: self.waiters.on_truncate(last_index))
 
     def fail(self, error: BaseException) -> list[tuple[str, str]]:
         return self._during(lambda: self.waiters.fail(error))
@@ -41,29 +41,29 @@ def test_told_once_when_their_entry_is_committed_in_the_order_they_came() -> Non
     told.add(4, 1, "a", "b")
     told.add(4, 1, "c")
     told.add(6, 1, "d")
-    assert told.committed(3, {}) == []
-    assert told.committed(5, {4: 1}) == [("a", "committed"), ("b", "committed"), ("c", "committed")]
-    assert told.committed(5, {4: 1}) == []
-    assert told.committed(6, {6: 1}) == [("d", "committed")]
+    assert told.on_commit(3, {}) == []
+    assert told.on_commit(5, {4: 1}) == [("a", "committed"), ("b", "committed"), ("c", "committed")]
+    assert told.on_commit(5, {4: 1}) == []
+    assert told.on_commit(6, {6: 1}) == [("d", "committed")]
 
 
 def test_another_term_s_entry_at_the_index_is_no_success() -> None:
     told = Told()
     told.add(4, 1, "a")
     told.add(5, 2, "b")
-    assert told.committed(5, {4: 3, 5: 2}) == [
+    assert told.on_commit(5, {4: 3, 5: 2}) == [
         ("a", "entry 4 of term 1 is not known to be the one that was committed"),
         ("b", "committed"),
     ]
     told.add(6, 2, "c")
-    assert told.committed(9, {}) == [("c", "entry 6 of term 2 is not known to be the one that was committed")]
+    assert told.on_commit(9, {}) == [("c", "entry 6 of term 2 is not known to be the one that was committed")]
 
 
 def test_waiters_of_one_index_in_two_terms_are_told_apart() -> None:
     told = Told()
     told.add(4, 1, "older")
     told.add(4, 3, "newer")
-    assert told.committed(4, {4: 3}) == [
+    assert told.on_commit(4, {4: 3}) == [
         ("older", "entry 4 of term 1 is not known to be the one that was committed"),
         ("newer", "committed"),
     ]
@@ -73,21 +73,21 @@ def test_what_is_cut_is_told_and_what_is_below_waits_on() -> None:
     told = Told()
     for index, name in ((3, "kept"), (4, "first"), (5, "second")):
         told.add(index, 1, name)
-    assert told.truncated(3) == [
-        ("first", "entry 4 of term 1 was cut by another leader"),
-        ("second", "entry 5 of term 1 was cut by another leader"),
+    assert told.on_truncate(3) == [
+        ("first", "entry 4 of term 1 was truncated by another leader"),
+        ("second", "entry 5 of term 1 was truncated by another leader"),
     ]
-    assert told.truncated(3) == []
-    assert told.committed(5, {3: 1, 4: 2, 5: 2}) == [("kept", "committed")]
+    assert told.on_truncate(3) == []
+    assert told.on_commit(5, {3: 1, 4: 2, 5: 2}) == [("kept", "committed")]
 
 
 def test_callers_can_tell_that_they_may_ask_again() -> None:
     errors: list[BaseException | None] = []
     waiters = Waiters()
     waiters.add(1, 1, [errors.append])
-    waiters.committed(1, lambda index: 2)
+    waiters.on_commit(1, lambda index: 2)
     waiters.add(2, 2, [errors.append])
-    waiters.truncated(1)
+    waiters.on_truncate(1)
     assert [type(error) for error in errors] == [NotLeader, NotLeader]
 
 
@@ -97,7 +97,7 @@ def test_after_a_failure_all_know_and_none_is_told_again() -> None:
     told.add(2, 1, "b", "c")
     assert told.fail(FlushFailed("disk")) == [("a", "disk"), ("b", "disk"), ("c", "disk")]
     assert told.fail(FlushFailed("disk")) == []
-    assert told.committed(2, {1: 1, 2: 1}) == []
+    assert told.on_commit(2, {1: 1, 2: 1}) == []
 
 
 def test_a_waiter_may_wait_again_while_it_is_told() -> None:
@@ -111,5 +111,5 @@ def test_a_waiter_may_wait_again_while_it_is_told() -> None:
     waiters.add(1, 1, [again])
     waiters.fail(NotLeader("closed"))
     assert len(told) == 1
-    waiters.committed(2, lambda index: 1)
+    waiters.on_commit(2, lambda index: 1)
     assert told[1:] == [None]

@@ -149,7 +149,7 @@ async def test_a_full_disk_is_told_by_every_node(start_cluster: StartCluster) ->
     cluster = await start_cluster(3)
     await cluster.settled()
     await well(cluster)
-    cluster.brokers[2].groups[1].installing._no_room_index = 1 << 60
+    cluster.brokers[2].groups[1].installer._no_room_index = 1 << 60
 
     async def is_told(node: int) -> bool:
         async with Client(f"127.0.0.1:{cluster.brokers[node].port}") as client:

@@ -102,11 +102,11 @@ async def test_an_answer_that_waits_for_a_leader_is_built_twice_and_leaves_at_on
         stalled.setattr(metadata, "SERVED_WAIT_SECONDS", 30.0)
         stalled.setattr(late, "receive", held.append)
         answer = asyncio.ensure_future(leader(asked, "t"))
-        await cluster.until(lambda: bool(nodes.on_told), "a request that waits")
+        await cluster.until(lambda: bool(nodes.on_notification), "a request that waits")
         stalled.undo()
         stalled.setattr(metadata, "ReplicaStates", Counted)
         for message in held:
             late.receive(message)
         assert await asyncio.wait_for(answer, 10) == (0, 2)
     assert len(built) == 2
-    assert not nodes.on_told
+    assert not nodes.on_notification

@@ -29,7 +29,7 @@ class World:
         group = SimpleNamespace(leader_id=leader_id, term=term)
         self.nodes.groups = {GROUP: cast(LogGroup, group)}
 
-    def hears(self, node_id: int, term: int | None) -> None:
+    def has_connection_from(self, node_id: int, term: int | None) -> None:
         self.nodes.told(node_id, Status(leads={} if term is None else {GROUP: term}))
 
 
@@ -39,12 +39,15 @@ def world() -> World:
 
 
 @pytest.mark.parametrize(
-    ("disk_full", "lacks_room", "is_full"), [(False, False, False), (True, False, True), (False, True, True)]
+    ("disk_full", "is_out_of_space", "is_full"),
+    [(False, False, False), (True, False, True), (False, True, True)],
 )
-def test_whose_disk_is_full(world: World, disk_full: bool, lacks_room: bool, is_full: bool) -> None:
-    well = SimpleNamespace(log=SimpleNamespace(disk_full=False), installing=SimpleNamespace(lacks_room=False))
+def test_whose_disk_is_full(world: World, disk_full: bool, is_out_of_space: bool, is_full: bool) -> None:
+    well = SimpleNamespace(
+        log=SimpleNamespace(disk_full=False), installer=SimpleNamespace(is_out_of_space=False)
+    )
     other = SimpleNamespace(
-        log=SimpleNamespace(disk_full=disk_full), installing=SimpleNamespace(lacks_room=lacks_room)
+        log=SimpleNamespace(disk_full=disk_full), installer=SimpleNamespace(is_out_of_space=is_out_of_space)
     )
     world.nodes.groups = {GROUP: cast(LogGroup, well), GROUP + 1: cast(LogGroup, other)}
     world.nodes.told(2, Status(disk_full=True))
@@ -66,15 +69,15 @@ def test_nobody_is_known_to_lead(world: World) -> None:
 
 
 def test_who_says_so_of_the_highest_term_leads(world: World) -> None:
-    world.hears(2, 5)
-    world.hears(3, 4)
+    world.has_connection_from(2, 5)
+    world.has_connection_from(3, 4)
     assert world.nodes.leader_of(GROUP) == (2, 5)
-    world.hears(2, None)
+    world.has_connection_from(2, None)
     assert world.nodes.leader_of(GROUP) == (-1, 5)
 
 
 def test_this_node_knows_its_own_group_better(world: World) -> None:
-    world.hears(2, 5)
+    world.has_connection_from(2, 5)
     world.has_group(3, 5)
     assert world.nodes.leader_of(GROUP) == (3, 5)
     world.has_group(3, 6)
@@ -82,7 +85,7 @@ def test_this_node_knows_its_own_group_better(world: World) -> None:
 
 
 def test_a_group_that_hears_nothing_asks_others(world: World) -> None:
-    world.hears(2, 5)
+    world.has_connection_from(2, 5)
     for leader_id, term in ((-1, 0), (3, 4), (-1, 5)):
         world.has_group(leader_id, term)
         assert world.nodes.leader_of(GROUP) == (2, 5)
@@ -91,7 +94,7 @@ def test_a_group_that_hears_nothing_asks_others(world: World) -> None:
 
 
 def test_the_last_word_of_a_dead_node_is_not_taken_for_an_election_to_come(world: World) -> None:
-    world.hears(2, 5)
+    world.has_connection_from(2, 5)
     world.has_group(-1, 5)
     world.now += ALIVE_SECONDS
     assert world.nodes.leader_of(GROUP) == (-1, 5)
@@ -99,8 +102,8 @@ def test_the_last_word_of_a_dead_node_is_not_taken_for_an_election_to_come(world
 
 def test_listeners_hear_of_each_status(world: World) -> None:
     leaders: list[tuple[int, int]] = []
-    world.nodes.on_told[lambda: leaders.append(world.nodes.leader_of(GROUP))] = None
-    world.hears(2, 5)
+    world.nodes.on_notification[lambda: leaders.append(world.nodes.leader_of(GROUP))] = None
+    world.has_connection_from(2, 5)
     assert leaders == [(2, 5)], "after the status is taken in"
 
 
@@ -127,8 +130,8 @@ def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
 def test_who_is_silent_for_long_is_taken_for_dead(world: World) -> None:
     world.image.nodes = {1: NodeEntry(1), 2: NodeEntry(2), 3: NodeEntry(3)}
     assert world.nodes.alive() == {1}, "this one lives, whoever has been heard"
-    world.hears(2, None)
-    world.hears(9, None)
+    world.has_connection_from(2, None)
+    world.has_connection_from(9, None)
     assert world.nodes.alive() == {1, 2}, "one that is not recorded does not count"
     before = world.nodes.seen()
     world.now += ALIVE_SECONDS
@@ -139,7 +142,7 @@ def test_who_is_silent_for_long_is_taken_for_dead(world: World) -> None:
 def test_who_is_cut_off_is_given_up_sooner(world: World) -> None:
     world.nodes.cut_off(2)
     assert not world.nodes.is_alive(2), "nothing was ever heard of it"
-    world.hears(2, None)
+    world.has_connection_from(2, None)
     world.nodes.cut_off(2)
     assert world.nodes.is_alive(2)
     world.now += CUT_OFF_SECONDS
@@ -149,7 +152,7 @@ def test_who_is_cut_off_is_given_up_sooner(world: World) -> None:
 
 
 def test_whose_process_has_ended_is_dead_at_once(world: World) -> None:
-    world.hears(2, 5)
+    world.has_connection_from(2, 5)
     world.nodes.absent(2)
     assert not world.nodes.is_alive(2)
     assert (world.nodes.leader_of(GROUP), world.nodes.live_leader_of(GROUP)) == ((2, 5), -1)
@@ -171,7 +174,7 @@ def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: Worl
     }
     world.now += LISTED_SECONDS
     for node_id in (4, 2):
-        world.hears(node_id, None)
+        world.has_connection_from(node_id, None)
     found = world.nodes.endpoints("LAN", here)
     assert found[0] is here, "where this client reached it, whatever is recorded"
     assert [(each.node_id, each.host, each.port, each.rack) for each in found[1:]] == [(2, "two", 12, "b")]
@@ -187,8 +190,8 @@ def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
     assert world.nodes.listed() == {1, 2, 3}, "who has just started has heard nobody yet"
     world.now += LISTED_SECONDS
     assert world.nodes.listed() == {1}
-    world.hears(2, None)
-    world.hears(9, None)
+    world.has_connection_from(2, None)
+    world.has_connection_from(9, None)
     before = world.nodes.seen()
     world.nodes.absent(2)
     world.now += LISTED_SECONDS - 0.5

@@ -66,17 +66,17 @@ async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
     first, second = (
         json.dumps({"cluster": "ours", "founders": [], "at": None, "run": run}).encode() for run in "ab"
     )
-    assert peering.on_greeted(4, first) is None
-    monkeypatch.setattr(peering.network, "hears", lambda node_id: node_id == 4)
-    assert peering.on_greeted(4, first) is None, "its other connection"
-    assert peering.on_greeted(4, second) == "another node 4 is running"
-    monkeypatch.setattr(peering.network, "hears", lambda node_id: False)
-    assert peering.on_greeted(4, second) is None, "the first has ended"
+    assert peering.on_handshake(4, first) is None
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 4)
+    assert peering.on_handshake(4, first) is None, "its other connection"
+    assert peering.on_handshake(4, second) == "another node 4 is running"
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: False)
+    assert peering.on_handshake(4, second) is None, "the first has ended"
 
 
 async def test_a_newcomer_is_dialed_where_it_says(peering: Peering, monkeypatch: pytest.MonkeyPatch) -> None:
     known = await dialed(peering, monkeypatch)
-    assert peering.on_greeted(4, hello(None, ("there", 7))) is None
+    assert peering.on_handshake(4, hello(None, ("there", 7))) is None
     assert known == [(4, "there", 7)]
 
 
@@ -85,7 +85,7 @@ async def test_what_a_node_says_counts_more_than_what_is_recorded(
 ) -> None:
     known = await dialed(peering, monkeypatch)
     peering.know(2, "old", 1)
-    assert peering.on_greeted(2, hello(at=("new", 2))) is None
+    assert peering.on_handshake(2, hello(at=("new", 2))) is None
     peering.know(2, "old", 1)
     assert known == [(2, "old", 1), (2, "new", 2), (2, "new", 2)]
     peering.forget(2)
@@ -98,13 +98,13 @@ async def test_newcomers_are_few_unless_they_become_nodes(
 ) -> None:
     known = await dialed(peering, monkeypatch)
     for node_id in range(100, 100 + MOST_NEWCOMERS + 5):
-        assert peering.on_greeted(node_id, hello()) is None
+        assert peering.on_handshake(node_id, hello()) is None
     assert len(known) == MOST_NEWCOMERS
     peering.know(100, "127.0.0.1", 1)  # it is registered
-    assert peering.on_greeted(500, hello()) is None
+    assert peering.on_handshake(500, hello()) is None
     assert known[-1][0] == 500
     peering.forget(101)
-    assert peering.on_greeted(501, hello()) is None
+    assert peering.on_handshake(501, hello()) is None
     assert known[-1][0] == 501
 
 
@@ -114,10 +114,10 @@ async def test_newcomers_that_went_away_are_forgotten(
     await dialed(peering, monkeypatch)
     forgotten: list[int] = []
     monkeypatch.setattr(peering.network, "forget", forgotten.append)
-    monkeypatch.setattr(peering.network, "hears", lambda node_id: node_id == 101)
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 101)
     peering.know(2, "127.0.0.1", 1)
     for node_id in (2, 100, 101):
-        assert peering.on_greeted(node_id, hello()) is None
+        assert peering.on_handshake(node_id, hello()) is None
     peering._forget_newcomers()
     assert forgotten == []
     monkeypatch.setattr("broker.cluster.peering.NEWCOMER_SECONDS", -1.0)  # it was as long ago as that
@@ -141,7 +141,7 @@ async def test_who_is_refused(
     peering: Peering, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
 ) -> None:
     known = await dialed(peering, monkeypatch)
-    assert peering.on_greeted(4, said) == words
+    assert peering.on_handshake(4, said) == words
     assert known == []
 
 
@@ -149,7 +149,7 @@ async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
     peering: Peering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
-    assert peering.on_greeted(2, b'{"cluster": "ours", "founders": []}') is None
+    assert peering.on_handshake(2, b'{"cluster": "ours", "founders": []}') is None
     assert known == []
 
 
@@ -186,11 +186,13 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
 
     assert json.loads(peering.hello())["groups"] == 3
     refusal = "lockstep.data.groups is 3 here and 6 there: founders must agree"
-    assert peering.on_greeted(2, said(6)) == refusal
-    assert peering.on_greeted(2, said(3)) is None
-    assert peering.on_greeted(2, said(None)) is None, "of an earlier version"
-    assert peering.on_greeted(2, said(6, ())) is None, "it has been part of the cluster"
-    assert peering.on_greeted(4, said(6, (1, 2, 3, 4))) is None, "it is to be added: what is recorded counts"
+    assert peering.on_handshake(2, said(6)) == refusal
+    assert peering.on_handshake(2, said(3)) is None
+    assert peering.on_handshake(2, said(None)) is None, "of an earlier version"
+    assert peering.on_handshake(2, said(6, ())) is None, "it has been part of the cluster"
+    assert peering.on_handshake(4, said(6, (1, 2, 3, 4))) is None, (
+        "it is to be added: what is recorded counts"
+    )
 
 
 async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
@@ -204,10 +206,10 @@ async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
     monkeypatch.setattr(
         Node, "status", lambda node: Status(joined=True, cluster_id="ours", registered=(1, 2), voters=voters)
     )
-    assert peering.on_greeted(3, hello) is None
+    assert peering.on_handshake(3, hello) is None
     voters = (1, 2, 3)
     refusal = "lockstep.data.groups is 3 here and 4 there: founders must agree"
-    assert peering.on_greeted(3, hello) == refusal, "a founder that starts late"
+    assert peering.on_handshake(3, hello) == refusal, "a founder that starts late"
 
 
 async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
@@ -225,15 +227,15 @@ async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
     assert json.loads(peering.hello())["told"] == [1, 2, 3]
     groups = "lockstep.data.groups is 3 here and 6 there: founders must agree"
     nodes = "--peers names nodes [1, 2, 3] here and [2, 3] there: founders must agree"
-    assert peering.on_greeted(2, said(6, [1, 2, 3])) == groups
-    assert peering.on_greeted(2, said(3, [2, 3])) == nodes
-    assert peering.on_greeted(2, said(3, [1, 2, 3])) is None
-    assert peering.on_greeted(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
+    assert peering.on_handshake(2, said(6, [1, 2, 3])) == groups
+    assert peering.on_handshake(2, said(3, [2, 3])) == nodes
+    assert peering.on_handshake(2, said(3, [1, 2, 3])) is None
+    assert peering.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
 
 
 async def test_a_refusal_of_this_node_is_one_line(peering: Peering, caplog: pytest.LogCaptureFixture) -> None:
     for words in ("founders must agree", "this is cluster A, not B"):
-        peering.network.refused(2, words)
+        peering.network.on_peer_rejection(2, words)
     assert [each.getMessage() for each in caplog.records] == [
         "node 2 refuses this one: founders must agree",
         "node 2 refuses this one: this is cluster A, not B",
@@ -249,8 +251,8 @@ async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
     assert json.loads(peering.hello())["direct"] is True
     for node_id, direct in ((2, False), (3, True)):
         words = {"cluster": "ours", "founders": [], "at": ["h", node_id], "direct": direct}
-        assert peering.on_greeted(node_id, json.dumps(words).encode()) is None
-        peering.on_absent(node_id)
+        assert peering.on_handshake(node_id, json.dumps(words).encode()) is None
+        peering.on_process_stopped(node_id)
     assert ended == [3]
 
 
@@ -269,7 +271,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
             given_up.set()
         raise TimeoutError
 
-    monkeypatch.setattr(peering.network, "ask", ask)
+    monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
     monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
     answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
@@ -299,7 +301,7 @@ async def test_who_asks_no_longer_waits_for_no_answer(
             given_up.set()
         raise AssertionError
 
-    monkeypatch.setattr(peering.network, "ask", ask)
+    monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
     answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
     await asked.wait()

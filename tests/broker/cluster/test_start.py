@@ -218,7 +218,7 @@ async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(
     def refused(group: LogGroup) -> None:
         raise ConfigurationRejected("a change of members is under way")
 
-    monkeypatch.setattr(LogGroup, "hand_over", refused)
+    monkeypatch.setattr(LogGroup, "transfer_to_best", refused)
     stopped = cluster.controller
     node_id = stopped.settings.node_id
     await cluster.stop(node_id)

@@ -204,7 +204,7 @@ async def test_a_leader_goes_between_the_decision_and_the_markers(producer: Prod
     if how == "stopped":
         await cluster.stop(leader)
     else:
-        cluster.brokers[leader].groups[group].hand_over()
+        cluster.brokers[leader].groups[group].transfer_to_best()
         await cluster.until(lambda: cluster.leader_of(group) not in (None, leader), "other leader")
     questions.opened.set()
     await cluster.until(lambda: cluster.leader_of(group) is not None, "leader")
@@ -225,7 +225,7 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
     questions = Gate(cluster, Asked.MARKERS)
     assert await producer.end(True) is ErrorCode.NONE
     await cluster.until(lambda: questions.held > 0, "question about markers")
-    cluster.brokers[leader].groups[own].hand_over()
+    cluster.brokers[leader].groups[own].transfer_to_best()
     await cluster.until(lambda: cluster.leader_of(own) not in (None, leader), "other coordinator")
     questions.opened.set()
     await comes_to_see(producer, [b"v0"], [b"v1"], [b"v2"])
@@ -303,7 +303,7 @@ async def test_leaders_change_all_the_time(cluster: BrokerCluster) -> None:
             moves += 1
             leader = cluster.leader_of(1 + moves % 3)
             if leader is not None:
-                cluster.brokers[leader].groups[1 + moves % 3].hand_over()
+                cluster.brokers[leader].groups[1 + moves % 3].transfer_to_best()
 
     await asyncio.gather(move(), *(work(number) for number in range(4)))
     reader = Producer(cluster, "reader")

@@ -12,7 +12,7 @@ class FakeConfirming:
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[bool]] = []
 
-    def confirmed(self) -> asyncio.Future[bool]:
+    def confirm_leadership(self) -> asyncio.Future[bool]:
         self.asked.append(asyncio.get_running_loop().create_future())
         return self.asked[-1]
 
@@ -26,7 +26,7 @@ class FakeGroup:
     def __init__(self) -> None:
         self.on_leading: list[Callable[[bool], None]] = []
         self.is_leader = self.has_lease = False
-        self.confirming = FakeConfirming()
+        self.read_index = FakeConfirming()
         self.waiters: list[Callable[[BaseException | None], None]] = []
 
     def when_committed(self, waiter: Callable[[BaseException | None], None]) -> None:

@@ -98,7 +98,7 @@ async def test_what_is_certain_is_said_at_once() -> None:
     asking = when_certain(hosted.require)
     with pytest.raises(StopIteration) as said:
         asking.send(None)
-    assert said.value.value is hosted.coordinator and not group.confirming.asked
+    assert said.value.value is hosted.coordinator and not group.read_index.asked
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -106,7 +106,7 @@ async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
     group, hosted = held_up()
     asking = asyncio.ensure_future(when_certain(hosted.require))
     await asyncio.sleep(0)
-    (answer,) = group.confirming.asked
+    (answer,) = group.read_index.asked
     answer.set_result(leads)
     if leads:
         assert await asking is hosted.coordinator
@@ -114,7 +114,7 @@ async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
         with pytest.raises(RequestError, match="it is not certain") as found:
             await asking
         assert found.value.error is E.NOT_COORDINATOR
-    assert hosted.is_confirmed is None and len(group.confirming.asked) == 1
+    assert hosted.is_confirmed is None and len(group.read_index.asked) == 1
     with pytest.raises(Uncertain):
         hosted.require()  # of the next request it says nothing
 
@@ -131,7 +131,7 @@ async def test_what_asks_several_coordinators_finds_out_of_each() -> None:
         for _ in range(3):
             await asyncio.sleep(0)
         assert not asking.done()
-        group.confirming.asked[0].set_result(True)
+        group.read_index.asked[0].set_result(True)
     assert await asking == [hosted.coordinator for _, hosted in several]
 
 
@@ -140,7 +140,7 @@ async def test_a_leadership_that_ends_meanwhile() -> None:
     asking = asyncio.ensure_future(when_certain(hosted.require))
     await asyncio.sleep(0)
     group.lead(False)
-    group.confirming.asked[0].set_result(False)
+    group.read_index.asked[0].set_result(False)
     with pytest.raises(RequestError, match="log group 1 is not led here"):
         await asking
 

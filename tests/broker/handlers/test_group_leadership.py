@@ -21,8 +21,8 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.offset_delete import OffsetDeleteRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from storage.confirming import Confirming
 from storage.group import LogGroup
+from storage.read_index import ReadIndex
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.offsets import TopicIds, commit, ready
 from tests.broker.wire import Client
@@ -133,14 +133,14 @@ async def test_a_member_is_kept_and_commits_while_the_leader_is_held_up(
 async def test_a_leader_that_may_be_deposed_sends_everybody_to_ask_again(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deposed(confirming: Confirming) -> asyncio.Future[bool]:
+    def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         answer.set_result(False)
         return answer
 
     with monkeypatch.context() as uncertain:
         uncertain.setattr(LogGroup, "has_lease", False)
-        uncertain.setattr(Confirming, "confirmed", deposed)
+        uncertain.setattr(ReadIndex, "confirm_leadership", deposed)
         found = await errors(client, ids)
     assert found.pop("ListGroups") is E.COORDINATOR_NOT_AVAILABLE
     assert len(found) == 9 and set(found.values()) == {E.NOT_COORDINATOR}, found

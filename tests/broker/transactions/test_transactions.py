@@ -12,8 +12,8 @@ from broker.server import Broker
 from broker.transactions.transactions import Transactions
 from broker.transactions.verification import Question
 from protocol.errors import ErrorCode
-from storage.confirming import Confirming
 from storage.group import LogGroup
+from storage.read_index import ReadIndex
 from tests.broker.conftest import StartBroker
 
 
@@ -65,13 +65,13 @@ async def test_a_coordinator_that_may_be_deposed_says_nothing(
     await transactions.ready()
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
 
-    def deposed(confirming: Confirming) -> asyncio.Future[bool]:
+    def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         answer.set_result(False)
         return answer
 
     monkeypatch.setattr(LogGroup, "has_lease", False)
-    monkeypatch.setattr(Confirming, "confirmed", deposed)
+    monkeypatch.setattr(ReadIndex, "confirm_leadership", deposed)
     for ask in (
         transactions.init_producer_id("a", 1_000, -1, -1),
         transactions.add_partitions("a", *identity, [("t", 0)], 0),

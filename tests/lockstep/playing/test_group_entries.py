@@ -8,10 +8,10 @@ from lockstep.playing.group_entries import GroupChunk, Undecided, split_into_ent
 from protocol.records import control
 from protocol.records.control import ControlKind
 from protocol.records.record import BatchBuilder
+from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
 from storage.types import NOTES_PARTITION, DirectoryEntry, Frame, FrameKind
 
 TXN = ENTRY_TRANSACTIONAL

@@ -118,7 +118,7 @@ async def test_three_nodes_under_transactions(start_cluster: StartCluster, tmp_p
     terms: list[int] = []
 
     async def move(leader: int) -> None:
-        cluster.brokers[leader].groups[1].hand_over()
+        cluster.brokers[leader].groups[1].transfer_to_best()
         await until(lambda: cluster.leader_of(1) not in (None, leader))
 
     async with a.served(), b.served(), AsyncExitStack() as whole:

@@ -20,7 +20,7 @@ from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage.group import LogGroup
-from storage.types import FramesGone
+from storage.types import FramesUnavailable
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.test_compaction import TINY, filler, keyed
@@ -143,7 +143,7 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
     source = source_of(broker)
 
     def broken(*_: Any) -> Any:
-        raise FramesGone("rot")
+        raise FramesUnavailable("rot")
 
     with monkeypatch.context() as patched:
         patched.setattr(broker.groups[1].log, "frames_cold", broken)
@@ -422,7 +422,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
         await source.read(position, 1, 0.001)
         reading = asyncio.ensure_future(source.read(position, 100, LONG_S))
         await asyncio.sleep(0)
-        cluster.brokers[leader].groups[1].hand_over()
+        cluster.brokers[leader].groups[1].transfer_to_best()
         with pytest.raises(NotLeading):
             await asyncio.wait_for(reading, LONG_S)
         await until(cluster, lambda leader=leader: cluster.leader_of(1) not in (None, leader))  # type: ignore[misc]

@@ -146,7 +146,7 @@ async def test_three_nodes_play_in_turn(start_cluster: StartCluster, tmp_path: P
                 if value % 10 == 4:
                     await until(lambda value=value: a.rows()[-1:] == [str(value)])  # type: ignore[misc]
                     terms.append(a.player_term())
-            cluster.brokers[leader].groups[number].hand_over()  # with some of it on the way
+            cluster.brokers[leader].groups[number].transfer_to_best()  # with some of it on the way
             await until(lambda leader=leader: cluster.leader_of(number) not in (None, leader))  # type: ignore[misc]
         await until(lambda: len(a.rows()) >= 50)
     assert a.rows() == [str(value) for value in range(50)]

@@ -329,7 +329,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
     reading = asyncio.ensure_future(source.read(1, 100, LONG_S))
     await asyncio.sleep(0)
     group = cluster.brokers[was].services.cluster.partition("t", 0).group  # type: ignore[union-attr]
-    group.hand_over()
+    group.transfer_to_best()
     with pytest.raises(NotLeading):
         await asyncio.wait_for(reading, LONG_S)
     await cluster.until(lambda: leader() not in (None, was), "another leader")

@@ -193,7 +193,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
             del players[leader], plays[leader]
         else:
             group = cluster.brokers[leader].groups[number]
-            group.hand_over()
+            group.transfer_to_best()
             await until(lambda leader=leader: cluster.leader_of(number) not in (None, leader))  # type: ignore[misc]
     assert len(set(begun)) > 1
     assert terms == sorted(set(terms)), "each player's term is above all before"

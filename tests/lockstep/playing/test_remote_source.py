@@ -270,7 +270,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
         if turn == 3:
             await cluster.stop(was)
         else:
-            group.hand_over()
+            group.transfer_to_best()
         await cluster.until(lambda was=was: leader() not in (None, was), "another leader")  # type: ignore[misc]
         now = leader()
         assert now is not None

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from broker.cluster_image import ClusterImage
 from broker.groups.state import GroupsState
 from broker.producer_state import ProducerState
-from storage import transactions
+from storage import aborted_transactions
+from storage.aborted_transactions import ENTRY_IN_TRANSACTION
 from storage.control_partition import ControlPartition
 from storage.derived_state import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
 from storage.log.format import ENTRY_NOTES
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_IN_TRANSACTION
 from storage.types import CONTROL_PARTITION, StateMachine
 from tests.sim.checks.history import Entry, History, group_of, unseen
 from tests.sim.faces import Check, Machines
@@ -78,7 +78,7 @@ class Replay:
         found = {
             CONTROL_SECTION: self.control.snapshot(self.time_ms),
             OFFSETS_SECTION: self.control.snapshot_offsets(),
-            TRANSACTIONS_SECTION: transactions.snapshot(self.control.partitions),
+            TRANSACTIONS_SECTION: aborted_transactions.snapshot(self.control.partitions),
         }
         for section, machine in sections_of(self.machines).items():
             found[section] = machine.snapshot(self.time_ms)
@@ -89,7 +89,7 @@ class Replay:
         self.control = ControlPartition()  # a restored one keeps what it had of its partitions
         self.control.restore(sections[CONTROL_SECTION])
         self.control.restore_offsets(sections[OFFSETS_SECTION])
-        transactions.restore(self.control.partitions, sections[TRANSACTIONS_SECTION])
+        aborted_transactions.restore(self.control.partitions, sections[TRANSACTIONS_SECTION])
         for section, machine in sections_of(self.machines).items():
             machine.restore(sections[section])
         for partition in self.control.partitions.values():
@@ -224,7 +224,7 @@ class MachineStates(Check):
     def _compare_restored(self, node: Node, data: bytes, replay: Replay) -> None:
         """The transactions in a checkpoint."""
         restored = {number: PartitionLog(number, bytes(16), 0) for number in replay.control.partitions}
-        transactions.restore(restored, data)
+        aborted_transactions.restore(restored, data)
         for number, partition in restored.items():
             self._compare_transactions(node, partition, replay.control.partitions[number])
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage import recovering
-from storage.applying import Applier
-from storage.checkpointing import Checkpointer
+from storage import group_recovery
+from storage.applier import Applier
+from storage.checkpointer import Checkpointer
 from storage.derived_state import DerivedState, Sections
 from storage.group import LogGroup
 from storage.log.recent_frames import RecentFrames
@@ -55,16 +55,16 @@ def duplicate_answered_at_once() -> Iterator[None]:
 
 @contextmanager
 def waiters_ignore_terms() -> Iterator[None]:
-    real = Waiters.committed
+    real = Waiters.on_commit
 
-    def committed(self: Waiters, index: int, term_at: Any) -> None:
+    def on_commit(self: Waiters, index: int, term_at: Any) -> None:
         terms = {at: term for at, term, _ in self._waiting}
         real(self, index, lambda at: terms[at])
 
     def truncated(self: Waiters, last_index: int) -> None:
         return
 
-    with patch.object(Waiters, "committed", committed), patch.object(Waiters, "truncated", truncated):
+    with patch.object(Waiters, "on_commit", on_commit), patch.object(Waiters, "truncated", truncated):
         yield
 
 
@@ -82,14 +82,14 @@ def applied_at_append() -> Iterator[None]:
 @contextmanager
 def end_of_log_served() -> Iterator[None]:
     """High watermarks follow the appended log."""
-    real = Applier.appended
+    real = Applier.on_append
 
-    def appended(self: Applier, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
+    def on_append(self: Applier, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
         real(self, frames, followed, is_all)
         for partition in self._state.control.partitions.values():
             partition.high_watermark = partition.next_offset
 
-    with patch.object(Applier, "appended", appended):
+    with patch.object(Applier, "on_append", on_append):
         yield
 
 
@@ -163,7 +163,7 @@ def checkpoint_before_commit() -> Iterator[None]:
 
     def cut(self: Checkpointer, time_ms: int) -> None:
         real(self, time_ms)
-        self.applied(self._log.last_index, time_ms)
+        self.on_apply(self._log.last_index, time_ms)
 
     with patch.object(Checkpointer, "cut", cut):
         yield
@@ -214,8 +214,8 @@ def configurations_not_recovered() -> Iterator[None]:
         return real(member_id, configurations, *rest)
 
     with (
-        patch.object(recovering, "ConfigurationStack", Forgetful),
-        patch("storage.recovering.Raft", made),
+        patch.object(group_recovery, "ConfigurationStack", Forgetful),
+        patch("storage.group_recovery.Raft", made),
     ):
         yield
 
@@ -238,14 +238,14 @@ def serves_before_no_op() -> Iterator[None]:
 @contextmanager
 def installed_state_mixed() -> Iterator[None]:
     """After an install the tail machines still say what they said before."""
-    real = Applier.installed
+    real = Applier.on_install
 
-    def installed(self: Applier, checkpoint: Checkpoint) -> None:
+    def on_install(self: Applier, checkpoint: Checkpoint) -> None:
         machines, self._state._tail_machines = self._state._tail_machines, {}
         real(self, checkpoint)
         self._state._tail_machines = machines
 
-    with patch.object(Applier, "installed", installed):
+    with patch.object(Applier, "on_install", on_install):
         yield
 
 

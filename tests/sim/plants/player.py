@@ -17,7 +17,7 @@ from player.core.target import Target
 from player.core.target_queue import TargetQueue
 from player.core.transitions import QueueState
 from player.target.marks import Accepted, Marks
-from storage.lsn_reading import LsnFrames, LsnReader
+from storage.lsn_reader import LsnFrames, LsnReader
 from tests.sim.faces import Plant
 
 Terms = tuple[int, int]

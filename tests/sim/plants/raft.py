@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage.installing import Installing
 from storage.raft import election, follower, install, lease, membership, replication, role_changes, transfer
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, VoteRequest
@@ -16,6 +15,7 @@ from storage.raft.raft import Raft
 from storage.raft.ready import Ready
 from storage.raft.settings import LONG_AGO_MS, RaftSettings
 from storage.raft.state import NOBODY, LeaderState
+from storage.snapshot_install import SnapshotInstaller
 from storage.types import HardState
 from tests.sim.faces import Plant
 
@@ -294,7 +294,9 @@ def older_install_taken() -> Iterator[None]:
 
     with (
         patch.object(install, "is_needed", is_needed),
-        patch.object(Installing, "outrun", lambda self, commit_index: None),  # the second line of defence
+        patch.object(
+            SnapshotInstaller, "abort_if_passed", lambda self, commit_index: None
+        ),  # the second line of defence
     ):
         yield
 

@@ -10,11 +10,11 @@ from broker.append import Appender
 from broker.producer_state import ProducerState
 from broker.transaction_ends import Marker
 from protocol.records.batch import BatchHeader
-from storage import transactions as storage_transactions
+from storage import aborted_transactions as storage_transactions
+from storage.aborted_transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
 from storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, replaced
 

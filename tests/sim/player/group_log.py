@@ -17,7 +17,7 @@ from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.log.lsn_lookup import FIRST_LSN
-from storage.lsn_reading import LsnReader
+from storage.lsn_reader import LsnReader
 from storage.types import OffsetOutOfRange
 from tests.sim.checks import history
 from tests.sim.checks.history import History, group_of

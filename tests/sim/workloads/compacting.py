@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from protocol.records.batch import iter_headers, read_header
 from protocol.records.record import BatchBuilder, Record, iter_records
+from storage.aborted_transactions import AbortedTransactions
 from storage.cleaner import Wanted
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.transactions import AbortedTransactions
 from storage.types import CorruptLog, StorageError
 from tests.sim.checks.history import History, group_of, unseen
 from tests.sim.faces import Unanswered, Workload
@@ -152,7 +152,7 @@ class Compacting(Workload):
         if partition is not None and group.failed is None:
             try:
                 if node.draw(SEAL_ONE_IN) == 0:
-                    self.sealed += await group.sealing.run(SEAL_S, without_members=node.draw(2) == 0)
+                    self.sealed += await group.sealer.run(SEAL_S, without_members=node.draw(2) == 0)
                 wanted = _wanted(group, partition, memory["dirty"])
                 done = await group.clean([wanted], node.clock_ms(), MEMORY_BYTES, _at_once)
             except CorruptLog:

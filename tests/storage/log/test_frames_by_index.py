@@ -11,7 +11,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import decode_frames, frame_bytes, group_seed
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesGone
+from storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, same
 
 SMALL = LogOptions(
@@ -114,7 +114,7 @@ def test_frames_stay_readable_down_to_the_older_checkpoint(tmp_path: Path) -> No
     assert log.free_dead_segments(lambda _: 1 << 40) > 0
     assert 1 < log.oldest_index <= log.first_kept_index == cuts[1].index + 1
     assert log.chain_at(log.oldest_index - 1) == logs[1].chain_at(log.oldest_index - 1)
-    with pytest.raises(FramesGone):
+    with pytest.raises(FramesUnavailable):
         log.frames_cold(log.oldest_index - 1, 100)
     assert log.chain_at(log.oldest_index - 2) is None
     log.close()

@@ -14,7 +14,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import decode_frames, frame_buffers
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesGone, HardState, StorageError, StorageFull
+from storage.types import Checkpoint, Frame, FramesUnavailable, HardState, StorageError, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.simulated_disk import SimulatedFileSystem
@@ -341,7 +341,7 @@ def test_readers_see_the_old_log_or_the_new_one(tmp_path: Path) -> None:
                     problems.append(len(got))
                 if log.timestamp_lookup(partition, 1010, 0, 1 << 40) is None:
                     problems.append("time")
-                with contextlib.suppress(FramesGone):
+                with contextlib.suppress(FramesUnavailable):
                     log.ship_frames(1, 1 << 40, 8000)
                 reads[0] += 1
             except BaseException as error:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from storage.log.data_log import DataLog
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesGone, HardState, OffsetOutOfRange
+from storage.types import Checkpoint, Frame, FramesUnavailable, HardState, OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.simulated_disk import SimulatedFileSystem
@@ -143,7 +143,7 @@ class TwoLogs(RuleBasedStateMachine):
         for log in (self.log, self.model):
             try:
                 answers.append(log.frames_cold(first, budget))
-            except FramesGone:
+            except FramesUnavailable:
                 answers.append(None)
         got, expected = answers
         assert (got is None) == (expected is None)

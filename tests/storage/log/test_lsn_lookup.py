@@ -11,7 +11,7 @@ import pytest
 from storage.log.data_log import DataLog
 from storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesGone
+from storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, by_turns
 
 SMALL = LogOptions(
@@ -120,7 +120,7 @@ def test_segments_of_others_are_passed_over_and_gaps_are_told(tmp_path: Path) ->
     assert lsns.kept_from(2, 120) == where_3_begins, "the frames after the gap"
     assert lsns.find(41, (1, 2), log.last_index) == (frames[120].index, second, True)
     assert lsns.find(41, (3,), log.last_index) == (frames[80].index, where_3_begins, True)
-    with pytest.raises(FramesGone):
+    with pytest.raises(FramesUnavailable):
         lsns.after(frames[40].index)
     # What lies before the gap is still exact, and so is what was deleted within what is there.
     assert lsns.kept_from(1, 7) == offsets(frames)[1, 6] + 1
@@ -140,11 +140,11 @@ def test_a_segment_that_was_replaced_meanwhile(tmp_path: Path, monkeypatch: pyte
         patched.setattr(log._table, "index_of", lambda *_, **__: None)
         assert log.lsns.of_offset(1, 0) is None
         patched.setattr(log._table, "is_current", lambda segment: False)
-        with pytest.raises(FramesGone, match="was replaced"):
+        with pytest.raises(FramesUnavailable, match="was replaced"):
             log.lsns.of_offset(1, 0)
     with monkeypatch.context() as patched:
         patched.setattr(log._table, "acquire", lambda sequence: None)
-        with pytest.raises(FramesGone, match="was replaced"):
+        with pytest.raises(FramesUnavailable, match="was replaced"):
             log.lsns.of_offset(1, 0)
     assert log.lsns.of_offset(1, 0) == FIRST_LSN
     log.close()

@@ -24,7 +24,7 @@ from storage.types import (
     CorruptLog,
     DirectoryEntry,
     Frame,
-    FramesGone,
+    FramesUnavailable,
     OffsetOutOfRange,
     StorageFull,
 )
@@ -476,7 +476,7 @@ def test_a_segment_freed_meanwhile_is_left_alone() -> None:
         real(*arguments)  # type: ignore[arg-type]
 
     log._rewriter._swap = freed_first  # type: ignore[method-assign, assignment]
-    with pytest.raises(FramesGone):
+    with pytest.raises(FramesUnavailable):
         log.rewrite_segment(first.sequence, frames)
     assert not [n for n in disk.list_dir(DIRECTORY) if n.endswith(".tmp")]
     reopened(log, disk)

@@ -15,7 +15,7 @@ from storage.log import segments
 from storage.log.data_log import DataLog
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, CorruptLog, Frame, FramesGone
+from storage.types import Checkpoint, CorruptLog, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, same, whole
 
 SMALL = LogOptions(
@@ -137,7 +137,7 @@ def test_down_to_nothing(tmp_path: Path) -> None:
     pair.append(60, b"x")
     pair.truncate(0)
     assert (pair.log.last_index, pair.log.next_lsn) == (0, 1)
-    with pytest.raises(FramesGone):
+    with pytest.raises(FramesUnavailable):
         pair.log._frame_reader.read(1, 100, 5)
     pair.append(3, b"y")
     pair.agree()
@@ -209,7 +209,7 @@ class Watchers:
         """What is not committed never comes as something else."""
         try:
             frames = self.log.frames_cold(first, 1 << 20)
-        except FramesGone:
+        except FramesUnavailable:
             return
         if [f.index for f in frames] != list(range(first, first + len(frames))):
             self.problems.append("gaps")

@@ -42,7 +42,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 @dataclass
 class Node:
-    """A PeerOwner with a memory."""
+    """A PeerListener with a memory."""
 
     node_id: int
     refuses: dict[int, str] = field(default_factory=dict)
@@ -61,14 +61,14 @@ class Node:
     def hello(self) -> bytes:
         return self.said
 
-    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
         self.greeted.append((node_id, hello))
         return self.refuses.get(node_id)
 
-    def on_absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         self.absent.append(node_id)
 
-    def on_refused(self, node_id: int, text: str) -> None:
+    def on_rejection(self, node_id: int, text: str) -> None:
         self.refused.append((node_id, text))
 
     def on_message(self, group_id: int, message: Message) -> None:
@@ -76,10 +76,10 @@ class Node:
         if self.on_arrival is not None:
             self.on_arrival(group_id, message)
 
-    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
         self.told.append((node_id, kind, body))
 
-    async def on_asked(self, node_id: int, kind: int, body: bytes) -> bytes:
+    async def on_request(self, node_id: int, kind: int, body: bytes) -> bytes:
         if self.answer is None:
             raise PeerError("nobody answers here")
         return await self.answer(node_id, kind, body)

@@ -16,10 +16,10 @@ from protocol.messages import MESSAGES
 from protocol.peer_messages import PEER_MESSAGES
 from protocol.primitives import MalformedMessage
 from storage.peers.envelope import is_bulky, message_in, pack, pack_message, unpack
-from storage.pieces import Piece, PieceKind
 from storage.raft import messages as raft
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Heartbeat, Install, Message, RangeResponse
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.protocol.instances import PROFILE
 from tests.protocol.instances import messages as instances
 
@@ -37,7 +37,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "frames": BUFFERS,
     "chain": UINT32,
     "sizes": st.just(()),
-    "payload": st.builds(Piece, st.sampled_from(PieceKind), BUFFERS, UINT32),
+    "payload": st.builds(ChunkPayload, st.sampled_from(PayloadKind), BUFFERS, UINT32),
 }
 KINDS = [each for each in vars(raft).values() if isinstance(each, type) and Message in each.__mro__[1:]]
 
@@ -65,7 +65,7 @@ def plain(message: Message) -> Message:
         message.frames = b"".join(message.frames)  # type: ignore[assignment]
     if isinstance(message, Install):
         piece = message.payload
-        assert isinstance(piece, Piece)
+        assert isinstance(piece, ChunkPayload)
         message.payload = (piece.kind, b"".join(piece.data), piece.chain)
     return message
 

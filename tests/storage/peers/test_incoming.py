@@ -21,7 +21,7 @@ from storage.peers.network import PeerLimits
 from storage.raft.messages import Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
-QUICK = PeerLimits(greeting_bytes=1000, frame_bytes=5000, strangers=4, last_pause_seconds=0.1)
+QUICK = PeerLimits(handshake_bytes=1000, frame_bytes=5000, unidentified=4, last_pause_seconds=0.1)
 IMPATIENT = PeerLimits(dial_seconds=0.2, last_pause_seconds=0.1)
 
 
@@ -63,7 +63,7 @@ async def still_well(first: Node, second: Node) -> None:
     """Has nothing happened to the others?"""
     assert first.links == [(2, True)] and second.links == [(1, True)]
     heard = len(second.told)
-    first.network.tell(2, 5, b"well")
+    first.network.notify(2, 5, b"well")
     await until(lambda: len(second.told) > heard)
 
 
@@ -125,7 +125,7 @@ async def test_a_greeting_that_cannot_be_handled_is_refused(caplog: pytest.LogCa
     async with nodes(2, QUICK) as (first, second):
         first.refuses = None  # type: ignore[assignment]
         stranger = await Stranger.of(first)
-        assert await stranger.greet(first) == HandshakeRejected(reason="the greeting could not be handled")
+        assert await stranger.greet(first) == HandshakeRejected(reason="the handshake could not be handled")
         await stranger.close()
         await still_well(first, second)
 

@@ -8,8 +8,8 @@ import pytest
 
 from storage.peers.network import PeerError, PeerLimits, PeerUnreachable
 from storage.peers.outgoing import NOBODY_THERE
-from storage.pieces import Piece, PieceKind
 from storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.storage.peers.nodes import Node, nodes, until
 
 QUICK = PeerLimits(last_pause_seconds=0.1)
@@ -27,7 +27,9 @@ async def test_two_nodes_dial_each_other_at_once_and_both_are_heard() -> None:
         assert first.greeted == [(2, b"hello")] * 2, "one for each connection"
         first.network.send(2, 7, Heartbeat(1, 2, 3, 4, 5))
         second.network.send(1, 8, frames_of(100_000, 2, 1))
-        first.network.send(2, 7, Install(1, 2, 3, 4, 5, 6, True, 7, Piece(PieceKind.FRAMES, [b"x"], 9)))
+        first.network.send(
+            2, 7, Install(1, 2, 3, 4, 5, 6, True, 7, ChunkPayload(PayloadKind.FRAMES, [b"x"], 9))
+        )
         await until(lambda: len(second.messages) == 2 and len(first.messages) == 1)
         assert (7, Heartbeat(1, 2, 3, 4, 5)) in second.messages
         (group_id, message), *_ = first.messages
@@ -48,14 +50,14 @@ async def test_a_large_append_delays_no_heartbeat() -> None:
 async def test_messages_to_who_is_not_there_are_dropped() -> None:
     async with nodes(2, QUICK) as (first, second):
         first.network.send(3, 1, Heartbeat(1, 3, 3, 4, 5))
-        first.network.tell(3, 1, b"")
+        first.network.notify(3, 1, b"")
         with pytest.raises(PeerUnreachable):
-            await first.network.ask(3, 1, b"", 1)
+            await first.network.request(3, 1, b"", 1)
         await second.network.close()
         await until(lambda: first.links[-1] == (2, False))
         first.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
         with pytest.raises(PeerUnreachable):
-            await first.network.ask(2, 1, b"", 1)
+            await first.network.request(2, 1, b"", 1)
 
 
 async def test_a_message_that_cannot_be_sent_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,9 +76,9 @@ async def test_a_peer_that_restarts_is_reached_again() -> None:
     async with nodes(2, QUICK) as (first, second):
         await second.network.close()
         await until(lambda: first.links[-1] == (2, False))
-        first.network.tell(2, 1, b"older")
-        first.network.tell(2, 1, b"newer")
-        first.network.tell(2, 2, b"other")
+        first.network.notify(2, 1, b"older")
+        first.network.notify(2, 1, b"newer")
+        first.network.notify(2, 2, b"other")
         await until(lambda: bool(first.absent))  # an attempt failed: nobody listens there
         assert set(first.absent) == {2}
         await second.start(QUICK)
@@ -97,7 +99,7 @@ async def test_who_is_heard_has_not_ended_whoever_refuses_to_connect() -> None:
             each.abort()
         await until(lambda: first.links[-1] == (2, False))
         await _dialed_in_vain(first)
-        assert first.network.hears(2) and first.absent == []
+        assert first.network.has_connection_from(2) and first.absent == []
         second.network.forget(1)  # its own links end, and nobody dials any more
         await until(lambda: first.absent == [2])
 
@@ -105,7 +107,7 @@ async def test_who_is_heard_has_not_ended_whoever_refuses_to_connect() -> None:
 async def test_who_ended_before_the_next_dial_is_absent_with_it() -> None:
     async with nodes(2, SLOW) as (first, second):
         await second.network.close()
-        await until(lambda: first.links[-1] == (2, False) and not first.network.hears(2))
+        await until(lambda: first.links[-1] == (2, False) and not first.network.has_connection_from(2))
         assert first.absent == [], "a link may be lost for other reasons"
         await _dialed_in_vain(first)
         assert first.absent == [2]
@@ -118,7 +120,7 @@ async def _dialed_in_vain(node: Node) -> None:
     def is_refused() -> bool:
         if control.problem == NOBODY_THERE:
             return True
-        control.hurry()
+        control.retry_now()
         return False
 
     await until(is_refused)
@@ -130,7 +132,7 @@ async def test_who_is_refused_hears_it_once_and_is_let_in_later() -> None:
 
 async def test_who_is_refused_again_and_again_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     await _refused_and_let_in()
-    assert [each.getMessage().endswith("is refused: not of this cluster") for each in caplog.records] == [
+    assert [each.getMessage().endswith("is rejected: not of this cluster") for each in caplog.records] == [
         True
     ]
 
@@ -205,7 +207,7 @@ async def test_questions_are_answered_or_refused() -> None:
 
     async with nodes(2) as (first, second):
         second.answer = answer
-        ask = first.network.ask
+        ask = first.network.request
         assert await ask(2, 1, b"this", 5) == b"1 asked this"
         with pytest.raises(PeerError, match="not the controller"):
             await ask(2, 2, b"", 5)
@@ -223,17 +225,17 @@ async def test_a_question_ends_with_its_time_or_its_link() -> None:
         await gate.wait()
         return body
 
-    async with nodes(2, PeerLimits(asks=2, last_pause_seconds=0.1)) as (first, second):
+    async with nodes(2, PeerLimits(max_requests=2, last_pause_seconds=0.1)) as (first, second):
         second.answer = answer
         with pytest.raises(TimeoutError):
-            await first.network.ask(2, 1, b"", 0.02)
-        waiting = asyncio.ensure_future(first.network.ask(2, 1, b"x", 5))
+            await first.network.request(2, 1, b"", 0.02)
+        waiting = asyncio.ensure_future(first.network.request(2, 1, b"x", 5))
         with pytest.raises(PeerError, match="too many"):
             await asyncio.wait_for(_when_busy(first), 5)
         gate.set()
         assert await waiting == b"x"
         gate.clear()
-        waiting = asyncio.ensure_future(first.network.ask(2, 1, b"y", 5))
+        waiting = asyncio.ensure_future(first.network.request(2, 1, b"y", 5))
         await asyncio.sleep(0.02)
         await second.network.close()
         with pytest.raises(PeerUnreachable):
@@ -249,9 +251,9 @@ async def test_questions_of_one_kind_keep_none_of_another_out() -> None:
             await gate.wait()
         return body
 
-    async with nodes(2, PeerLimits(asks=2)) as (first, second):
+    async with nodes(2, PeerLimits(max_requests=2)) as (first, second):
         second.answer = answer
-        ask = first.network.ask
+        ask = first.network.request
         waiting = [asyncio.ensure_future(ask(2, 1, b"%d" % place, 5)) for place in range(2)]
         await asyncio.sleep(0)  # they are asked before it
         assert await ask(2, 2, b"x", 5) == b"x"
@@ -264,7 +266,7 @@ async def test_questions_of_one_kind_keep_none_of_another_out() -> None:
 async def _when_busy(node: Node) -> None:
     """Two questions are being answered: the one that ran out of time and one more."""
     await asyncio.sleep(0.02)
-    await node.network.ask(2, 1, b"", 5)
+    await node.network.request(2, 1, b"", 5)
 
 
 async def test_an_answer_too_large_is_an_error() -> None:
@@ -274,7 +276,7 @@ async def test_an_answer_too_large_is_an_error() -> None:
     async with nodes(2, PeerLimits(frame_bytes=50_000)) as (first, second):
         second.answer = answer
         with pytest.raises(PeerError, match="could not be sent"):
-            await first.network.ask(2, 1, b"", 5)
+            await first.network.request(2, 1, b"", 5)
 
 
 async def test_sends_leave_before_send_returns() -> None:
@@ -290,8 +292,8 @@ async def test_sends_leave_before_send_returns() -> None:
 async def test_what_an_owner_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async with nodes(2, QUICK) as (first, second):
         second.told = None  # type: ignore[assignment]
-        first.network.tell(2, 1, b"")
-        await until(lambda: "could not be handled" in caplog.text)
+        first.network.notify(2, 1, b"")
+        await until(lambda: "a callback about a peer failed" in caplog.text)
         first.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
         await until(lambda: len(second.messages) == 1)
         assert first.network.is_up(2)

@@ -104,11 +104,11 @@ async def test_of_words_that_wait_the_newest_is_sent() -> None:
         peer = node.network._peers[2]
         sent = 0
         while not peer.control.waiting_bytes:  # the kernel's buffers first
-            node.network.tell(2, 0, bytes(60_000))
+            node.network.notify(2, 0, bytes(60_000))
             sent += 1
         for place in range(100):
-            node.network.tell(2, 1, b"%d" % place)
-        node.network.tell(2, 2, b"other")
+            node.network.notify(2, 1, b"%d" % place)
+        node.network.notify(2, 2, b"other")
         for _ in range(sent):
             assert isinstance(await deaf.links[False].hear(), NotificationBody)
         assert await deaf.links[False].hear() == NotificationBody(topic=1, body=b"99")
@@ -146,7 +146,7 @@ async def test_large_questions_travel_with_the_frames_and_end_with_their_link() 
     async with deaf_peer() as (node, deaf):
         node.network.know(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
-        asked = [asyncio.ensure_future(node.network.ask(2, 1, bytes(size), 5)) for size in (10, 100_000)]
+        asked = [asyncio.ensure_future(node.network.request(2, 1, bytes(size), 5)) for size in (10, 100_000)]
         small, large = await deaf.links[False].hear(), await deaf.links[True].hear()
         assert isinstance(small, RequestBody) and len(small.body) == 10
         assert isinstance(large, RequestBody) and len(large.body) == 100_000
@@ -205,7 +205,7 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
                 first.network.know(node_id, *address)
                 assert first.network.address(node_id) == address
             # On a busy machine a dial may be given up before its answer; the next one tells.
-            refused = "it refuses this node: this is node 2, not 4"
+            refused = "it rejects this node: this is node 2, not 4"
             wanted = {3: NOBODY_THERE, 4: refused, 5: NOT_FOUND}
             await until(lambda: {each: first.network.problem(each) for each in wanted} == wanted)
         assert first.network.address(6) is None

@@ -3,8 +3,9 @@
 `open_member` opens and replays the log in a thread, because a new log's first segment is filled with zeros
 and a recovery reads the log. Meanwhile the loop serves the other groups of the node.
 
-With one voter whatever is on the disk is committed by the next no-op, so it is applied at once. With several
-only what a checkpoint covers is known to be committed; the rest is followed, and applied when it is known.
+With one voter all entries on the disk are committed by the next no-op, so they are applied at once. With
+several voters only a checkpoint's entries are known to be committed; the rest is followed, and applied when
+it is known.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.checkpointing import CONFIGURATION_SECTION
+from storage.append_codec import configuration_in
+from storage.checkpointer import CONFIGURATION_SECTION
 from storage.derived_state import DerivedState
-from storage.entries import carried
 from storage.group_options import GroupOptions, fresh_incarnation, member_of
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
@@ -33,7 +34,7 @@ class RecoveredMember(NamedTuple):
     log: DataLog
     raft: Raft
     applied_index: int
-    """Up to here the state has been applied."""
+    """The last entry that is applied to the state."""
 
 
 async def open_member(
@@ -42,7 +43,7 @@ async def open_member(
     state: DerivedState,
     clock_ms: Callable[[], int],
     seconds: Callable[[], float],
-    draw: Callable[[int], int],
+    random_below: Callable[[int], int],
     fs: FileSystem | None = None,
 ) -> RecoveredMember:
     """Open the log in `directory` and replay it into `state`, which no other task may use until this returns.
@@ -61,7 +62,7 @@ async def open_member(
             salvage_incarnation=fresh_incarnation(clock_ms()),
         )
         opened.append(log)
-        raft, applied_index = recover(log, options, state, int(seconds() * 1000), draw)
+        raft, applied_index = recover(log, options, state, int(seconds() * 1000), random_below)
         return RecoveredMember(log, raft, applied_index)
 
     try:
@@ -73,12 +74,12 @@ async def open_member(
 
 
 def recover(
-    log: DataLog, options: GroupOptions, state: DerivedState, now_ms: int, draw: Callable[[int], int]
+    log: DataLog, options: GroupOptions, state: DerivedState, now_ms: int, random_below: Callable[[int], int]
 ) -> tuple[Raft, int]:
-    """The core, and the index up to which `state` has been applied. Raises CorruptLog, NewerFormat."""
-    promised_nothing = log.last_index == 0 and log.hard_state == HardState()
-    # With an origin it is no new log: a founder that was stopped before its first vote is who it was.
-    if options.incarnation and promised_nothing and not log.has_origin:
+    """Returns the core, and the last entry that is applied to `state`. Raises CorruptLog, NewerFormat."""
+    has_no_promise = log.last_index == 0 and log.hard_state == HardState()
+    # With an origin it is no new log: a founder that was stopped before its first vote keeps its identity.
+    if options.incarnation and has_no_promise and not log.has_origin:
         log.save_hard_state(HardState(incarnation=options.incarnation))
     member_id = member_of(options.node_id, log.hard_state.incarnation)
     checkpoint = log.checkpoint
@@ -88,37 +89,40 @@ def recover(
     first = Configuration.decode(encoded) if encoded else _first_members(log, options, member_id)
     configurations = ConfigurationStack(first, base_index)
     terms = TermIndex(base_index, base_term)
-    alone = first.voter_sets() == ((member_id,),)
+    is_only_voter = first.voter_sets() == ((member_id,),)
     applied_index = base_index
     for frame in log.replay():
         terms.append(frame.index, frame.term, frame_bytes(frame))
         if frame.kind is FrameKind.CONFIGURATION:
-            configurations.append(frame.index, carried(frame))
-            alone = False
+            configurations.append(frame.index, configuration_in(frame))
+            is_only_voter = False
         state.follow(frame)
-        if alone:
+        if is_only_voter:
             state.apply(frame, {})
             applied_index = frame.index
-    _see_what_is_freed(log, state)
+    _advance_log_starts(log, state)
     log.forget_sections()
     state.control.just_closed.clear()
     log.forget_closed(state.control.is_closed)
-    raft = Raft(member_id, configurations, log.hard_state, terms, base_index, options.raft, now_ms, draw)
+    raft = Raft(
+        member_id, configurations, log.hard_state, terms, base_index, options.raft, now_ms, random_below
+    )
     return raft, applied_index
 
 
 def _first_members(log: DataLog, options: GroupOptions, member_id: int) -> Configuration:
-    """What the log began with, whatever the options say by now."""
-    wanted = Configuration((member_id,) if options.voters is None else options.voters)
+    """Returns the first membership of the log, whatever the options are by now."""
+    members = Configuration((member_id,) if options.voters is None else options.voters)
     if log.last_index or log.checkpoint is not None:
-        wanted = Configuration((member_id,))  # older than the file: there were no groups of several
-    return Configuration.decode(log.origin(wanted.encode()))
+        members = Configuration((member_id,))  # older than the file: there were no groups of several
+    return Configuration.decode(log.origin(members.encode()))
 
 
-def _see_what_is_freed(log: DataLog, state: DerivedState) -> None:
-    """With log.flush=os a power loss may take back a log start, but not the freeing that followed it.
+def _advance_log_starts(log: DataLog, state: DerivedState) -> None:
+    """Advances the log starts to the first offsets that are left on the disk.
 
-    Otherwise what is missing below the first offset was cleaned away, and the log start stays where it is.
+    With log.flush=os a power loss may lose a log start, but not the freeing that followed it. Otherwise the
+    batches below the first offset were cleaned, and the log start stays where it is.
     """
     if log.options.flush:
         return

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from storage import confirming
-from storage.confirming import Confirming
+from storage import read_index
 from storage.raft.raft import Raft
+from storage.read_index import ReadIndex
 from storage.replica import Replica
 from tests.storage.cluster import Cluster
 
@@ -20,7 +20,7 @@ class World:
     """A replica as a test says it is; every turn of the loop is a look."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(confirming, "LOOK_SECONDS", 0)
+        monkeypatch.setattr(read_index, "POLL_SECONDS", 0)
         self.now_ms = 1000
         self.contact_ms = 0
         self.lease = False
@@ -30,7 +30,7 @@ class World:
         self.replica = SimpleNamespace(
             raft=self.raft, is_serving=True, stopped=False, now_ms=lambda: self.now_ms
         )
-        self.confirming = Confirming(cast(Replica, self.replica), asyncio.get_running_loop())
+        self.read_index = ReadIndex(cast(Replica, self.replica), asyncio.get_running_loop())
 
     async def looks(self) -> None:
         for _ in range(5):
@@ -43,9 +43,9 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 async def test_what_was_sent_later_is_to_be_answered(world: World) -> None:
-    first = world.confirming.confirmed()
+    first = world.read_index.confirm_leadership()
     world.now_ms += 5
-    second = world.confirming.confirmed()
+    second = world.read_index.confirm_leadership()
     world.contact_ms = 1000
     await world.looks()
     assert not first.done(), "sent in the same millisecond, perhaps before"
@@ -54,12 +54,12 @@ async def test_what_was_sent_later_is_to_be_answered(world: World) -> None:
     assert first.result() and not second.done()
     world.contact_ms = 2000
     assert await second
-    third = world.confirming.confirmed()
+    third = world.read_index.confirm_leadership()
     assert await third, "asked after a pause"
 
 
 async def test_a_lease_that_comes_back_says_as_much(world: World) -> None:
-    asked = world.confirming.confirmed()
+    asked = world.read_index.confirm_leadership()
     await world.looks()
     assert not asked.done()
     world.lease = True
@@ -68,7 +68,7 @@ async def test_a_lease_that_comes_back_says_as_much(world: World) -> None:
 
 @pytest.mark.parametrize(("what", "now"), [("is_serving", False), ("stopped", True), ("term", 5)])
 async def test_a_leadership_that_is_over_is_not_confirmed(world: World, what: str, now: Any) -> None:
-    asked = [world.confirming.confirmed() for _ in range(2)]
+    asked = [world.read_index.confirm_leadership() for _ in range(2)]
     asked[0].cancel()  # whoever asked waits no more
     setattr(world.raft if what == "term" else world.replica, what, now)
     world.contact_ms, world.lease = 9999, True
@@ -82,12 +82,12 @@ async def test_of_real_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     leader = await cluster.leader()
     with monkeypatch.context() as held_up:
         held_up.setattr(Raft, "has_lease", lambda raft, now_ms: False)
-        assert await leader.confirming.confirmed()
+        assert await leader.read_index.confirm_leadership()
     for group in cluster.groups.values():
-        assert group is leader or await group.confirming.confirmed() is False
+        assert group is leader or await group.read_index.confirm_leadership() is False
     cut_off = leader.raft.member_id
     cluster.lost = lambda sender, to, message: cut_off in (sender, to)
     await cluster.until(lambda: not leader.has_lease)
-    assert await asyncio.wait_for(leader.confirming.confirmed(), 10) is False
+    assert await asyncio.wait_for(leader.read_index.confirm_leadership(), 10) is False
     await cluster.stop()
-    assert await leader.confirming.confirmed() is False
+    assert await leader.read_index.confirm_leadership() is False

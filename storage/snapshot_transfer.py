@@ -1,28 +1,28 @@
-"""Shipping a checkpoint: what a follower gets that is behind everything the leader can still append from.
+"""The two sides of a snapshot, which a follower gets that is behind all entries of the leader's log.
 
-A shipment is the checkpoint and then the frames up to it, in chunks of bounded size, one under way at a time.
-The arrival stores frames in temporary segments and keeps the checkpoint until the last chunk is there; only
-then does the log switch, at once. Frames, not files, are shipped: markers and segment headers are local.
-Both sides are told of chunks by the Raft core; neither knows terms or time. Source: docs/storage_rules.md.
+A snapshot is the checkpoint and then the frames up to it, in chunks of bounded size, one under way at a time.
+The receiver stores frames in temporary segments and keeps the checkpoint until the last chunk is there; only
+then does the log switch, at once. Frames, not files, are sent: markers and segment headers are local.
+The Raft core drives the chunks of both sides; neither knows terms or time. Source: docs/storage_rules.md.
 """
 
 from __future__ import annotations
 
-from storage.checkpointing import CONFIGURATION_SECTION
+from storage.checkpointer import CONFIGURATION_SECTION
 from storage.log.checkpoint_file import CHECKPOINT_MAGIC, decode_checkpoint, encode_checkpoint
 from storage.log.data_log import DataLog
 from storage.log.format import decode_frames, frame_buffers
 from storage.log.installation import Installation
-from storage.pieces import Piece, PieceKind
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
 from storage.types import Buffer, Checkpoint
 
 CHUNK_BYTES = 1 << 20
 
 
-class Shipment:
-    """The sending side of one checkpoint. Pieces are read in order; the last one can be had again."""
+class OutgoingSnapshot:
+    """The sending side of one snapshot. Chunks are read in order; the last one can be read again."""
 
-    __slots__ = ("_after", "_encoded", "_log", "_next_index", "_piece", "checkpoint", "chunk", "reading")
+    __slots__ = ("_after", "_encoded", "_log", "_next_index", "_payload", "checkpoint", "chunk", "reading")
 
     def __init__(self, log: DataLog, checkpoint: Checkpoint) -> None:
         self._log = log
@@ -32,52 +32,54 @@ class Shipment:
         self._after = 0
         """The last frame read."""
         self.chunk = -1
-        """The last one read."""
+        """The last chunk read."""
         self.reading = False
-        """A thread is at it."""
-        self._piece: Piece | None = None
+        """A thread reads a chunk."""
+        self._payload: ChunkPayload | None = None
 
-    def piece(self, chunk: int) -> tuple[Piece, bool] | None:
-        """(chunk's payload, whether it is the last); None for one that is neither the last read nor the next.
+    def read_chunk(self, chunk: int) -> tuple[ChunkPayload, bool] | None:
+        """Returns (payload, whether it is the last chunk); None for one that is neither the last read nor the
+        next.
 
-        Reads the disk: for a thread. Raises ValueError or FramesGone where the frames are not to be had any
-        more, CorruptLog.
+        Reads the disk: for a thread. Raises ValueError or FramesUnavailable where the frames were removed,
+        CorruptLog.
         """
-        if chunk == self.chunk + 1 and (self._piece is None or not self._done):
-            self._piece = self._read(chunk)
+        if chunk == self.chunk + 1 and (self._payload is None or not self._done):
+            self._payload = self._read(chunk)
             self.chunk = chunk
-        if chunk != self.chunk or self._piece is None:
+        if chunk != self.chunk or self._payload is None:
             return None
-        return self._piece, self._done
+        return self._payload, self._done
 
     @property
     def _done(self) -> bool:
         covered = (self.chunk + 1) * CHUNK_BYTES >= len(self._encoded)
         return covered and self._next_index > self.checkpoint.index
 
-    def _read(self, chunk: int) -> Piece:
+    def _read(self, chunk: int) -> ChunkPayload:
         start = chunk * CHUNK_BYTES
         if start < len(self._encoded):
-            return Piece(PieceKind.CHECKPOINT, [self._encoded[start : start + CHUNK_BYTES]])
+            return ChunkPayload(PayloadKind.CHECKPOINT, [self._encoded[start : start + CHUNK_BYTES]])
         after, upto = self._after, self.checkpoint.index
         frames = self._log.ship_frames(self._next_index, upto, CHUNK_BYTES)
-        if not frames:  # all that was left is freed meanwhile: this piece is the last
+        if not frames:  # all remaining frames were freed meanwhile: this chunk is the last
             self._next_index = upto + 1
-            return Piece(PieceKind.FRAMES, [], 0, after)
-        # Freed frames leave gaps: what comes after one names the chain value that it follows.
+            return ChunkPayload(PayloadKind.FRAMES, [], 0, after)
+        # Freed frames leave gaps: the frame after one names the chain value that it follows.
         chain = self._log.chain_at_cold(frames[0].index - 1)
         if chain is None:
-            raise ValueError(f"what entry {frames[0].index} follows is not known any more")
+            raise ValueError(f"the chain value before entry {frames[0].index} is not known any more")
         self._after = frames[-1].index
-        # None may be left up to the checkpoint: they are freed like others, and then this piece is the last.
+        # No frame may be left up to the checkpoint: they are freed like others, and then this chunk is the
+        # last.
         self._next_index = self._log.next_on_disk(self._after + 1)
         data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
-        return Piece(PieceKind.FRAMES, data, chain, after)
+        return ChunkPayload(PayloadKind.FRAMES, data, chain, after)
 
 
-class Arrival:
-    """The receiving side: what has come of one checkpoint. Invariant: between its frames nothing is missing
-    but what was freed where they come from, whichever shipments they are of."""
+class IncomingSnapshot:
+    """The receiving side of one snapshot. Invariant: between its frames only those are missing that were
+    freed at the sender, whichever snapshot send they are of."""
 
     __slots__ = (
         "_encoded",
@@ -101,39 +103,39 @@ class Arrival:
         self.whole = False
         """The last chunk is there, and all is durable."""
         self.whole_index = index
-        """What the leader had committed: newer records than it is shipped with may have cleaned those."""
+        """The leader's commit index: newer records than the snapshot's may have replaced some of it."""
         self.storing = False
-        """A thread is at it: it can be neither continued nor aborted."""
+        """A thread stores a chunk: it can be neither continued nor aborted."""
         self.checkpoint: Checkpoint | None = None
         self.first_index: int | None = None
-        """Of all frames that the leader still has, once that is known."""
+        """The first of all frames that the leader still has, once that is known."""
         self._encoded: list[Buffer] = []
         self._installation: Installation | None = None
 
-    def store(self, piece: Piece, last: bool) -> None:
-        """The next chunk; after the last one all is made durable. For a thread.
+    def store(self, payload: ChunkPayload, last: bool) -> None:
+        """Stores the next chunk; after the last one all is made durable. For a thread.
 
         Raises ValueError for bytes that do not verify, StorageFull.
         """
-        self._add(piece)
+        self._add(payload)
         if last:
             self._prepare()
             self.whole = True
 
-    def _add(self, piece: Piece) -> None:
-        if piece.kind is PieceKind.CHECKPOINT:
-            if self.next_chunk == 0 and not b"".join(piece.data).startswith(CHECKPOINT_MAGIC):
+    def _add(self, payload: ChunkPayload) -> None:
+        if payload.kind is PayloadKind.CHECKPOINT:
+            if self.next_chunk == 0 and not b"".join(payload.data).startswith(CHECKPOINT_MAGIC):
                 raise ValueError("the first chunk is no checkpoint's")
-            self._encoded.extend(piece.data)
+            self._encoded.extend(payload.data)
         else:
-            if piece.after < 0:
-                raise ValueError("the sender's version does not say which entry it follows on")
-            if piece.after != self._begin().last_index:
-                raise ValueError(f"it has entries up to {self._begin().last_index}, not {piece.after}")
-            frames = decode_frames(b"".join(piece.data), piece.chain, marked=True)
+            if payload.after < 0:
+                raise ValueError("the sender's version does not name the entry before the chunk")
+            if payload.after != self._begin().last_index:
+                raise ValueError(f"it has entries up to {self._begin().last_index}, not {payload.after}")
+            frames = decode_frames(b"".join(payload.data), payload.chain, marked=True)
             if self.first_index is None and frames:
                 self.first_index = frames[0].index
-            self._begin().add(frames, piece.chain)
+            self._begin().add(frames, payload.chain)
         self.next_chunk += 1
 
     def _begin(self) -> Installation:
@@ -158,7 +160,7 @@ class Arrival:
         installation.prepare(self.checkpoint)
 
     def switch(self) -> Checkpoint:
-        """The log becomes the checkpoint's. Raises as Installation.finish."""
+        """Switches the log to the snapshot. Raises as Installation.finish."""
         installation = self._begin()
         assert self.checkpoint is not None
         self._log.expect_whole_at(self.whole_index)
@@ -167,11 +169,11 @@ class Arrival:
 
     @property
     def stored_bytes(self) -> int:
-        """What lies on the disk of it."""
+        """The bytes of it on the disk."""
         return self._installation.stored_bytes if self._installation is not None else 0
 
     def abort(self) -> None:
-        """Give up what has come so far."""
+        """Drops the chunks that were received so far."""
         if self._installation is not None:
             self._installation.abort()
             self._installation = None

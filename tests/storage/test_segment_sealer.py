@@ -10,11 +10,11 @@ import pytest
 
 from protocol.records.batch import iter_headers, read_header
 from protocol.records.record import BatchBuilder, iter_records
+from storage.aborted_transactions import AbortedTransactions
 from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.checkpoint_file import AGAIN, PREFIX
 from storage.partition import PartitionLog
-from storage.transactions import AbortedTransactions
 from storage.types import StorageFull
 from tests.storage.cluster import Cluster
 from tests.storage.test_cleaner import TINY, opened
@@ -77,7 +77,7 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     write(group, partition.number, range(5), None)
     await group.committed()
     assert not group.log.cleanable_segments()
-    assert await group.sealing.run(5)
+    assert await group.sealer.run(5)
     (segment,) = group.log.cleanable_segments()
     assert segment.is_mostly_unused and segment.file_bytes == TINY.segment_bytes
     done = await clean(group, partition)
@@ -85,7 +85,7 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     left = [(b"key %d" % key, VALUE) for key in range(5, 10)] + [(b"key %d" % key, None) for key in range(5)]
     assert await read(group, partition) == left
     files = names_in(tmp_path, "*.segment")
-    assert await group.sealing.run(5) and names_in(tmp_path, "*.segment") == files
+    assert await group.sealer.run(5) and names_in(tmp_path, "*.segment") == files
     # A tombstone whose time is over goes, but not with the batch that reads end with.
     assert (await clean(group, partition, 20_000)).segments == 0 and await read(group, partition) == left
     names = names_in(tmp_path, PREFIX + "*")
@@ -102,7 +102,7 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     again = await opened(tmp_path)
     write(again, partition.number, [99])
     await again.committed()
-    assert await again.sealing.run(5)
+    assert await again.sealer.run(5)
     await clean(again, again.partitions[partition.number], 30_000)
     assert await read(again, again.partitions[partition.number]) == [*left[:5], (b"key 99", VALUE)]
     await again.close()
@@ -132,7 +132,7 @@ async def test_beside_appends(tmp_path: Path) -> None:
     for _ in range(5):
         await asyncio.sleep(0.02)
         before = partition.high_watermark
-        assert await group.sealing.run(5)
+        assert await group.sealer.run(5)
         assert max(s.last_index for s in group.log.cleanable_segments()) > 0
         end = max(
             share.last_offset + 1
@@ -160,7 +160,7 @@ async def test_what_was_never_used_of_a_file_is_given_back_though_nothing_goes(t
     (partition,) = await group.open_partitions([(TOPIC, 0)])
     write(group, partition.number, range(10))
     await group.committed()
-    assert await group.sealing.run(5) and is_half_dead(group.log, lambda number: 0)
+    assert await group.sealer.run(5) and is_half_dead(group.log, lambda number: 0)
     done = await group.clean([], 10_000, 1 << 20, lambda count: None)
     assert done is not None and done.saved_bytes > TINY.segment_bytes // 2
     assert not is_half_dead(group.log, lambda number: 0) and len(await read(group, partition)) == 10
@@ -175,15 +175,15 @@ async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     pool = group.log._pool
     pool.full = "no room"
     active = group.log._active
-    assert not await group.sealing.run(0.1) and group.log._active is active
+    assert not await group.sealer.run(0.1) and group.log._active is active
     pool.full = ""
     real = group.log._house.write_checkpoint
     group.log._house.write_checkpoint = lambda *a: (_ for _ in ()).throw(StorageFull("none"))  # type: ignore[method-assign]
     with pytest.raises(StorageFull):
-        await group.sealing.run(5)
+        await group.sealer.run(5)
     group.log._house.write_checkpoint = real  # type: ignore[method-assign]
     group.log.retry_space()
-    assert await group.sealing.run(5) and len(group.log.cleanable_segments()) == 1
+    assert await group.sealer.run(5) and len(group.log.cleanable_segments()) == 1
     await group.close()
 
 
@@ -199,7 +199,7 @@ async def test_each_member_for_itself_and_who_is_away_is_waited_for(tmp_path: Pa
     await cluster.agreed()
     expected = [(b"key %d" % key, b"4") for key in range(5)]
     for group in cluster.groups.values():
-        assert await group.sealing.run(5)
+        assert await group.sealer.run(5)
         await clean(group, group.partitions[number])
         assert await read(group, group.partitions[number]) == expected
     away = next(node for node, group in cluster.groups.items() if group is not leader)
@@ -208,8 +208,8 @@ async def test_each_member_for_itself_and_who_is_away_is_waited_for(tmp_path: Pa
     write(leader, number, range(5), b"6")
     await leader.committed()
     active = leader.log._active
-    assert not await leader.sealing.run(0.2) and leader.log._active is active
-    assert await leader.sealing.run(5, without_members=True)
+    assert not await leader.sealer.run(0.2) and leader.log._active is active
+    assert await leader.sealer.run(5, without_members=True)
     await clean(leader, partition)
     await cluster.start(away)
     await cluster.agreed()

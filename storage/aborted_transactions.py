@@ -1,9 +1,9 @@
-"""One partition's transactions as its committed log tells them: which are open, and which were aborted.
+"""One partition's transactions by its committed log: the open ones, and the aborted ones.
 
-Owns what a reader of committed records must know: where the first open transaction begins, and whose records
-below that place do not count. Invariants: fed with each committed batch that is marked transactional, once
+Owns what a reader of committed records must know: the first offset of an open transaction, and the aborted
+transactions below it. Invariants: given each committed batch that is marked transactional, once
 and in order, it is the same on every replica and after every restart; a transaction is open from its first
-batch to its marker; aborted ones are ordered by their markers, and kept until nobody can read their records.
+batch to its marker; aborted ones are ordered by their markers, and kept until no one can read their records.
 Does not: know producers' epochs and sequences (`broker/producer_state.py` does) or coordinators.
 Source: KIP-98; Kafka's ProducerStateManager, TransactionIndex and AbortedTxn.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ENTRY_TRANSACTIONAL: Final = 2
 ENTRY_CONTROL: Final = 4
 ENTRY_IN_TRANSACTION: Final = ENTRY_TRANSACTIONAL | ENTRY_CONTROL
-"""Directory flags, from the batch's attributes: what has none of them is nobody's transaction."""
+"""Directory flags, from the batch's attributes: a batch with none of them is in no transaction."""
 
 STATE_VERSION: Final = 2
 _HEAD: Final = Struct(">H")
@@ -42,7 +42,7 @@ _ABORTED: Final = Struct(">qqqq")
 
 BLOCK_LENGTH: Final = 128
 """Aborted transactions that are compressed together: less than 0.1 ms to look into."""
-BLOCKS_AT_HAND: Final = 64
+CACHED_BLOCKS: Final = 64
 """Those last looked into, of all partitions; some 24 KB each."""
 
 
@@ -53,14 +53,14 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-    """Where readers of committed records could read up to once it had ended."""
+    """The last stable offset once the transaction had ended."""
 
 
 _LAST: Final = attrgetter("last_offset")
 
 
-def _packed(transactions: list[AbortedTransaction]) -> bytes:
-    """By rising markers, each with its distance to the one before: small numbers, which compress well."""
+def _pack(transactions: list[AbortedTransaction]) -> bytes:
+    """Packs them by rising markers, each with its distance to the one before: such numbers compress well."""
     numbers: list[int] = []
     before = 0
     for producer_id, first, last, stable in transactions:
@@ -69,8 +69,8 @@ def _packed(transactions: list[AbortedTransaction]) -> bytes:
     return zlib.compress(pack(f">{len(numbers)}q", *numbers))
 
 
-@lru_cache(BLOCKS_AT_HAND)
-def _unpacked(block: bytes) -> list[AbortedTransaction]:
+@lru_cache(CACHED_BLOCKS)
+def _unpack(block: bytes) -> list[AbortedTransaction]:
     found = []
     last = 0
     for producer_id, length, further, stable in _ABORTED.iter_unpack(zlib.decompress(block)):
@@ -80,9 +80,9 @@ def _unpacked(block: bytes) -> list[AbortedTransaction]:
 
 
 class AbortedTransactions:
-    """Those of one partition, by rising markers, in some ten bytes each: where no record is ever deleted they
-    only become more. All but the newest are in compressed blocks that never change: a checkpoint takes them
-    as they are, a copy shares them."""
+    """The aborted transactions of one partition, by rising markers, in some ten bytes each: where no record
+    is ever deleted they only become more. All but the newest are in compressed blocks that never change: a
+    checkpoint takes them as they are, a copy shares them."""
 
     __slots__ = ("_blocks", "_ends", "_newest")
 
@@ -96,7 +96,7 @@ class AbortedTransactions:
         """Its marker lies above all others."""
         self._newest.append(transaction)
         if len(self._newest) == BLOCK_LENGTH:
-            self._blocks.append(_packed(self._newest))
+            self._blocks.append(_pack(self._newest))
             self._ends.append(transaction.last_offset)
             self._newest = []
 
@@ -114,13 +114,13 @@ class AbortedTransactions:
         return self._since(0)
 
     def _since(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Those whose markers are there or above."""
+        """Returns the transactions whose markers are at the offset or above."""
         for place in range(bisect_left(self._ends, offset), len(self._ends)):
-            yield from _not_below(offset, _unpacked(self._blocks[place]))
+            yield from _not_below(offset, _unpack(self._blocks[place]))
         yield from _not_below(offset, self._newest)
 
-    def between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What a reader from `first_offset` up to `end_offset` must leave out."""
+    def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Returns the transactions that a reader from `first_offset` up to `end_offset` must leave out."""
         found = []
         for transaction in self._since(first_offset):  # there may be many, of which few are looked at
             if transaction.first_offset < end_offset:
@@ -130,20 +130,20 @@ class AbortedTransactions:
         return found
 
     def forget_below(self, offset: int) -> None:
-        """Nothing below `offset` is asked for any more; a block goes as a whole."""
+        """Forgets transactions below `offset`, which no reader needs; a block goes as a whole."""
         gone = bisect_left(self._ends, offset)
         del self._blocks[:gone], self._ends[:gone]
         if not self._ends:
             self._newest = list(_not_below(offset, self._newest))
 
     def copy(self) -> AbortedTransactions:
-        """For another thread."""
+        """Returns a copy for another thread."""
         made = AbortedTransactions()
         made._blocks, made._ends, made._newest = self._blocks[:], self._ends[:], self._newest[:]
         return made
 
     def snapshot(self) -> tuple[int, int, list[bytes]]:
-        """How many blocks, how many others, and the bytes of all of them."""
+        """Returns the number of blocks, the number of others, and the bytes of all of them."""
         pieces: list[bytes] = []
         for end, block in zip(self._ends, self._blocks, strict=True):
             pieces += (_BLOCK.pack(end, len(block)), block)
@@ -151,7 +151,7 @@ class AbortedTransactions:
         return len(self._blocks), len(self._newest), pieces
 
     def restore(self, data: bytes, at: int, blocks: int, others: int) -> int:
-        """Take over a snapshot's bytes from `at` on, where there is nothing yet; where they end."""
+        """Takes over a snapshot's bytes from `at` on into an empty object; returns where they end."""
         for _ in range(blocks):
             end, size = _BLOCK.unpack_from(data, at)
             at += _BLOCK.size
@@ -181,11 +181,11 @@ class PartitionTransactions:
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self.open.values()), None)
 
     def commit(self, entry: DirectoryEntry, payload: Buffer) -> None:
-        """A batch with a flag of `ENTRY_IN_TRANSACTION` is committed."""
+        """Handles a committed batch with a flag of `ENTRY_IN_TRANSACTION`."""
         producer_id = peek_header(payload).producer_id
         if not entry.flags & ENTRY_CONTROL:
             self.open.setdefault(producer_id, entry.base_offset)
@@ -201,15 +201,15 @@ class PartitionTransactions:
             self.aborted.append(AbortedTransaction(producer_id, first_offset, marker, stable))
 
     def aborted_between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What a reader from `first_offset` up to `end_offset` must leave out, by rising markers."""
-        return self.aborted.between(first_offset, end_offset)
+        """Returns the transactions that a reader up to `end_offset` must leave out, by rising markers."""
+        return self.aborted.overlapping(first_offset, end_offset)
 
     def __bool__(self) -> bool:
         return bool(self.open or self.aborted)
 
 
 def snapshot(partitions: Mapping[int, PartitionLog]) -> bytes:
-    """The transactions of all partitions as bytes; what lies below log starts is forgotten."""
+    """Returns the transactions of all partitions as bytes; those below log starts are forgotten."""
     pieces = []
     for partition in partitions.values():
         transactions = partition.transactions
@@ -227,7 +227,8 @@ def snapshot(partitions: Mapping[int, PartitionLog]) -> bytes:
 
 
 def restore(partitions: Mapping[int, PartitionLog], data: bytes) -> None:
-    """Take over a snapshot; `b""`, or none in an older checkpoint, says that there are none. NewerFormat."""
+    """Takes over a snapshot; `b""`, or none in an older checkpoint, means that there are none.
+    NewerFormat."""
     for partition in partitions.values():
         partition.transactions = None
     if not data:

@@ -1,9 +1,9 @@
-"""Entries on their way between members: frames for an Append that is sent, a check of those that have come.
+"""Frames of Append messages: attached to those that are sent, checked in those that are received.
 
-The core knows entries by index and term; here their bytes are put to what it sends, from memory or else by
-a thread from the disk, and taken from what arrives. Invariants: an Append leaves with all of its frames or
-not at all, which is like one that was lost; nothing that does not verify reaches the core. Frames are sent
-as they lie on the disk. Does not know what is committed. Source: seed 001, section 4.
+The core knows entries by index and term; here their bytes are attached to its requests, from memory or else
+by a thread from the disk, and taken from received ones. Invariants: an Append leaves with all of its frames
+or not at all, which is like one that was lost; only frames that verify reach the core. Frames are sent as
+they lie on the disk. Does not know what is committed. Source: seed 001, section 4.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ log_of_entries = logging.getLogger(__name__)
 Send = Callable[[int, Message], None]
 
 
-def alone(to: int, message: Message) -> None:
+def no_peers(to: int, message: Message) -> None:
     """The `Send` of a group without peers."""
     raise AssertionError(f"no peers, but a message to {to}: {message!r}")
 
 
-class Outgoing:
-    """What the core sends, with the frames that belong to it.
+class AppendSender:
+    """Sends the core's messages with the frames that belong to them.
 
     Args:
-        gone: called on the loop with the last of entries that can only be shipped as what they are now, or
-            with None where some could not be read: the core has to hear of either.
+        entries_unavailable: called on the loop with the last of entries that only a snapshot can send, since
+        they were cleaned; or with None where some could not be read. The core has to know of either.
     """
 
-    __slots__ = ("_gone", "_log", "_loop", "_raft", "_send", "_threads")
+    __slots__ = ("_entries_unavailable", "_log", "_loop", "_raft", "_send", "_threads")
 
     def __init__(
         self,
@@ -50,17 +50,18 @@ class Outgoing:
         send: Send,
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
-        gone: Callable[[int | None], None],
+        entries_unavailable: Callable[[int | None], None],
     ) -> None:
         self._log = log
         self._raft = raft
         self._send = send
         self._loop = loop
         self._threads = threads
-        self._gone = gone
+        self._entries_unavailable = entries_unavailable
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send each now, or when its frames have been read. What members in touch lack stays in memory."""
+        """Sends each now, or when its frames have been read. The entries that active members miss stay in
+        memory."""
         for message in messages:
             self._send_one(message)
         self._log.keep_from(self._raft.lowest_active_match(self._log.recent_index))
@@ -71,7 +72,7 @@ class Outgoing:
             return
         first, last = message.prev_index + 1, message.last_index
         if last > self._log.last_index:
-            return  # a new leader that has not written all it took over yet: the core sends again
+            return  # a new leader that has not written all of its log yet: the core sends again
         size = self._raft.terms.size_between(first, last)
         chain = self._log.recent_chain_at(message.prev_index)
         frames = _upto(self._log.frames, first, last, size) if chain is not None else []
@@ -79,13 +80,13 @@ class Outgoing:
             self._attach(message, frames, chain)
             return
         reading = self._loop.run_in_executor(self._threads, self._read, first, last, size)
-        reading.add_done_callback(lambda done: self._read_through(message, done))
+        reading.add_done_callback(lambda done: self._on_read(message, done))
 
     def _read(self, first: int, last: int, size: int) -> tuple[list[Frame], int | None]:
-        """In a thread: frames from the disk, and the chain value before them."""
+        """Reads frames from the disk, and the chain value before them. In a thread."""
         return _upto(self._log.frames_cold, first, last, size), self._log.chain_at_cold(first - 1)
 
-    def _read_through(self, message: Append, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
+    def _on_read(self, message: Append, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
         error = done.exception()
         if error is not None:
             # A request that is not sent is like one that is lost: the core sends again.
@@ -93,13 +94,13 @@ class Outgoing:
             log_of_entries.warning(
                 "log group %d: entries for member %d: %s", self._log.group_id, message.to, error
             )
-            self._gone(None)
+            self._entries_unavailable(None)
             return
         frames, chain = done.result()
         cleaned = [frame.index for frame in frames if is_changed(frame)]
         if cleaned:
-            # Without all of its records a frame verifies only in a shipment: let the core ask for one.
-            self._gone(cleaned[-1])
+            # Without all of its records a frame verifies only in a snapshot: let the core request one.
+            self._entries_unavailable(cleaned[-1])
             return
         leads = self._raft.term == message.term and self._raft.leader_state is not None
         if frames and chain is not None and leads:
@@ -112,7 +113,7 @@ class Outgoing:
 
 
 def _upto(read: Callable[[int, int], list[Frame] | None], first: int, last: int, size: int) -> list[Frame]:
-    """The frames from `first` to `last`, some `size` bytes of them; none where `read` has not all of them."""
+    """Returns the frames from `first` to `last`, some `size` bytes; none where `read` has not all of them."""
     found: list[Frame] = []
     while first <= last:  # the core does not count the bytes of its own entries
         more = read(first, size)
@@ -124,16 +125,16 @@ def _upto(read: Callable[[int, int], list[Frame] | None], first: int, last: int,
 
 
 def unpack(append: Append) -> list[Frame]:
-    """The frames that came with an Append, which gets their sizes. Raises ValueError where they do not
-    verify, or are not the entries that it speaks of."""
+    """Returns the frames of a received Append, and sets its sizes. Raises ValueError where they do not
+    verify, or are not the entries that its fields name."""
     frames = decode_frames(b"".join(append.frames), append.chain)
-    if not _as_told(frames, append):
+    if not _matches_envelope(frames, append):
         raise ValueError("frames and envelope disagree")
     append.sizes = [frame_bytes(frame) for frame in frames]
     return frames
 
 
-def _as_told(frames: Sequence[Frame], append: Append) -> bool:
+def _matches_envelope(frames: Sequence[Frame], append: Append) -> bool:
     if not frames or (frames[0].index, frames[-1].index) != (append.prev_index + 1, append.last_index):
         return False
     starts = dict(append.runs)
@@ -142,19 +143,19 @@ def _as_told(frames: Sequence[Frame], append: Append) -> bool:
         term = starts.get(frame.index, term)
         if frame.term != term:
             return False
-    told = [(f.index, carried(f)) for f in frames if f.kind is FrameKind.CONFIGURATION]
-    return told == list(append.configurations)
+    found = [(f.index, configuration_in(f)) for f in frames if f.kind is FrameKind.CONFIGURATION]
+    return found == list(append.configurations)
 
 
-def carry(frame: Frame, configuration: Configuration) -> None:
-    """Put a membership into a frame: a raw payload, no record, no LSN."""
+def put_configuration(frame: Frame, configuration: Configuration) -> None:
+    """Adds a membership to a frame: a raw payload, no record, no LSN."""
     data = configuration.encode()
     frame.directory.append(DirectoryEntry(CONTROL_PARTITION, 0, 0, len(data), crc32c(data), 0, -1, ENTRY_RAW))
     frame.payloads.append(data)
 
 
-def carried(frame: Frame) -> Configuration:
-    """The membership in a frame. Raises ValueError where there is none."""
+def configuration_in(frame: Frame) -> Configuration:
+    """Returns the membership in a frame. Raises ValueError where there is none."""
     if len(frame.payloads) != 1:
         raise ValueError(f"entry {frame.index}: a configuration entry of {len(frame.payloads)} payloads")
     return Configuration.decode(bytes(frame.payloads[0]))

@@ -1,4 +1,4 @@
-"""What a chunk of a shipped checkpoint carries: the words of `shipping` and of the wire."""
+"""The payload of one chunk of a snapshot, for `snapshot_transfer` and the wire."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from enum import Enum
 from storage.types import Buffer
 
 
-class PieceKind(Enum):
-    """Part of the checkpoint, or frames."""
+class PayloadKind(Enum):
+    """A part of the checkpoint, or frames."""
 
     CHECKPOINT = "checkpoint"
     FRAMES = "frames"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkPayload:
     """The payload of one chunk.
 
     Attributes:
         chain: the chain value before the first of its frames.
-        after: the last frame of the shipment before this piece, 0 for none: what is missing between it and
-            the piece's first was freed where it was read.
+        after: the last frame of the snapshot before this chunk, 0 for none: frames missing between it and
+        the chunk's first were freed at the sender.
     """
 
-    kind: PieceKind
+    kind: PayloadKind
     data: Sequence[Buffer]
     chain: int = 0
     after: int = 0

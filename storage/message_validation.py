@@ -1,7 +1,7 @@
-"""Whether a peer message has the shape that its class declares: numbers in range, bytes where bytes belong.
+"""Validation of peer messages: the shape that their class declares, numbers in range, bytes for bytes.
 
-The transport's codec gives nothing else; whoever hands messages over otherwise may. What passes here may
-still be wrong, stale or hostile, which is for the core and for checksums to find, but it raises nothing.
+The transport's codec gives nothing else; another caller may. A message that passes may still be wrong, stale
+or hostile, which is for the core and for checksums to find, but it raises nothing.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from storage.pieces import Piece
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Install, Message, RangeResponse
+from storage.snapshot_chunk import ChunkPayload
 
 LIMIT = 1 << 62
 """Terms, indexes and member ids are below this; on disk and on the wire they have 64 bits."""
 
 
-def plausible(message: object) -> bool:
-    """False: drop it."""
+def is_well_formed(message: object) -> bool:
+    """Returns False for a message that must be dropped."""
     if not isinstance(message, Message):
         return False
     for name in _NUMBERS[type(message)]:
@@ -39,7 +39,7 @@ def _append(message: Append) -> bool:
 
 def _install(message: Install) -> bool:
     piece = message.payload
-    return isinstance(piece, Piece) and _is_bytes(piece.data) and type(piece.chain) is int
+    return isinstance(piece, ChunkPayload) and _is_bytes(piece.data) and type(piece.chain) is int
 
 
 def _range_response(message: RangeResponse) -> bool:

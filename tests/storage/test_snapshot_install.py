@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import storage.installing
+import storage.snapshot_install
 import tests.storage.test_attacks
 from storage.group import LogGroup
 from storage.log.checkpoint_file import CHECKPOINT_MAGIC
 from storage.log.file_system import RealFileSystem
-from storage.pieces import Piece, PieceKind
 from storage.raft.messages import Install, InstallResponse, Message
-from storage.shipping import Arrival
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
+from storage.snapshot_transfer import IncomingSnapshot
 from storage.types import StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.test_attacks import end, led, start
@@ -30,27 +30,27 @@ async def test_a_checkpoint_that_never_ends_is_given_up(tmp_path: Path) -> None:
     try:
         _, follower, _ = await led(cluster)
         cluster.lost = lambda sender, to, message: True
-        raft, piece = follower.raft, Piece(PieceKind.CHECKPOINT, [bytes(1 << 20)])
-        installing = follower._replica.installing
+        raft, piece = follower.raft, ChunkPayload(PayloadKind.CHECKPOINT, [bytes(1 << 20)])
+        installing = follower._replica.installer
         for chunk in range(40):  # the first bytes are no checkpoint's
             follower.receive(
                 Install(raft.leader_id, raft.member_id, raft.term, 1000, raft.term, chunk, False, 0, piece)
             )
-            assert chunk > 0 or installing.arrival is not None
-            await cluster.until(lambda: installing.arrival is None)
+            assert chunk > 0 or installing.incoming is not None
+            await cluster.until(lambda: installing.incoming is None)
     finally:
         end(cluster)
 
 
 async def test_chunks_are_stored_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, stored = threading.Event(), []
-    store = Arrival.store
+    store = IncomingSnapshot.store
 
-    def slow(self: Arrival, piece: Piece, last: bool) -> None:
+    def slow(self: IncomingSnapshot, piece: ChunkPayload, last: bool) -> None:
         stored.append(go_on.wait(10))
         store(self, piece, last)
 
-    monkeypatch.setattr(Arrival, "store", slow)
+    monkeypatch.setattr(IncomingSnapshot, "store", slow)
     cluster = Cluster(tmp_path)
     try:
         leader, follower, partition = await led(cluster)
@@ -63,21 +63,21 @@ async def test_chunks_are_stored_beside_the_loop(tmp_path: Path, monkeypatch: py
 
         cluster.lost = listen
         raft = follower.raft
-        piece = Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
+        piece = ChunkPayload(PayloadKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
         index = follower.log.last_index + 100
         for _ in range(2):  # the second one comes while the first is being stored
             follower.receive(
                 Install(raft.leader_id, raft.member_id, raft.term, index, raft.term, 0, False, 0, piece)
             )
-        arrival = follower._replica.installing.arrival
-        assert arrival is not None and arrival.storing
+        incoming = follower._replica.installer.incoming
+        assert incoming is not None and incoming.storing
         append(leader, partition, b"x")
         await leader.committed()
         await cluster.until(lambda: follower.commit_index == leader.commit_index)
-        assert not said and arrival.storing, "a member goes on meanwhile"
+        assert not said and incoming.storing, "a member goes on meanwhile"
         go_on.set()
         await cluster.until(lambda: bool(said))
-        assert stored == [True] and arrival.next_chunk == 1 and said[0].accepted
+        assert stored == [True] and incoming.next_chunk == 1 and said[0].accepted
     finally:
         go_on.set()
         end(cluster)
@@ -88,20 +88,20 @@ async def test_a_shipment_that_begins_again_is_taken_from_its_beginning(tmp_path
     cluster = Cluster(tmp_path)
     try:
         _, follower, _ = await led(cluster)
-        raft, installing = follower.raft, follower.installing
+        raft, installing = follower.raft, follower.installer
         cluster.lost = lambda *_: True  # no response comes anywhere
         index, term, leader_id = follower.log.last_index + 100, raft.term, raft.leader_id
         for chunk, taken in ((0, 1), (1, 2), (2, 3), (0, 1), (1, 2)):
             data = [CHECKPOINT_MAGIC, b"begins"] if chunk == 0 else [b"goes on"]
-            piece = Piece(PieceKind.CHECKPOINT, data)
+            piece = ChunkPayload(PayloadKind.CHECKPOINT, data)
             installing.take(
                 Install(leader_id, raft.member_id, term, index, term, chunk, False, 0, piece),
                 lambda whole: None,
             )
-            arrival = installing.arrival
-            assert arrival is not None and arrival.storing
-            await cluster.until(lambda arrival=arrival: not arrival.storing)  # type: ignore[misc]
-            assert arrival.next_chunk == taken
+            incoming = installing.incoming
+            assert incoming is not None and incoming.storing
+            await cluster.until(lambda incoming=incoming: not incoming.storing)  # type: ignore[misc]
+            assert incoming.next_chunk == taken
     finally:
         end(cluster)
 
@@ -113,28 +113,28 @@ async def test_what_was_being_stored_as_the_member_ended_changes_nothing_more(
     go_on, stored = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slow(self: Arrival, piece: Piece, last: bool) -> None:
+    def slow(self: IncomingSnapshot, piece: ChunkPayload, last: bool) -> None:
         go_on.wait(30)
         loop.call_soon_threadsafe(loop.call_later, 0.05, stored.set)
         if error is not None:
             raise error from OSError(errno.ENOSPC, "refused")
 
-    monkeypatch.setattr(Arrival, "store", slow)
+    monkeypatch.setattr(IncomingSnapshot, "store", slow)
     cluster = Cluster(tmp_path)
     try:
         _, follower, _ = await led(cluster)
-        raft, installing = follower.raft, follower.installing
-        index, piece = follower.log.last_index + 100, Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC])
+        raft, installing = follower.raft, follower.installer
+        index, piece = follower.log.last_index + 100, ChunkPayload(PayloadKind.CHECKPOINT, [CHECKPOINT_MAGIC])
         said: list[object] = []
         installing.take(
             Install(raft.leader_id, raft.member_id, raft.term, index, raft.term, 0, False, 0, piece),
             said.append,
         )
-        installing.give_up()  # as its group does, which then closes the log
+        installing.close()  # as its group does, which then closes the log
         monkeypatch.setattr(follower.log, "yield_room", said.append)
         go_on.set()
         await stored.wait()
-        assert installing.arrival is None and not said
+        assert installing.incoming is None and not said
     finally:
         go_on.set()
         end(cluster)
@@ -145,17 +145,17 @@ async def test_an_arrival_ends_where_the_log_has_got_there_by_itself(tmp_path: P
     try:
         leader, follower, partition = await led(cluster)
         raft = follower.raft
-        piece = Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
+        piece = ChunkPayload(PayloadKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
         index = follower.log.last_index + 2
         follower.receive(
             Install(raft.leader_id, raft.member_id, raft.term, index, raft.term, 0, False, 0, piece)
         )
-        assert follower._replica.installing.arrival is not None
+        assert follower._replica.installer.incoming is not None
         for _ in range(5):
             append(leader, partition, b"x")
             await leader.committed()
         await cluster.agreed()
-        assert follower.commit_index > index and follower._replica.installing.arrival is None
+        assert follower.commit_index > index and follower._replica.installer.incoming is None
     finally:
         end(cluster)
 
@@ -164,19 +164,19 @@ async def test_an_arrival_ends_where_the_log_has_got_there_by_itself(tmp_path: P
 async def test_what_the_disk_refuses_is_tried_again_after_longer_and_longer_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
-    def refused(self: Arrival, piece: Piece, last: bool) -> None:
+    def refused(self: IncomingSnapshot, piece: ChunkPayload, last: bool) -> None:
         raise StorageFull("installation") from OSError(number, "refused")
 
-    monkeypatch.setattr(Arrival, "store", refused)
+    monkeypatch.setattr(IncomingSnapshot, "store", refused)
     cluster = Cluster(tmp_path)
     try:
         _, follower, _ = await led(cluster)
         cluster.lost = lambda *_: True  # no response comes anywhere
-        raft, installing = follower.raft, follower.installing
+        raft, installing = follower.raft, follower.installer
         now_ms = 1_000_000
         monkeypatch.setattr(installing, "_now_ms", lambda: now_ms)
         index, term, leader_id = follower.log.last_index + 100, raft.term, raft.leader_id
-        piece = Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
+        piece = ChunkPayload(PayloadKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
 
         def receive() -> None:
             installing.take(
@@ -186,17 +186,17 @@ async def test_what_the_disk_refuses_is_tried_again_after_longer_and_longer_paus
         pauses = []
         for tries in range(1, 8):
             receive()
-            assert installing.arrival is not None
-            await cluster.until(lambda: installing.arrival is None)
+            assert installing.incoming is not None
+            await cluster.until(lambda: installing.incoming is None)
             began_ms = now_ms
-            while installing.arrival is None and now_ms < began_ms + 100_000:
+            while installing.incoming is None and now_ms < began_ms + 100_000:
                 now_ms += 500
                 receive()
             pauses.append(now_ms - began_ms)
-            await cluster.until(lambda: installing.arrival is None)
+            await cluster.until(lambda: installing.incoming is None)
             now_ms += 100_000
-            assert installing.lacks_room == (number == errno.ENOSPC)
-            assert sum("given up" in each.getMessage() for each in caplog.records) == 2 * tries
+            assert installing.is_out_of_space == (number == errno.ENOSPC)
+            assert sum("was aborted" in each.getMessage() for each in caplog.records) == 2 * tries
         assert pauses == [1000, 4000, 16_000, 30_000, 30_000, 30_000, 30_000]
         assert ("free other space" in caplog.text) == (number == errno.ENOSPC)
     finally:
@@ -238,8 +238,8 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
 ) -> None:
     """A member that was away comes back to a full disk: the log there is of no use, but as a whole it stays
     until the other one is whole."""
-    monkeypatch.setattr(storage.installing, "FIRST_PAUSE_MS", 50)
-    monkeypatch.setattr(storage.installing, "LONGEST_PAUSE_MS", 50)
+    monkeypatch.setattr(storage.snapshot_install, "FIRST_PAUSE_MS", 50)
+    monkeypatch.setattr(storage.snapshot_install, "MAX_PAUSE_MS", 50)
     monkeypatch.setattr(tests.storage.test_attacks, "QUICK", replace(QUICK, install_timeout_ms=300))
     cluster = Cluster(tmp_path)
     disk = SmallDisk(tmp_path / "3")
@@ -278,10 +278,10 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
                 break
             freed = behind.log.oldest_index > before
             assert freed == (behind.log.whole_index > behind.applied_index), "nobody reads over what is gone"
-        assert "given up" in caplog.text and "free other space" in caplog.text
+        assert "was aborted" in caplog.text and "free other space" in caplog.text
         assert freed and behind.log.oldest_index > before
         await cluster.agreed()
-        assert not behind.installing.lacks_room
+        assert not behind.installer.is_out_of_space
         assert 0 < behind.log.whole_index <= behind.applied_index
     finally:
         end(cluster)

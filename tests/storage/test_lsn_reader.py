@@ -12,8 +12,8 @@ import pytest
 from storage.log.data_log import DataLog
 from storage.log.lsn_lookup import FIRST_LSN, LsnLookup, lsn_after
 from storage.log.options import LogOptions
-from storage.lsn_reading import PLACES_KEPT, LsnReader
-from storage.types import Checkpoint, Frame, FramesGone
+from storage.lsn_reader import KEPT_POSITIONS, LsnReader
+from storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage import cluster
 from tests.storage.log.frames import FrameMaker, same
 
@@ -314,7 +314,7 @@ async def test_what_goes_away_and_was_looked_for_anew_is_told(
     monkeypatch.setattr(LsnLookup, "find", find_what_goes)
     for lsn, tries in ((frames[0].first_lsn, 2), (frames[1].first_lsn, 1)):
         finds = 0
-        with pytest.raises(FramesGone):
+        with pytest.raises(FramesUnavailable):
             await reader.read(lsn, PLENTY, ALL)
         assert finds == tries
 
@@ -323,8 +323,8 @@ async def test_so_many_places_are_kept_and_the_newest_ones(
     group: Group, looked_up: list[tuple[int, int | None]]
 ) -> None:
     reader = group.reader()
-    frames = group.fill(1, PLACES_KEPT + 30, body_bytes=500)
-    noted = frames[: PLACES_KEPT + 1]
+    frames = group.fill(1, KEPT_POSITIONS + 30, body_bytes=500)
+    noted = frames[: KEPT_POSITIONS + 1]
     for frame in (*noted[:-1], noted[0], noted[-1]):
         reader.note(frame.first_lsn, frame.index)
     for frame in noted:

@@ -9,10 +9,10 @@ import pytest
 
 from protocol.records.batch import iter_headers, read_header
 from protocol.records.record import BatchBuilder, iter_records
-from storage.clean_ends import CleanEnds
+from storage.aborted_transactions import AbortedTransactions
 from storage.cleaner import Cleaned, Wanted
+from storage.compaction_progress import CompactionProgress
 from storage.group import LogGroup
-from storage.transactions import AbortedTransactions
 from tests.storage.cluster import Cluster
 from tests.storage.test_cleaner import TINY, TOPIC
 from tests.storage.test_replication import flip
@@ -21,12 +21,12 @@ RETENTION_MS = 1000
 
 
 def test_ends_are_those_of_partitions_that_are_there_until_all_is_forgotten() -> None:
-    ends = CleanEnds()
+    ends = CompactionProgress()
     ends.note({1: 10, 2: 20}, {1, 2, 3})
     ends.note({1: 15, 3: 30}, {1, 3})
-    assert [ends.of(number) for number in (1, 2, 3)] == [15, 0, 30] and ends.forgotten == 0
+    assert [ends.of(number) for number in (1, 2, 3)] == [15, 0, 30] and ends.resets == 0
     ends.forget()
-    assert ends.of(1) == 0 and ends.forgotten == 1
+    assert ends.of(1) == 0 and ends.resets == 1
 
 
 def write(group: LogGroup, number: int, key: bytes, value: bytes | None) -> None:
@@ -95,7 +95,7 @@ class Deleted:
         assert values_of(self.follower, self.number, b"key") == [b"deleted long ago", None]
         assert await clean(self.follower, self.number, 10_000) is not None
         assert values_of(self.follower, self.number, b"key") == [None]
-        assert self.follower.clean_ends.of(self.number) > 102
+        assert self.follower.compaction_progress.of(self.number) > 102
         return self
 
     def cleanable(self) -> int:
@@ -110,7 +110,7 @@ class Deleted:
     async def nothing_comes_back(self, *at_first: bytes | None) -> None:
         """Two passes, and the time that tombstones stay between them."""
         assert values_of(self.follower, self.number, b"key") == [*at_first, None]
-        assert self.follower.clean_ends.of(self.number) == 0
+        assert self.follower.compaction_progress.of(self.number) == 0
         await fill(self.leader, self.number, 600)  # two checkpoints more, if it was installed
         await self.cluster.agreed()
         await self.cluster.until(lambda: self.cleanable() > 102)
@@ -140,10 +140,10 @@ async def test_an_installation_brings_back_what_a_tombstone_deleted_for_a_moment
     await fill(leader, other, 600)
     assert (await clean(leader, other, 10_000)) is not None
     assert len(values_of(leader, other, b"filler")) < 400, "entries that cannot be sent as such any more"
-    forgotten = world.follower.clean_ends.forgotten
+    forgotten = world.follower.compaction_progress.resets
     cluster.lost = lambda sender, to, message: False
     await cluster.until(lambda: world.follower.applied_index == leader.applied_index)
-    assert world.follower.clean_ends.forgotten == forgotten + 1
+    assert world.follower.compaction_progress.resets == forgotten + 1
     await world.nothing_comes_back(b"deleted long ago")
 
 
@@ -151,7 +151,7 @@ async def test_an_installation_brings_back_what_a_tombstone_deleted_for_a_moment
 async def test_a_pass_that_began_before_is_not_believed(tmp_path: Path, when: str) -> None:
     world = await Deleted(tmp_path).open()
     follower, number = world.follower, world.number
-    ends, loop = follower.clean_ends, asyncio.get_running_loop()
+    ends, loop = follower.compaction_progress, asyncio.get_running_loop()
     partition = follower.partitions[number]
     wanted = Wanted(
         number, 0, ends.of(number), RETENTION_MS, AbortedTransactions(), partition.high_watermark - 1

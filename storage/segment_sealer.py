@@ -1,13 +1,13 @@
-"""Sealing the file that a group writes to, so that the cleaner reaches what is in it.
+"""Seals a group's active segment, so that the cleaner reaches its records.
 
-Cleaning goes below the older of the two kept checkpoints. With traffic files are sealed when full, and
-each brings a checkpoint; here both are made to order: the next segment begins, and checkpoints are
+Cleaning goes below the older of the two kept checkpoints. With traffic segments are sealed when full, and
+each brings a checkpoint; here both are forced: the next segment begins, and checkpoints are
 written until both kept ones lie above what was the last entry at the beginning, on an idle log two of it.
-What comes meanwhile is not waited for: a busy log would run away.
+Later entries are not waited for: a busy log would never end.
 
-Invariants: a leader begins once every other member has all that is in its log, unless told to go on
-without them: who is behind what is cleaned then gets a checkpoint and no entries. A checkpoint is cut where
-nothing is appended beyond the log's last frame. Does not: know why (`broker/segment_roll.py`), nor clean.
+Invariants: a leader begins once every other member has all entries of its log, unless `without_members` is
+set: a member that is behind the cleaned entries then gets a snapshot. A checkpoint is cut where nothing is
+appended beyond the log's last frame. Does not: know the reason (`broker/segment_roll.py`), nor clean.
 """
 
 from __future__ import annotations
@@ -22,34 +22,35 @@ if TYPE_CHECKING:
     from storage.replica import Replica
 
 MEMBERS_SECONDS: Final = 1.0
-"""A member that has not got by then what the log ended with is away."""
+"""A member that is still behind after so long counts as away."""
 STEP_SECONDS: Final = 0.02
-"""How often it looks whether it can go on."""
+"""The interval of checks."""
 
 
-class Sealing:
-    """Args: nothing_open: whether no batch was taken that is not in an entry yet."""
+class SegmentSealer:
+    """Args: is_frame_empty: returns whether no batch is pending that is not in an entry yet."""
 
-    def __init__(self, replica: Replica, nothing_open: Callable[[], bool]) -> None:
+    def __init__(self, replica: Replica, is_frame_empty: Callable[[], bool]) -> None:
         self._replica = replica
-        self._nothing_open = nothing_open
+        self._is_frame_empty = is_frame_empty
 
     async def run(self, seconds: float, without_members: bool = False) -> bool:
-        """Seal what has been written and have it below both checkpoints; whether that came about in time.
+        """Seals the segment and writes both checkpoints above it; returns whether that was done in time.
 
-        What was begun and did not end in time goes on with the next call. Raises StorageFull.
+        Work that was not done in time continues with the next call. Raises StorageFull.
         """
         loop = asyncio.get_running_loop()
         until, last_index = loop.time() + seconds, self._replica.log.last_index
-        heard_by = min(until, loop.time() + MEMBERS_SECONDS)
+        members_until = min(until, loop.time() + MEMBERS_SECONDS)
         while not (without_members or self._all_have(last_index)):
-            if not await self._wait(heard_by):
+            if not await self._wait(members_until):
                 return False
         return await self._run(until, last_index)
 
     async def checkpoint_above(self, last_index: int, seconds: float) -> bool:
-        """Have the entries up to there, which are in sealed segments, below both checkpoints; whether that
-        came about in time. Nothing is sealed: a full disk has no next segment. Raises StorageFull."""
+        """Writes both checkpoints above entries of sealed segments; returns whether that was done in time.
+
+        Nothing is sealed: a full disk has no next segment. Raises StorageFull."""
         return await self._run(asyncio.get_running_loop().time() + seconds, last_index)
 
     async def _run(self, until: float, last_index: int) -> bool:
@@ -60,7 +61,7 @@ class Sealing:
                 if not await self._step(until, last_index):
                     return False
         finally:
-            replica.checkpointer.wanted = False
+            replica.checkpointer.requested = False
         return replica.failed is None
 
     def _all_have(self, last_index: int) -> bool:
@@ -69,7 +70,7 @@ class Sealing:
         return all([each is None or each.match_index >= last_index for each in others])
 
     async def _step(self, until: float, last_index: int) -> bool:
-        """The next segment, then a checkpoint as soon as there can be one; False where time is up."""
+        """Begins the next segment, then a checkpoint as soon as there can be one; False where time is up."""
         replica = self._replica
         if not replica.log.is_sealed(last_index):
             replica.seal(last_index)
@@ -77,9 +78,9 @@ class Sealing:
                 return await self._wait(until)
         checkpointer = replica.checkpointer
         if checkpointer.under_way is None:
-            checkpointer.wanted = True  # with the next frames, where there are always some under way
-            if self._nothing_open() and replica.checkpoint_now():
-                checkpointer.wanted = False
+            checkpointer.requested = True  # with the next frames, where there are always some under way
+            if self._is_frame_empty() and replica.checkpoint_now():
+                checkpointer.requested = False
         writing = checkpointer.under_way
         if writing is not None:
             await asyncio.wait([writing])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpointing, flusher
+from storage import checkpointer as checkpointer_module
+from storage import flusher
 from storage.group import LogGroup
 from tests.storage.cluster import Cluster, append
 from tests.storage.test_group import TOPIC, Tally, checkpointed, open_group
@@ -39,7 +40,7 @@ async def killed(group: LogGroup, directory: Path) -> Path:
 async def test_small_batches_do_not_wait_for_the_end_of_the_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpointing, "MOST_BATCHES", MOST)
+    monkeypatch.setattr(checkpointer_module, "MAX_BATCHES", MOST)
     tally = Tally()
     group = await open_group(tmp_path / "log", commit={TOPIC: ("tally", tally)})
     await group.open_partitions([(TOPIC, 0)])
@@ -90,7 +91,7 @@ async def test_a_checkpoint_that_is_ahead_of_the_flush_waits_for_it_in_its_threa
     monkeypatch.setattr(log._fs, "fdatasync", slow)
     monkeypatch.setattr(log, "_flush_to", flush_to)
     cluster.lost = lambda sender, to, message: not syncs  # no commit before the flush is under way
-    checkpointer.wanted = True
+    checkpointer.requested = True
     append(leader, partition, b"x")
     await leader.committed()  # by the other two
     await cluster.until(asked.is_set)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from storage.checkpointing import Checkpointer
+from storage.checkpointer import Checkpointer
 from storage.derived_state import DerivedState
 from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
@@ -19,7 +19,7 @@ from storage.partition import PartitionLog
 from storage.types import Checkpoint, CorruptLog, Frame
 
 CHUNK_BYTES = 1 << 20
-"""What is read again and applied in one turn of the loop."""
+"""Bytes that are read again and applied in one iteration of the loop."""
 
 
 class Applier:
@@ -39,19 +39,20 @@ class Applier:
         self.index = applied_index
         """The last applied entry."""
 
-    def appended(self, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
-        """These are in the log now; `followed` says that the state has seen them as they were made, `is_all`
-        that it has seen nothing that is not in the log: else a checkpoint would be of two moments."""
+    def on_append(self, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
+        """Takes frames that are in the log now. `followed`: the state has seen them as they were made;
+        `is_all`: it has seen nothing that is not in the log, else a checkpoint would be of two moments."""
         for frame in frames:
             if not followed:
                 self._state.follow(frame)
             self._in_flight.append(frame)
             self.in_flight_bytes += frame_bytes(frame)
         if is_all:
-            self._checkpointer.appended(frames[-1].time_ms)
+            self._checkpointer.on_append(frames[-1].time_ms)
 
     def apply(self, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
-        """Apply what is committed and in the log; `moved` gets the partitions that grew. True: go on."""
+        """Applies the committed frames of the log; `moved` gets the partitions that grew. True: call
+        again."""
         upto = min(commit_index, self._log.last_index)
         in_flight = self._in_flight
         if self.index < upto and (not in_flight or in_flight[0].index > self.index + 1):
@@ -71,7 +72,7 @@ class Applier:
         return self.index < upto
 
     def _read(self, first_index: int) -> Sequence[Frame]:
-        """A chunk of the log from an entry on that is known to be there."""
+        """Reads a chunk of the log from an existing entry on."""
         frames = self._log.frames_cold(first_index, CHUNK_BYTES)
         if not frames or frames[0].index != first_index:
             raise CorruptLog(f"entry {first_index} is in the log and cannot be read")
@@ -82,24 +83,24 @@ class Applier:
         self.index = frame.index
         if self._state.control.just_closed:
             self._forget_closed()
-        self._checkpointer.applied(frame.index, frame.time_ms)
+        self._checkpointer.on_apply(frame.index, frame.time_ms)
 
     def _forget_closed(self) -> None:
-        """The log holds nothing more in memory for the partitions that have just been closed."""
+        """Lets the log free its memory of partitions that have just been closed."""
         closed, self._state.control.just_closed = self._state.control.just_closed, []
         for number in closed:
             self._log.forget_partition(number)
 
-    def truncated(self, last_index: int) -> None:
-        """The frames after `last_index` are gone from the log: what followed from them goes as well."""
+    def on_truncate(self, last_index: int) -> None:
+        """Drops the frames after `last_index`, which are truncated, and all that was derived from them."""
         in_flight = self._in_flight
         while in_flight and in_flight[-1].index > last_index:
             self.in_flight_bytes -= frame_bytes(in_flight.pop())
-        self._checkpointer.truncated(last_index)
+        self._checkpointer.on_truncate(last_index)
         self.rebuild_tail()
 
     def rebuild_tail(self) -> None:
-        """Make the speculative state anew from the newest checkpoint and the log above it."""
+        """Rebuilds the speculative state from the newest checkpoint and the log above it."""
         checkpoint = self._log.load_checkpoint()
         self._state.restore_tail(checkpoint.sections if checkpoint else {})
         index = checkpoint.index if checkpoint else 0
@@ -108,11 +109,11 @@ class Applier:
                 self._state.follow(frame)
                 index = frame.index
 
-    def installed(self, checkpoint: Checkpoint) -> None:
-        """The log has been switched to a shipped checkpoint: everything is as it says."""
+    def on_install(self, checkpoint: Checkpoint) -> None:
+        """Takes over the state of a snapshot that the log has been switched to."""
         self._in_flight.clear()
         self.in_flight_bytes = 0
         self._state.restore(checkpoint.sections)
         self._log.forget_closed(self._state.control.is_closed)
         self.index = checkpoint.index
-        self._checkpointer.installed(checkpoint.index)
+        self._checkpointer.on_install(checkpoint.index)

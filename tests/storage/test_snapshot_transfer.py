@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from storage import shipping
-from storage.checkpointing import CONFIGURATION_SECTION
+from storage import snapshot_transfer
+from storage.checkpointer import CONFIGURATION_SECTION
 from storage.log.data_log import DataLog
-from storage.pieces import Piece, PieceKind
-from storage.shipping import Arrival, Shipment
+from storage.snapshot_chunk import ChunkPayload, PayloadKind
+from storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
 from storage.types import Checkpoint
 from tests.storage.log.crash_world import GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker
@@ -19,21 +19,21 @@ from tests.storage.log.simulated_disk import SimulatedFileSystem
 LIVE, DELETED = 1, 2
 
 
-def shipped(log: DataLog) -> tuple[DataLog, Arrival]:
+def shipped(log: DataLog) -> tuple[DataLog, IncomingSnapshot]:
     """Another log that became what this one's newest checkpoint says."""
     checkpoint = log.load_checkpoint()
     assert checkpoint is not None
-    shipment = Shipment(log, checkpoint)
+    shipment = OutgoingSnapshot(log, checkpoint)
     there = DataLog.open(Path("there"), GROUP, OPTIONS, SimulatedFileSystem())
-    arrival = Arrival(there, checkpoint.index, checkpoint.term)
+    incoming = IncomingSnapshot(there, checkpoint.index, checkpoint.term)
     for chunk in range(100):
-        found = shipment.piece(chunk)
+        found = shipment.read_chunk(chunk)
         assert found is not None
-        arrival.store(*found)
+        incoming.store(*found)
         if found[1]:
             break
-    arrival.switch()
-    return there, arrival
+    incoming.switch()
+    return there, incoming
 
 
 def grown(deleted_first: bool, freed: bool = True) -> DataLog:
@@ -59,76 +59,76 @@ def free(log: DataLog) -> None:
     assert log.free_dead_segments(lambda number: 1 << 62 if number == DELETED else 0) >= 2
 
 
-def begun(log: DataLog, until_index: int) -> tuple[Shipment, Arrival]:
+def begun(log: DataLog, until_index: int) -> tuple[OutgoingSnapshot, IncomingSnapshot]:
     """Under way, up to a piece that ends with this frame or one behind it."""
     checkpoint = log.load_checkpoint()
     assert checkpoint is not None
-    shipment = Shipment(log, checkpoint)
+    shipment = OutgoingSnapshot(log, checkpoint)
     there = DataLog.open(Path("there"), GROUP, OPTIONS, SimulatedFileSystem())
-    arrival = Arrival(there, checkpoint.index, checkpoint.term)
+    incoming = IncomingSnapshot(there, checkpoint.index, checkpoint.term)
     while shipment._after < until_index:
-        found = shipment.piece(shipment.chunk + 1)
+        found = shipment.read_chunk(shipment.chunk + 1)
         assert found is not None and not found[1]
-        arrival.store(*found)
-    return shipment, arrival
+        incoming.store(*found)
+    return shipment, incoming
 
 
 def test_the_last_frames_of_a_checkpoint_may_be_freed() -> None:
     log = grown(deleted_first=False)
-    there, arrival = shipped(log)
+    there, incoming = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
     assert there.segments()[-1].last_index == 30
-    assert arrival.first_index == 1
+    assert incoming.first_index == 1
 
 
 def test_the_first_frame_tells_what_the_leader_has_freed() -> None:
     log = grown(deleted_first=True)
-    there, arrival = shipped(log)
+    there, incoming = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
-    assert arrival.first_index == there.oldest_index == 31
+    assert incoming.first_index == there.oldest_index == 31
 
 
 def test_what_is_left_may_be_freed_while_it_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "CHUNK_BYTES", 2048)
+    monkeypatch.setattr(snapshot_transfer, "CHUNK_BYTES", 2048)
     log = grown(deleted_first=False, freed=False)
-    shipment, arrival = begun(log, 40)
+    shipment, incoming = begun(log, 40)
     free(log)
-    found = shipment.piece(shipment.chunk + 1)
+    found = shipment.read_chunk(shipment.chunk + 1)
     assert found is not None
     assert (found[0].data, found[1]) == ([], True), "there is an end, though nothing more is there"
-    arrival.store(*found)
-    assert arrival.whole and arrival.switch().index == log.last_index
-    assert (arrival._log.last_index, arrival._log.chain) == (log.last_index, log.chain)
+    incoming.store(*found)
+    assert incoming.whole and incoming.switch().index == log.last_index
+    assert (incoming._log.last_index, incoming._log.chain) == (log.last_index, log.chain)
 
 
 def test_pieces_of_another_shipment_leave_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less is there to ship meanwhile, so that the same chunk has other frames."""
-    monkeypatch.setattr(shipping, "CHUNK_BYTES", 2048)
+    monkeypatch.setattr(snapshot_transfer, "CHUNK_BYTES", 2048)
     log = grown(deleted_first=True, freed=False)
-    _, arrival = begun(log, 10)
+    _, incoming = begun(log, 10)
     free(log)
     another, _ = begun(log, 32)
     found = None
-    while another.chunk < arrival.next_chunk:
-        found = another.piece(another.chunk + 1)
-    assert found is not None and another.chunk == arrival.next_chunk and found[0].after > 30
+    while another.chunk < incoming.next_chunk:
+        found = another.read_chunk(another.chunk + 1)
+    assert found is not None and another.chunk == incoming.next_chunk and found[0].after > 30
     with pytest.raises(ValueError, match="it has entries up to"):
-        arrival.store(*found)
+        incoming.store(*found)
 
 
 def test_who_does_not_say_what_a_piece_follows_on_is_not_believed() -> None:
     log = grown(deleted_first=True)
-    shipment, arrival = begun(log, 0)
-    head = shipment.piece(0)
+    shipment, incoming = begun(log, 0)
+    head = shipment.read_chunk(0)
     assert head is not None
-    arrival.store(*head)
-    with pytest.raises(ValueError, match="does not say which entry"):
-        arrival.store(Piece(PieceKind.FRAMES, [], 0, -1), False)
+    incoming.store(*head)
+    with pytest.raises(ValueError, match="does not name the entry"):
+        incoming.store(ChunkPayload(PayloadKind.FRAMES, [], 0, -1), False)
 
 
 def test_a_checkpoint_without_any_frames() -> None:
     log = grown(deleted_first=False)
     assert log.free_dead_segments(lambda number: 1 << 62) >= 2
-    there, arrival = shipped(log)
+    there, incoming = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
-    assert arrival.first_index == log.last_index + 1
+    assert incoming.first_index == log.last_index + 1

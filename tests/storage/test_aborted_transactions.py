@@ -11,9 +11,14 @@ import pytest
 
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
-from storage import transactions as module
+from storage import aborted_transactions as module
+from storage.aborted_transactions import (
+    ENTRY_CONTROL,
+    ENTRY_TRANSACTIONAL,
+    AbortedTransaction,
+    AbortedTransactions,
+)
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction, AbortedTransactions
 from storage.types import Buffer, DirectoryEntry, NewerFormat
 
 A, B, C = 1, 2, 3
@@ -207,10 +212,10 @@ def test_blocks_tell_what_a_list_would() -> None:
         upto = next((n for n, t in enumerate(all_of_them) if t.last_stable_offset >= end), len(all_of_them))
         upto = max(upto, next(n for n, t in enumerate(all_of_them) if t.last_offset >= first))
         told = [t for t in all_of_them[: upto + 1] if t.last_offset >= first and t.first_offset < end]
-        assert kept.between(first, end) == told
+        assert kept.overlapping(first, end) == told
     below = all_of_them[300].last_offset
     kept.forget_below(below)
-    assert kept.between(below, 1 << 40) == all_of_them[300:]
+    assert kept.overlapping(below, 1 << 40) == all_of_them[300:]
     assert len(list(kept)) < 1000 == len(list(copy)), "whole blocks are gone, not from the copy"
     kept.forget_below(1 << 40)
     assert (bool(kept), kept.last_offset, list(copy)) == (False, -1, all_of_them)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from storage import gaps
+from storage import gap_reads
 from storage.log.data_log import DataLog
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
@@ -36,7 +36,7 @@ class Freeing:
 def read(log: Freeing, offset: int, log_start_offset: int = 0) -> int:
     partition = PartitionLog(1, bytes(16), 0)
     partition.log_start_offset = log_start_offset
-    found = gaps.read(cast(DataLog, log), partition, offset, 100, 1 << 40, False)
+    found = gap_reads.read(cast(DataLog, log), partition, offset, 100, 1 << 40, False)
     return int.from_bytes(found.buffers[0], "big")
 
 

@@ -1,4 +1,4 @@
-"""When a group's state is written down: cut at one frame, completed at its commit, written in a thread.
+"""Checkpoints of a group's state: cut at one frame, completed at its commit, written in a thread.
 
 Invariants: a checkpoint's index is committed when the file is written; one is under way at a time; a cut
 whose frame is truncated is dropped. Source: docs/storage_rules.md, decision 2.
@@ -16,9 +16,9 @@ from storage.raft.configuration import Configuration
 from storage.types import Checkpoint, StorageFull
 
 CONFIGURATION_SECTION = "configuration"
-MOST_BATCHES = 50_000
-"""So many batches are replayed in about a second: beyond them a checkpoint does not wait for the end of the
-segment. One of 64 MiB holds seven times as many offset commits."""
+MAX_BATCHES = 50_000
+"""A restart replays so many batches in about a second: beyond them a checkpoint does not wait for the end of
+the segment. One of 64 MiB holds seven times as many offset commits."""
 
 
 class Checkpointer:
@@ -40,8 +40,8 @@ class Checkpointer:
         "_threads",
         "_written",
         "index",
+        "requested",
         "under_way",
-        "wanted",
     )
 
     def __init__(
@@ -65,27 +65,27 @@ class Checkpointer:
         self.index = log.checkpoint.index if log.checkpoint else 0
         """The newest entry that a flushed checkpoint covers."""
         self.under_way: asyncio.Future[None] | None = None
-        self.wanted = False
-        """Somebody waits for another one, time or not."""
+        self.requested = False
+        """A checkpoint is due with the next frames, whatever `on_append` would decide."""
 
-    def appended(self, time_ms: int) -> None:
-        """Frames have been appended and followed, up to leader time `time_ms`: cut where it is time to."""
+    def on_append(self, time_ms: int) -> None:
+        """Cuts a checkpoint where one is due, after frames up to leader time `time_ms` were appended."""
         if self._cut is not None or self.under_way is not None:
             return
-        due = self._log.sealed_since_checkpoint or self._state.applied_batches >= MOST_BATCHES
-        if due or self.wanted:
+        due = self._log.sealed_since_checkpoint or self._state.applied_batches >= MAX_BATCHES
+        if due or self.requested:
             self.cut(time_ms)
 
     def cut(self, time_ms: int) -> None:
-        """Cut at the last appended frame; nothing may be appended to the state beyond it."""
+        """Cuts at the last appended frame; the state must have seen nothing beyond it."""
         log = self._log
-        self.wanted = False
+        self.requested = False
         self._cut = Checkpoint(
             log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.cut(time_ms)
         )
 
-    def applied(self, index: int, time_ms: int) -> None:
-        """The frame at `index` is committed and applied, and no later one: write, if it is the cut's."""
+    def on_apply(self, index: int, time_ms: int) -> None:
+        """Writes the cut, if the frame at `index`, the last applied one, is the cut's."""
         cut = self._cut
         if cut is None or cut.index != index:
             return
@@ -93,9 +93,9 @@ class Checkpointer:
         self._state.complete(cut.sections, time_ms)
         cut.sections[CONFIGURATION_SECTION] = self._configuration_at(index).encode()
         self.under_way = self._loop.run_in_executor(self._threads, self._log.write_checkpoint, cut)
-        self.under_way.add_done_callback(lambda done: self._ended(done, index))
+        self.under_way.add_done_callback(lambda done: self._on_written(done, index))
 
-    def _ended(self, done: asyncio.Future[None], index: int) -> None:
+    def _on_written(self, done: asyncio.Future[None], index: int) -> None:
         self.under_way = None
         error = done.exception()
         if error is None:
@@ -105,12 +105,12 @@ class Checkpointer:
         elif not isinstance(error, StorageFull):
             self._failed(error)
 
-    def truncated(self, last_index: int) -> None:
-        """The frames after `last_index` are gone."""
+    def on_truncate(self, last_index: int) -> None:
+        """Drops a cut whose frame is truncated."""
         if self._cut is not None and self._cut.index > last_index:
             self._cut = None
 
-    def installed(self, index: int) -> None:
-        """The log has been switched to a shipped checkpoint, which is durable."""
+    def on_install(self, index: int) -> None:
+        """Continues from a snapshot that the log has been switched to, and that is durable."""
         self._cut = None
         self.index = index

@@ -1,0 +1,52 @@
+"""Warnings about the behaviour of clients and peers, with a limit on their rate.
+
+Owns: the rate, and when a repeated warning was logged last. Invariant: a remote fills neither the log nor our
+memory. Does not: know what the warnings are about.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from typing import Final
+
+LINES_PER_SECOND: Final = 5
+"""Log lines of all kinds; the rest are counted."""
+MAX_REMEMBERED: Final = 64
+"""Warnings with a known time of the last line; of more the oldest is forgotten."""
+REPEAT_INTERVAL_SECONDS: Final = 60.0
+"""Between two lines with the same key: a rejected peer comes back every second, on both its connections."""
+
+
+class RateLimitedLog:
+    """See the module; `clock` gives seconds and does not go back."""
+
+    def __init__(self, clock: Callable[[], float], log: logging.Logger) -> None:
+        self._clock = clock
+        self._log = log
+        self._second = self._count = 0
+        self._logged_at: dict[Hashable, float] = {}
+        """The oldest first."""
+
+    def warning(self, text: str, same: Hashable = None, failure: BaseException | None = None) -> None:
+        """Logs one line, and `failure`'s traceback. With a key `same`, other than None, only once a
+        minute."""
+        now = self._clock()
+        if (
+            same is not None
+            and now - self._logged_at.get(same, now - REPEAT_INTERVAL_SECONDS) < REPEAT_INTERVAL_SECONDS
+        ):
+            return
+        if int(now) != self._second:
+            if self._count > LINES_PER_SECOND:
+                self._log.warning("%d more such lines left out", self._count - LINES_PER_SECOND)
+            self._second, self._count = int(now), 0
+        self._count += 1
+        if self._count > LINES_PER_SECOND:
+            return
+        if same is not None:
+            self._logged_at.pop(same, None)
+            self._logged_at[same] = now
+            if len(self._logged_at) > MAX_REMEMBERED:
+                del self._logged_at[next(iter(self._logged_at))]
+        self._log.warning("%s", text, exc_info=failure)
