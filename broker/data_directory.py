@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,7 @@ class DataDirectory:
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
         self.path = path
+        self._recording = threading.Lock()  # records are written by threads beside the event loop
         try:
             if path.exists() and not path.is_dir():
                 raise WrongDirectory(f"{path} is a file, not a directory")
@@ -142,9 +144,12 @@ class DataDirectory:
         shutil.rmtree(self.path / "groups", ignore_errors=True)
 
     def _record(self, key: str, value: str) -> None:
-        properties = {**self._properties, key: value}
-        _write_flushed(self.path / _META, "".join(f"{name}={text}\n" for name, text in properties.items()))
-        self._properties = properties
+        with self._recording:
+            properties = {**self._properties, key: value}
+            _write_flushed(
+                self.path / _META, "".join(f"{name}={text}\n" for name, text in properties.items())
+            )
+            self._properties = properties
 
     def _check(self, node_id: int, alone: bool) -> None:
         meta = self.path / _META

@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from broker import data_directory
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
 from broker.server import Broker
 from storage.log.file_system import RealFileSystem
@@ -33,6 +36,31 @@ def test_the_process_is_named_while_it_holds_the_directory(tmp_path: Path) -> No
     with pytest.raises(WrongDirectory):
         DataDirectory(tmp_path, 2)
     assert (tmp_path / ".lock").read_text() == ""
+
+
+def test_records_of_two_threads_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, directory = data_directory._write_flushed, DataDirectory(tmp_path, 1, alone=False)
+    before = threading.Barrier(2)
+
+    def slow(path: Path, text: str) -> None:
+        write(path, text)
+        time.sleep(0.05)  # the other thread is at the door
+
+    def record(method: str, *values: str) -> None:
+        before.wait(10)
+        getattr(directory, method)(*values)
+
+    monkeypatch.setattr(data_directory, "_write_flushed", slow)
+    calls = [("record_cluster", "a cluster"), ("record_registered",)]
+    threads = [threading.Thread(target=record, args=call) for call in calls]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    directory.close()
+    again = DataDirectory(tmp_path, 1, alone=False)
+    assert (again.cluster_id, again.is_registered) == ("a cluster", True)
+    again.close()
 
 
 def test_a_directory_around_those_of_a_cluster_is_refused(tmp_path: Path) -> None:
