@@ -125,7 +125,7 @@ class VerificationGuardMismatch(RequestError):
     """
 
     def __init__(self, guard: int) -> None:
-        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction ended while its coordinator was asked")
+        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction ended during its verification")
         self.guard = guard
 
 
@@ -303,7 +303,7 @@ class Appender:
         keeps_locks: bool,
     ) -> int:
         try:
-            known = self._known(partition, header, keeps_locks)
+            known = self._check_duplicate(partition, header, keeps_locks)
             starts_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
             if starts_late and not self.producers.knows(partition.number, header.producer_id):
                 raise _earlier_batches_missing(
@@ -326,7 +326,7 @@ class Appender:
         except NotInTransaction as error:
             raise RequestError(ErrorCode.INVALID_TXN_STATE, str(error)) from None
 
-    def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
+    def _check_duplicate(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:
             return self.producers.check(partition.number, header)
         except OutOfOrderSequence as error:
@@ -334,7 +334,7 @@ class Appender:
             if (
                 keeps_locks
                 and error.is_ahead
-                and self.producers.has_ended_transaction(partition.number, header.producer_id)
+                and self.producers.has_newest_marker(partition.number, header.producer_id)
             ):
                 return NEW
             raise

@@ -106,7 +106,7 @@ def parse_node(command: object) -> NodeEntry:
     except (CorruptLog, LookupError, TypeError) as error:
         raise ValueError(f"not a node: {error!r}") from None
     if not all(0 < port <= LAST_PORT for _, port in (node.peer, *node.listeners.values())):
-        raise ValueError("a port that there is not")
+        raise ValueError("a port that does not exist")
     return node
 
 

@@ -207,7 +207,7 @@ class Compaction:
             return await self._clean(group)
         except (StorageError, OSError) as error:
             group.log.reading_failed(error)
-            log.warning("log group %d: compaction has to wait: %s", group.group_id, error)
+            log.warning("log group %d: compaction is delayed: %s", group.group_id, error)
         except Exception:  # a group may be given up in the midst of it; files only grow where this ends
             log.exception("log group %d: compaction failed", group.group_id)
         return 0
@@ -257,7 +257,7 @@ class Compaction:
             self._fruitless[group] = key
         log.log(
             logging.INFO if done.segments or freed else logging.DEBUG,
-            "log group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
+            "log group %d: cleaned %d partitions, %d segments are %d bytes smaller, %d were freed",
             group.group_id,
             len(done.ends),
             done.segments,
@@ -317,7 +317,7 @@ class Compaction:
         for number, offset in unlogged[:warnings_left]:
             logged.batches.add((number, offset))
             log.warning(
-                "%s-%d: the batch at offset %d cannot be opened, or not be made again: it stays, "
+                "%s-%d: compaction keeps the batch at offset %d, which it cannot decompress or rebuild: "
                 "one of %d in group %d",
                 partitions[number].topic.name,
                 partitions[number].index,
@@ -327,7 +327,7 @@ class Compaction:
             )
         more = len(unlogged[warnings_left:])
         if more and more != logged.omitted_count:  # the same number, pass after pass, is no news
-            log.warning("log group %d: and %d more batches that cannot be cleaned", group.group_id, more)
+            log.warning("log group %d: compaction cannot clean %d more batches", group.group_id, more)
         logged.omitted_count = more
 
 

@@ -199,7 +199,9 @@ class ConfigChanges:
             if change.replaces and fixed in current:
                 texts.setdefault(fixed, current[fixed])
             if texts.get(fixed) != current.get(fixed):
-                raise RequestError(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
+                raise RequestError(
+                    ErrorCode.INVALID_CONFIG, f"{fixed} of {name} cannot be changed after the creation"
+                )
         try:
             new = topic_config(texts, self._cluster.settings)
         except InvalidTopicConfig as error:

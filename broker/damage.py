@@ -73,7 +73,7 @@ class HealedDamageLog:
     def _reason(self, damage: Document) -> str:
         group, sequence = self._cluster.groups.get(damage["group"]), damage["segment"]
         if group is None or all(sequence != each.sequence for each in group.log.segments()):
-            return "the log file is gone"
+            return "the log file was deleted"
         return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"
 
 

@@ -71,12 +71,15 @@ class FullDisks:
             if group.log.disk_full or failed_since:
                 if group not in self._full:
                     self._full[group] = None
-                    log.error("log group %d: the disk is full; produce is refused, reads go on", number)
+                    log.error(
+                        "log group %d: the disk is full; the node rejects produce requests, reads continue",
+                        number,
+                    )
                     self._next_retention = 0.0
                 await self._free(group)
             elif group in self._full:
                 del self._full[group]
-                log.info("log group %d: there is room again", number)
+                log.info("log group %d: the disk has space again", number)
 
     async def _free(self, group: LogGroup) -> None:
         if time.monotonic() >= self._next_retention:  # retention may have been shortened to make room

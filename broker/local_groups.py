@@ -253,7 +253,7 @@ def _log_recovery(group: LogGroup) -> None:
     else:
         return
     if not report.reason.startswith(CLEAN_ENDS):
-        text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
+        text += f"; an unfinished write was truncated at {report.cut_at} ({report.reason})"
     log.info("log group %d %s", group.group_id, text)
 
 
@@ -276,12 +276,10 @@ def _log_salvage(group: LogGroup) -> None:
     report, group_id = group.log.report, group.group_id
     if report.salvaged_from:
         log.warning(
-            "log group %d is damaged at %s (%s): what was there and behind it comes from the other nodes",
+            "log group %d is damaged at %s (%s): the records from there on come from the other nodes",
             group_id,
             report.cut_at,
             report.reason,
         )
     if report.salvaged_state:
-        log.warning(
-            "log group %d: its state is damaged, this node is another member of it from now on", group_id
-        )
+        log.warning("log group %d: its state is damaged, this node joins it as a new member", group_id)

@@ -183,7 +183,7 @@ class ProducerState:
             if key is not None:
                 self.first_sequences.note(*key, producer_id, header.producer_epoch, sequence)
 
-    def has_ended_transaction(self, partition: int, producer_id: int) -> bool:
+    def has_newest_marker(self, partition: int, producer_id: int) -> bool:
         """True if the newest batch of this producer is a marker."""
         producer = self.find(partition, producer_id)
         if producer is None or producer.is_open:

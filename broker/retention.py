@@ -86,7 +86,7 @@ class Retention:
             try:
                 await self.enforce(self._clock_ms())
             except (StorageError, OSError) as error:
-                log.warning("retention has to wait: %s", error)
+                log.warning("retention is delayed: %s", error)
             except Exception:  # a group may be given up in the midst of it; the disk fills where this ends
                 log.exception("retention failed")
             await asyncio.sleep(interval_seconds)
@@ -120,9 +120,9 @@ class Retention:
                 except NotLeader:
                     pass  # whoever leads by now sees to it
                 except TimeoutError:
-                    log.warning("log group %d: retention has to wait: no majority takes it", group.group_id)
+                    log.warning("log group %d: retention is delayed: no majority commits it", group.group_id)
                 except StorageError as error:
-                    log.warning("log group %d: retention has to wait: %s", group.group_id, error)
+                    log.warning("log group %d: retention is delayed: %s", group.group_id, error)
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:
@@ -158,7 +158,7 @@ class Retention:
                 shares_found.append((partition, self._new_start(partition, now_ms, shares)))
             except (StorageError, OSError) as error:
                 name = f"{partition.topic.name}-{partition.index}"
-                log.warning("%s: retention has to wait: %s", name, error)
+                log.warning("%s: retention is delayed: %s", name, error)
         return shares_found
 
     def _new_start(self, partition: TopicPartition, now_ms: int, shares: Shares) -> int:

@@ -93,7 +93,9 @@ class SegmentRoll:
                 SEAL_SECONDS, without_members=now_ms - blocked_since_ms >= MEMBER_TIMEOUT_MS
             )
         except (StorageError, OSError) as error:
-            log.warning("log group %d: no file can be sealed for compaction: %s", group.group_id, error)
+            log.warning(
+                "log group %d: the active segment cannot be sealed for compaction: %s", group.group_id, error
+            )
             return False
         if done:
             self._sealed_ms[group] = now_ms

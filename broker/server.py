@@ -205,7 +205,10 @@ class Broker:
             self._ports[listener] = sockets[0].getsockname()[1]
             if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
-                log.warning("whoever reaches %s may do anything: there is no access control yet", address)
+                log.warning(
+                    "any client that reaches %s may do anything: the broker has no access control yet",
+                    address,
+                )
         if self._directory is None:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
 
@@ -317,7 +320,7 @@ class Broker:
         return host_and_port(host, self.port)
 
     @property
-    def advertised_elsewhere(self) -> list[str]:
+    def separately_advertised(self) -> list[str]:
         """HOST:PORT of each advertised address that differs from its listener."""
         advertised = self.settings.advertised_by_name()
         addresses: list[str] = []
@@ -505,7 +508,7 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
 
 def _ready_line(broker: Broker) -> str:
     """The one line on stdout."""
-    advertised = broker.advertised_elsewhere
+    advertised = broker.separately_advertised
     served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
     text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
     text += f", clients are told {' and '.join(advertised)}" if advertised else ""

@@ -140,9 +140,11 @@ class Topics:
                 await self.start(founding)
                 break
             except StorageError as error:
-                self._rate_limited_log.warning(f"leading group 0 has to wait: {error}", METADATA_GROUP)
+                self._rate_limited_log.warning(
+                    f"the leader of group 0 cannot start yet: {error}", METADATA_GROUP
+                )
             except Exception:
-                log.exception("leading group 0 could not begin")
+                log.exception("the leader of group 0 could not start")
             await asyncio.sleep(RETRY_SECONDS)
         await asyncio.gather(self._keep_finishing(), self._orphans.run())
 
@@ -155,10 +157,10 @@ class Topics:
                     try:
                         await self._finish(entry)
                     except StorageError as error:
-                        text = f"topic {entry.name}: what is half done has to wait: {error}"
+                        text = f"topic {entry.name}: its incomplete creation or deletion is delayed: {error}"
                         self._rate_limited_log.warning(text, entry.topic_id)
                     except Exception:
-                        log.exception("topic %s: what is half done could not be finished", entry.name)
+                        log.exception("topic %s: its incomplete creation or deletion failed", entry.name)
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
@@ -219,7 +221,7 @@ class Topics:
             lost_indexes.append(index)
         if lost_indexes:
             count_text = pluralize(len(lost_indexes), "partition")
-            log.error("topic %s: a power loss took %s; empty again", entry.name, count_text)
+            log.error("topic %s: a power loss destroyed %s, which is empty again", entry.name, count_text)
             await self._open(entry, lost_indexes)
 
     def _reject_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
@@ -343,14 +345,14 @@ class Topics:
         if not self.leads:
             raise RequestError(
                 ErrorCode.NOT_CONTROLLER,
-                "There is no controller now, or not here: it takes a majority of the nodes.",
+                "This node is not the controller, or there is none now: it takes a majority of the nodes.",
             )
 
     def _check_room(self) -> None:
         for group in self._cluster.groups.values():
             if group.log.disk_full:
                 raise RequestError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be made now."
+                    ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be created now."
                 )
 
     def _on_created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
@@ -519,7 +521,7 @@ class Topics:
         try:
             await self._close_all(entry, controller_epoch)
         except StorageError as error:  # whoever leads group 0 finishes it
-            log.warning("topic %s: deleted, but what is left of it has to wait: %s", topic.name, error)
+            log.warning("topic %s: deleted, but closing its partitions is delayed: %s", topic.name, error)
             return
         log.info("topic %s: deleted", topic.name)
 
@@ -575,7 +577,7 @@ class Topics:
 
     def _check_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch != self._controller_epoch:
-            raise NotLeader("group 0 was led elsewhere meanwhile")
+            raise NotLeader("another node led group 0 meanwhile")
 
     async def record(
         self, commands: Sequence[Command], controller_epoch: int | None = None, *, reserved: bool = True

@@ -305,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reject(str(error))
             return
         except Exception as error:
-            self._reject("a request failed, its connection is closed", error)
+            self._reject("a request failed, the broker closes its connection", error)
             return
         if self._replies is None:
             self._replies = [reply]
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             self._blocking_reply = None
             self._is_blocked = False
         if pending.failure is not None:
-            self._reject("a request failed, its connection is closed", pending.failure)
+            self._reject("a request failed, the broker closes its connection", pending.failure)
             return
         response = pending.response
         if isinstance(response, PendingResponse):
@@ -351,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 reply.buffers, reply.reply_bytes = encode_reply(reply.header, response)
             except Exception as error:
-                self._reject("an answer cannot be encoded", error)
+                self._reject("a response cannot be encoded", error)
                 return
             self._pending_reply_bytes += reply.reply_bytes
         self._send_ready(self._replies)

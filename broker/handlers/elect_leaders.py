@@ -110,9 +110,9 @@ async def _elect(context: ClientContext, election_type: int, group_id: int) -> O
     if leader == preferred or (election_type == UNCLEAN and leader >= 0):
         return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
     if election_type == UNCLEAN:
-        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica that may lead is there."
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No eligible replica is alive."
     if services.node is None or not services.nodes.is_alive(preferred):
-        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"The preferred leader {preferred} is not there."
+        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"The preferred leader {preferred} is not alive."
     try:
         await services.node.transfer(group_id, preferred)
     except (PeerError, StorageError) as error:

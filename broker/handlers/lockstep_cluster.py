@@ -53,7 +53,7 @@ def _read(request: LockstepClusterRequest) -> dict[str, Any]:
             command = None
         if isinstance(command, dict):
             return command
-    raise RequestError(ErrorCode.INVALID_REQUEST, "the request is no small JSON object")
+    raise RequestError(ErrorCode.INVALID_REQUEST, "the request is not a small JSON object")
 
 
 async def _execute(context: ClientContext, command: dict[str, Any]) -> Document:
@@ -68,7 +68,7 @@ async def _execute(context: ClientContext, command: dict[str, Any]) -> Document:
             return await ClusterAdmin(context.services).transfer(number, node_id)
         case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
             return await _given_up(context, topic, index)
-    raise RequestError(ErrorCode.INVALID_REQUEST, "what is asked for is not understood by this version")
+    raise RequestError(ErrorCode.INVALID_REQUEST, "this version does not know the requested command")
 
 
 async def _given_up(context: ClientContext, topic: str, index: int) -> Document:

@@ -65,7 +65,9 @@ async def _respond_when_informed(
             break
     else:
         if _requested_topics(header, request) is None:
-            raise ConnectionRejected("all topics are asked for, and this node does not know all of them yet")
+            raise ConnectionRejected(
+                "a client requested all topics, and this node does not know all of them yet"
+            )
     return await await_response(_respond(context, header, request))
 
 

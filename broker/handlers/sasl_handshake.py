@@ -13,7 +13,9 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshake
 
 API_KEY = ApiKey.SASL_HANDSHAKE
 VERSIONS = (0, 1)
-SASL_UNSUPPORTED = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+SASL_UNSUPPORTED = (
+    "the broker does not support SASL yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> HandlerResponse:

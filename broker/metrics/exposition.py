@@ -57,12 +57,12 @@ GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[LogGroup], float]], ...]] = 
     ),
     (
         "log_group_log_bytes",
-        "Size of this node's log of the group in bytes, without what its files have ready for later",
+        "Size of this node's log of the group in bytes, without preallocated space",
         attrgetter("log.size_bytes"),
     ),
     (
         "log_group_disk_full",
-        "1 while the log has no room or could not write beside it: produce is refused, reads go on",
+        "1 while a write fails for lack of disk space: the node rejects produce requests, reads continue",
         attrgetter("log.disk_full"),
     ),
     (
@@ -80,12 +80,12 @@ LOCK_COUNTERS: Final[tuple[tuple[str, str, Callable[[LockChecks], float]], ...]]
     ),
     (
         "locks_refused",
-        "Batches with locks or expected offsets that were refused, without those refused by an estimate",
+        "Batches with locks or expected offsets that were rejected, without those rejected by an estimate",
         lambda checks: checks.refused - checks.refused_by_estimate,
     ),
     (
         "locks_refused_by_estimate",
-        "Batches with locks that were refused by an offset that may be too high: perhaps for nothing",
+        "Batches with locks that were rejected by an estimated offset that may be too high",
         lambda checks: checks.refused_by_estimate,
     ),
 )
@@ -123,12 +123,14 @@ class BrokerCollector(Collector):
         yield build
         yield _node_gauge(
             "healthy",
-            "1 where this node serves all that it has a part in, as /health says",
+            "1 where this node serves all its log groups, as /health reports",
             not self._unhealthy_reason(),
         )
         yield _node_gauge("nodes", "Nodes of the cluster, alive or not", len(nodes.registered()))
         yield _node_gauge(
-            "nodes_alive", "Nodes of the cluster that this one hears, itself included", len(nodes.alive())
+            "nodes_alive",
+            "Nodes of the cluster that are alive for this one, itself included",
+            len(nodes.alive()),
         )
         dropped = _counter(
             "output_lines_dropped", "Lines for standard output and standard error that were never written"
@@ -147,17 +149,17 @@ class BrokerCollector(Collector):
         yield closed
         yield _node_gauge(
             "requests_in_flight_bytes",
-            "Size in bytes of the requests that were taken in and are not answered",
+            "Size in bytes of the requests in flight",
             connections.in_flight_bytes,
         )
         yield _node_gauge(
             "unsent_bytes",
-            "Size in bytes of the large answers that are being read from the disk or wait for their clients",
+            "Size in bytes of the large responses that are read from the disk or wait for their clients",
             self._parts.services.unsent_bytes,
         )
         yield _node_gauge(
             "fetches_waiting",
-            "Fetch requests, and players in this broker, that wait for records to come",
+            "Fetch requests, and players in this broker, that wait for records",
             self._parts.services.fetch_purgatory.count,
         )
         requests = _counter(
@@ -175,7 +177,7 @@ class BrokerCollector(Collector):
                 gauge.add_metric([str(number)], value(group))
             yield gauge
         has_leader = _gauge(
-            "log_group_leader_known", "1 where some node that lives is known to lead the log group", GROUP
+            "log_group_leader_known", "1 where a living leader of the log group is known", GROUP
         )
         written = _counter(
             "log_group_written_bytes",
@@ -212,13 +214,13 @@ class BrokerCollector(Collector):
         """The followers of the groups that this node leads."""
         lags = _gauge(
             "log_group_follower_lag_entries",
-            "Entries that a follower of a log group led here is not known to have",
+            "Entries that a follower of a log group has not acknowledged to this leader",
             GROUP,
             "node",
         )
         in_sync = _gauge(
             "log_group_follower_in_sync",
-            "1 where a follower of a log group led here answers and lacks nearly nothing",
+            "1 where a follower of a log group that this node leads is in sync",
             GROUP,
             "node",
         )
@@ -251,7 +253,7 @@ class BrokerCollector(Collector):
 
     def _producers(self) -> Iterator[Metric]:
         damaged_ranges = _gauge(
-            "producers", "Idempotent producers that are remembered, once per partition they wrote to", GROUP
+            "producers", "Active idempotent producers, once per partition they wrote to", GROUP
         )
         for number, appender in sorted(self._parts.local_groups.appenders.items()):
             damaged_ranges.add_metric([str(number)], appender.producers.count())
@@ -259,17 +261,17 @@ class BrokerCollector(Collector):
         states = [each.state for each in self._parts.transactions.coordinators()]
         yield _node_gauge(
             "transactional_ids",
-            "Transactional ids that are coordinated here",
+            "Transactional ids that this node coordinates",
             sum(len(each.ids) for each in states),
         )
         yield _node_gauge(
             "transactions_open",
-            "Transactions under way that are coordinated here",
+            "Open transactions that this node coordinates",
             sum(len(each.ongoing) for each in states),
         )
         yield _node_gauge(
             "transactions_ending",
-            "Transactions coordinated here that are decided, and not yet told to every partition",
+            "Decided transactions whose markers are not in every partition yet",
             sum(len(each.prepared) for each in states),
         )
 

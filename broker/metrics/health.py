@@ -24,7 +24,7 @@ def _unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
     if nodes.is_removed:
         return "this node was removed from its cluster"
     if not groups:
-        return "this node has no part in its cluster yet"
+        return "this node has no log group of its cluster yet"
     for number, group in sorted(groups.items()):
         if group.failed is not None:
             return f"log group {number} has failed: {group.failed}"

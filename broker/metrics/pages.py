@@ -20,7 +20,7 @@ from broker.process_output import dropped_lines
 NAME: Final = "lockstep"
 LINKS: Final = {
     "/metrics": "numbers for Prometheus",
-    "/health": "whether this node serves all that it has a part in, and if not, why",
+    "/health": "whether this node serves all its log groups, and if not, why",
     "/ping": "whether the process runs",
     "/buildinfo": "which version runs",
 }

@@ -399,7 +399,7 @@ def from_texts(
         warnings.append(
             f"listeners: {', '.join(controller_listeners)} "
             f"{'is' if len(controller_listeners) == 1 else 'are'} not served: there is "
-            "no controller listener here, nodes reach each other as lockstep.peers says"
+            "no controller listener here, nodes connect to each other by lockstep.peers"
         )
     return replace(settings, warnings=tuple(warnings))
 

@@ -435,7 +435,7 @@ async def test_a_cleaner_that_fails_looks_again(
         with monkeypatch.context() as patched:
             patched.setattr(log, "clean", lambda *a, error=error: (_ for _ in ()).throw(error))
             assert await broker.compact() == 0
-    assert "has to wait: no room" in caplog.text and "compaction failed" in caplog.text
+    assert "is delayed: no room" in caplog.text and "compaction failed" in caplog.text
     assert await broker.compact() > 10_000
     await client.close()
 
@@ -547,7 +547,7 @@ async def test_what_one_partition_has_stops_no_other(
         await client.produce("c", keyed([(b"l", b"2")]))
         await filler(client)
         await broker.compact()
-    assert caplog.text.count("c-0: the batch at offset 30 cannot be opened, or not be made again") == 1
+    assert caplog.text.count("c-0: compaction keeps the batch at offset 30, which it cannot decompress") == 1
     await client.close()
 
 
@@ -579,9 +579,9 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
         [],
         [],
         [],
-        ["log group 1: and 5 more batches that cannot be cleaned"],
+        ["log group 1: compaction cannot clean 5 more batches"],
         [],
-        [f"log group 1: and {10_000 - MAX_WARNINGS} more batches that cannot be cleaned"],
+        [f"log group 1: compaction cannot clean {10_000 - MAX_WARNINGS} more batches"],
     ]
     assert (
         list(compaction._logged_batches) == [group]

@@ -11,7 +11,7 @@ import pytest
 from broker import full_disks
 from broker.full_disks import FullDisks
 
-FULL, ROOM = "the disk is full", "there is room again"
+FULL, ROOM = "the disk is full", "the disk has space again"
 
 
 class Group:

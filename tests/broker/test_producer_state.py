@@ -302,16 +302,16 @@ def test_before_version_2_a_marker_has_the_epoch_of_its_batches(version: int) ->
 
 def test_a_producer_has_ended_while_its_marker_is_the_newest_of_it() -> None:
     state = begun()
-    assert not state.has_ended_transaction(1, 7), "its transaction is open"
+    assert not state.has_newest_marker(1, 7), "its transaction is open"
     state.record_end(1, 7, 0, 3, 102, 1002)
-    assert state.has_ended_transaction(1, 7)
-    assert not state.has_ended_transaction(1, 8) and not state.has_ended_transaction(2, 7)
+    assert state.has_newest_marker(1, 7)
+    assert not state.has_newest_marker(1, 8) and not state.has_newest_marker(2, 7)
     state.record(1, header(2), 103, 1003)
-    assert not state.has_ended_transaction(1, 7), "it has gone on without a transaction"
+    assert not state.has_newest_marker(1, 7), "it has gone on without a transaction"
     state.record_end(1, 8, 0, 3, 0, 1004)
-    assert state.has_ended_transaction(1, 8), "a marker is all there is of it"
+    assert state.has_newest_marker(1, 8), "a marker is all there is of it"
     state.record(1, transactional(-1, producer_id=8), 104, 1005)
-    assert not state.has_ended_transaction(1, 8), "a coordinator has begun for it, without a sequence"
+    assert not state.has_newest_marker(1, 8), "a coordinator has begun for it, without a sequence"
 
 
 def test_since_version_2_a_marker_has_a_higher_epoch() -> None:

@@ -192,7 +192,7 @@ async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
         monkeypatch.setattr(group, "free_dead_segments", partial(free, number))
     await broker.enforce_retention()
     why = "not even for this" if is_refused else "no majority takes it"
-    assert f"group 1: retention has to wait: {why}" in caplog.text
+    assert f"group 1: retention is delayed: {why}" in caplog.text
     assert sorted(freed) == sorted(broker.groups)
 
 
@@ -213,7 +213,7 @@ async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
 
     monkeypatch.setattr("broker.retention.first_kept_by_time", rotten)
     assert await broker.enforce_retention() == 1
-    assert "bad-0: retention has to wait: its index cannot be made again" in caplog.text
+    assert "bad-0: retention is delayed: its index cannot be made again" in caplog.text
     await client.close()
 
 

@@ -171,7 +171,7 @@ async def test_a_line_says_that_damage_has_healed_and_why(
     assert caplog.messages == [
         "t-0: offsets 7 to 8 are no longer damaged (log group 1, log file 2): the log file verifies",
         "t-0: offset 9 is no longer damaged (log group 1, log file 3): the records are deleted",
-        "u-0: offset 11 is no longer damaged (log group 1, log file 9): the log file is gone",
+        "u-0: offset 11 is no longer damaged (log group 1, log file 9): the log file was deleted",
     ]
 
 

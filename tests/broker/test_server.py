@@ -211,7 +211,7 @@ async def test_an_unfinished_write_is_told(
             segment.write_bytes(data[:at] + b"X" + data[at + 1 :])
     await start_broker(tmp_path / "data", lockstep_segment_bytes="2097152")
     assert "log group 1 replayed" in caplog.text
-    assert "; an unfinished write was cut at segment" in caplog.text
+    assert "; an unfinished write was truncated at segment" in caplog.text
 
 
 @pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("", True), ("127.0.0.1", False)])
@@ -219,7 +219,9 @@ async def test_an_address_others_reach_warns(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture, host: str, warned: bool
 ) -> None:
     broker = await start_broker(listeners=f"PLAINTEXT://{host}:0")
-    said = f"whoever reaches {host}:{broker.port} may do anything: there is no access control yet"
+    said = (
+        f"any client that reaches {host}:{broker.port} may do anything: the broker has no access control yet"
+    )
     assert (said in caplog.text) == warned
 
 

@@ -140,7 +140,7 @@ async def test_a_deletion_that_is_recorded_is_no_failure(
         assert cluster.topics() == []
         assert plan_error(broker, "t", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
         await until(lambda: tries >= 5)
-    assert caplog.text.count("topic t: what is half done has to wait") == 1
+    assert caplog.text.count("topic t: its incomplete creation or deletion is delayed") == 1
     await until(lambda: is_free(broker, "t"))
     assert cluster.image.topics == {}
     await topics.create(topics.plan("t", 1, 1, {}))

@@ -44,7 +44,7 @@ async def test_what_is_noted_ends_the_transaction(both: Transactional) -> None:
     ends = ends_of(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
     record_ends(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
     assert told(both, marker, both.one) == []
-    assert both.producers.has_ended_transaction(1, 9)
+    assert both.producers.has_newest_marker(1, 9)
 
 
 @pytest.mark.parametrize(

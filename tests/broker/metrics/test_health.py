@@ -62,7 +62,7 @@ def test_a_removed_node(node: Node) -> None:
 
 def test_a_node_without_a_part(node: Node) -> None:
     node.groups.clear()
-    assert node.unhealthy_reason() == "this node has no part in its cluster yet"
+    assert node.unhealthy_reason() == "this node has no log group of its cluster yet"
 
 
 def test_a_group_that_failed(node: Node) -> None:
