@@ -225,12 +225,15 @@ class Appender:
         if header.producer_id >= 0:
             self._require_leader()
             keeps_locks = mode == LOCKS_KEPT
-            known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
-            if known != NEW:
+            duplicate_offset = self._check_sequence(
+                partition, header, verified, guard, produce_version, keeps_locks
+            )
+            if duplicate_offset != NEW:
                 if not limits.log_append_time:
-                    return AppendResult(known, NO_TIMESTAMP)
+                    return AppendResult(duplicate_offset, NO_TIMESTAMP)
                 return AppendResult(
-                    known, append_time_of_duplicate(self.group, self.producers, partition, header, known)
+                    duplicate_offset,
+                    append_time_of_duplicate(self.group, self.producers, partition, header, duplicate_offset),
                 )
         notes = b""
         locks = self.locks
@@ -303,20 +306,20 @@ class Appender:
         keeps_locks: bool,
     ) -> int:
         try:
-            known = self._check_duplicate(partition, header, keeps_locks)
-            starts_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
+            duplicate_offset = self._check_duplicate(partition, header, keeps_locks)
+            starts_late = duplicate_offset == NEW and header.base_sequence > 0 and self.group.is_newly_led
             if starts_late and not self.producers.knows(partition.number, header.producer_id):
                 raise _earlier_batches_missing(
                     f"producer {header.producer_id} starts with sequence {header.base_sequence}"
                 )
-            if known == NEW and header.is_transactional:
+            if duplicate_offset == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
-            if known == NEW and (
+            if duplicate_offset == NEW and (
                 keeps_locks
                 or (header.is_transactional and produce_version >= STARTS_AT_0_MIN_PRODUCE_VERSION)
             ):
                 self._check_start(partition, header)
-            return known
+            return duplicate_offset
         except OutOfOrderSequence as error:
             if error.is_ahead and self.group.is_newly_led:
                 raise _earlier_batches_missing(error) from None
@@ -455,8 +458,8 @@ def _log_error(error: Exception) -> RequestError:
 def _earlier_batches_missing(problem: object) -> RequestError:
     """This node became the leader just now and rejected batches before this one, which the client resends.
 
-    librdkafka takes an epoch of its own for the error that Kafka has for this, and writes batches of other
-    partitions twice (librdkafka 4953); asked to come again, it sends both in order.
+    librdkafka raises its epoch after the error that Kafka has for this, and writes batches of other
+    partitions twice (librdkafka 4953); after NOT_LEADER_OR_FOLLOWER it sends all in order.
     """
     text = f"this node became the leader just now and lacks batches before this one: {problem}"
     return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)

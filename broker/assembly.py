@@ -71,7 +71,7 @@ def assemble(
 ) -> Parts:
     """The parts of the broker of this directory, on the running loop.
 
-    Args: advertised: host ("" for the address the client used) and port told to clients, by listener name.
+    Args: advertised: the advertised host ("" for the address the client used) and port, by listener name.
     """
     loop = asyncio.get_running_loop()
     image = ClusterImage()
@@ -134,5 +134,5 @@ def _fetch_sessions(settings: Settings) -> FetchSessions:
 def _entry(settings: Settings, advertised: dict[str, Address]) -> NodeEntry:
     """This node's entry for registration."""
     peer = settings.peers()[settings.node_id]
-    told = {name: (host or peer.host, port) for name, (host, port) in advertised.items()}
-    return NodeEntry(settings.node_id, told, (peer.host, peer.port), settings.broker_rack)
+    listeners = {name: (host or peer.host, port) for name, (host, port) in advertised.items()}
+    return NodeEntry(settings.node_id, listeners, (peer.host, peer.port), settings.broker_rack)

@@ -37,8 +37,8 @@ BUSY_PAUSE: Final = 14
 """Beside a loaded broker each slice is followed by a pause so many times as long: 7 % of a core."""
 IDLE_PAUSE: Final = 0.5
 BUSY_SHARE: Final = 0.02
-"""A broker whose other threads take more of a core than this serves somebody: large batches take little of
-the processor, and their producers wait for every slice."""
+"""A broker whose other threads take more of a core than this serves clients: large batches take little of the
+processor, and their producers wait for every slice."""
 SWITCH_SECONDS: Final = 0.0003
 """While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
 MEASURE_SECONDS: Final = 0.1
@@ -242,29 +242,33 @@ class Compaction:
         usual_interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            done = await group.clean(tasks, now_ms, settings.log_cleaner_dedupe_buffer_size, throttle)
+            result = await group.clean(tasks, now_ms, settings.log_cleaner_dedupe_buffer_size, throttle)
         finally:
             sys.setswitchinterval(usual_interval)
-        if done is None:
+        if result is None:
             return 0
-        self._log_unreadable(group, done.unreadable, {each.log.number: each for each in compacted})
+        self._log_unreadable(group, result.unreadable, {each.log.number: each for each in compacted})
         self._forget_others(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
-        self._has_rewritten |= done.segments > 0
-        if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in ranges]):
+        self._has_rewritten |= result.segments > 0
+        if (
+            result.segments
+            or freed
+            or any([result.ends.get(number, 0) > dirty for number, dirty, _ in ranges])
+        ):
             self._fruitless.pop(group, None)
         else:
             self._fruitless[group] = key
         log.log(
-            logging.INFO if done.segments or freed else logging.DEBUG,
+            logging.INFO if result.segments or freed else logging.DEBUG,
             "log group %d: cleaned %d partitions, %d segments are %d bytes smaller, %d were freed",
             group.group_id,
-            len(done.ends),
-            done.segments,
-            done.saved_bytes,
+            len(result.ends),
+            result.segments,
+            result.saved_bytes,
             freed,
         )
-        return done.saved_bytes
+        return result.saved_bytes
 
     async def _measure(
         self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int

@@ -1,11 +1,10 @@
 """Changes configurations while the broker runs: topics, brokers, groups, log levels.
 
 Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), their way through group 0, and
-acting on them. Invariants: one change at a time, so that two clients who change one resource do not undo each
-other; a change is in force once its request is answered, and was recorded before; a resource is changed as a
-whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and one
-made
-again under its name is another: changes go by topic id.
+acting on them. Invariants: one change at a time, so that two clients that change one resource do not undo
+each other; a change is in force once its request is answered, and was recorded before; a resource is changed
+as a whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and
+one made again under its name is another: changes go by topic id.
 Does not: speak Kafka's messages (the handlers do) or describe (`described_config.py`).
 Source: Kafka's ConfigurationControlManager and ConfigAdminManager for which error answers what.
 """
@@ -188,8 +187,8 @@ class ConfigChanges:
         self._topics.check_alterable(topic)
         config = topic.config
 
-        def value_in_force(wanted: str) -> str | None:
-            attribute, declared = TOPIC_PROPERTIES[wanted]
+        def value_in_force(config_name: str) -> str | None:
+            attribute, declared = TOPIC_PROPERTIES[config_name]
             return declared.show(getattr(config, attribute))
 
         invalid = invalid_untouched(self._cluster.image.topics[topic.topic_id].overrides, change, topic_value)

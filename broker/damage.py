@@ -25,19 +25,19 @@ MAX_REPORTED_RANGES: Final = 200
 """LIMIT. Ranges of one node in the cluster's status."""
 
 
-def group_damage(cluster: Cluster, number: int, group: LogGroup) -> list[Document]:
+def group_damage(cluster: Cluster, group_id: int, group: LogGroup) -> list[Document]:
     """The damaged ranges of one log group on this node, by segment, partition and offset."""
     return [
-        each for damage in group.log.damage.known() if (each := _document(cluster, number, group, damage))
+        each for damage in group.log.damage.known() if (each := _document(cluster, group_id, group, damage))
     ]
 
 
 def node_damage(cluster: Cluster) -> list[Document]:
     """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`."""
-    found: list[Document] = []
-    for number, group in sorted(cluster.groups.items()):
-        found += group_damage(cluster, number, group)
-    return found[:MAX_REPORTED_RANGES]
+    ranges: list[Document] = []
+    for group_id, group in sorted(cluster.groups.items()):
+        ranges += group_damage(cluster, group_id, group)
+    return ranges[:MAX_REPORTED_RANGES]
 
 
 def damage_text(damage: Document) -> str:
@@ -64,8 +64,8 @@ class HealedDamageLog:
     def update(self) -> None:
         """Compare the known ranges with those of the last update."""
         before, self._known = self._known, []
-        for number, group in sorted(self._cluster.groups.items()):
-            self._known += group_damage(self._cluster, number, group)
+        for group_id, group in sorted(self._cluster.groups.items()):
+            self._known += group_damage(self._cluster, group_id, group)
         for each in before:
             if not any(_overlap(each, other) for other in self._known):
                 log.warning("%s: %s", _text(each, "no longer damaged"), self._reason(each))
@@ -90,17 +90,17 @@ def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:
     partition = cluster.partition(topic, index)
     if partition is None:
         return []
-    for number, group in sorted(cluster.groups.items()):
+    for group_id, group in sorted(cluster.groups.items()):
         if group is partition.group:
             given_up = group.log.damage.give_up(partition.log.number)
-            return [each for damage in given_up if (each := _document(cluster, number, group, damage))]
+            return [each for damage in given_up if (each := _document(cluster, group_id, group, damage))]
     return []
 
 
-def _document(cluster: Cluster, number: int, group: LogGroup, damage: DamagedRange) -> Document | None:
+def _document(cluster: Cluster, group_id: int, group: LogGroup, damage: DamagedRange) -> Document | None:
     """The range as it is reported; None if it is not."""
     document = {
-        "group": number,
+        "group": group_id,
         "segment": damage.sequence,
         "topic": None,
         "partition": -1,

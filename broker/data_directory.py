@@ -75,9 +75,9 @@ class DataDirectory:
         for removed in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
             shutil.rmtree(removed, ignore_errors=True)
 
-    def group(self, number: int) -> Path:
+    def group(self, group_id: int) -> Path:
         """The directory of a log group."""
-        return self.path / "groups" / str(number)
+        return self.path / "groups" / str(group_id)
 
     def groups(self) -> list[int]:
         """The groups that are there, in order."""
@@ -87,13 +87,13 @@ class DataDirectory:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def mark_removed(self, number: int) -> Path | None:
+    def mark_removed(self, group_id: int) -> Path | None:
         """Mark a log group's directory as removed, durably; returns the directory to delete, at any time and
         in any order, or None for none. Raises OSError."""
-        removed = self.path / "groups" / f"{number}{_GONE}"
+        removed = self.path / "groups" / f"{group_id}{_GONE}"
         shutil.rmtree(removed, ignore_errors=True)
         try:
-            os.rename(self.group(number), removed)
+            os.rename(self.group(group_id), removed)
         except FileNotFoundError:
             return None
         _flush_names(removed.parent)
@@ -126,7 +126,7 @@ class DataDirectory:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster of several that the node is part of; None before it has heard of one."""
+        """The cluster of several that the node is part of; None before it knows one."""
         return self._properties.get(_CLUSTER)
 
     def record_cluster(self, cluster_id: str) -> None:

@@ -1,9 +1,9 @@
 """The append time of a duplicate batch, for topics with log append time.
 
 Only such a batch pays: its time is in the log with it, so that producers' state need not carry it. Source:
-Kafka's UnifiedLog, which remembers the newest time in each of a producer's last batches, and tells it on
-every topic. Here nothing is told where times are the producers' own, as of a new batch: clients take what is
-told for the time of each of its records.
+Kafka's UnifiedLog, which remembers the newest time in each of a producer's last batches, and reports it on
+every topic. Here no time is reported where times are the producers' own, as for a new batch: clients take a
+reported time for that of each record.
 """
 
 from __future__ import annotations

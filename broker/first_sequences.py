@@ -1,14 +1,14 @@
-"""The lowest refused sequence number of each producer that a partition does not know.
+"""The lowest rejected sequence number of each producer that a partition does not know.
 
 Kafka accepts any sequence of a producer that the partition does not know. If the first of several batches in
-flight is refused, Kafka takes the second one as the producer's beginning, and the retry of the first can
-never be appended. A node therefore remembers each refused batch of such a producer, whatever the reason, and
-refuses later sequences until that batch has been appended.
+flight is rejected, Kafka takes the second one as the producer's beginning, and the retry of the first can
+never be appended. A node therefore records each rejected batch of such a producer, whatever the reason, and
+rejects later sequences until that batch has been appended.
 Owns that memory. It is soft state of one node, in no log and no snapshot. Invariants: an older producer epoch
 changes nothing, a newer one replaces the entry. A topic that does not exist on this node is kept under the
 name or the id of the request; its entries move to the topic's id when it is created, and to its name when it
 is deleted, as it may be created again.
-Bounds: an entry expires `TTL_SECONDS` after the last refusal of its batch; beyond `MAX_ENTRIES` the topic
+Bounds: an entry expires `TTL_SECONDS` after the last rejection of its batch; beyond `MAX_ENTRIES` the topic
 that was added first loses its oldest entry. Without an entry the rule is Kafka's.
 Source: KAFKA-15591, KAFKA-14312, KAFKA-14920 (Kafka's VerificationStateEntry); decision 39.
 """
@@ -22,8 +22,8 @@ from broker.topic_names import MAX_NAME_CHARACTERS
 
 TTL_SECONDS: Final = 60.0
 """LIMIT. The longest default request timeout among clients (librdkafka's socket.timeout.ms). After it no
-batch that was in flight with the refused one is outstanding, and retries come in order. A client that dropped
-the refused batch and kept its epoch can append again after this time."""
+batch that was in flight with the rejected one is outstanding, and retries come in order. A client that
+dropped the rejected batch and kept its epoch can append again after this time."""
 MAX_ENTRIES: Final = 10_000
 """LIMIT. Pairs of producer and partition, some 300 bytes each and a topic's name. An entry is removed when
 its batch is appended, which for nearly all is the next retry."""
@@ -41,7 +41,7 @@ class _Entry(NamedTuple):
     producer_epoch: int
     lowest_sequence: int
     refused_at: float
-    """Clock seconds of the last refusal of that sequence."""
+    """Clock seconds of the last rejection of that sequence."""
 
     def precedes(self, other: _Entry) -> bool:
         """True if this entry stays where both are of one producer: a newer epoch, or the lower sequence."""
@@ -51,16 +51,16 @@ class _Entry(NamedTuple):
 
 
 class FirstSequences:
-    """The lowest refused sequence of each producer in each partition that does not know it.
+    """The lowest rejected sequence of each producer in each partition that does not know it.
 
     Args:
-        seconds: a monotonic clock, in seconds.
+        monotonic: a monotonic clock, in seconds.
     """
 
-    __slots__ = ("_count", "_former_names", "_seconds", "_topics")
+    __slots__ = ("_count", "_former_names", "_monotonic", "_topics")
 
-    def __init__(self, seconds: Callable[[], float] = lambda: 0.0) -> None:
-        self._seconds = seconds
+    def __init__(self, monotonic: Callable[[], float] = lambda: 0.0) -> None:
+        self._monotonic = monotonic
         self._topics: dict[TopicKey, dict[_PartitionProducer, _Entry]] = {}
         """Both levels are in the order of insertion, oldest first."""
         self._count = 0
@@ -70,27 +70,27 @@ class FirstSequences:
         return self._count
 
     def note(self, topic: TopicKey, index: int, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Remember that a batch with this base sequence was refused, or is not appended yet."""
+        """Record that a batch with this base sequence was rejected, or is not appended yet."""
         if isinstance(topic, str) and len(topic) > MAX_NAME_CHARACTERS:
             return  # it can never be created
-        entry = _Entry(producer_epoch, sequence, self._seconds())
-        known = self._topics.get(topic, {}).get((index, producer_id))
-        if known is None:
+        entry = _Entry(producer_epoch, sequence, self._monotonic())
+        existing = self._topics.get(topic, {}).get((index, producer_id))
+        if existing is None:
             if self._count >= MAX_ENTRIES:
                 self._evict_one()
-        elif entry.refused_at - known.refused_at < TTL_SECONDS and not entry.precedes(known):
+        elif entry.refused_at - existing.refused_at < TTL_SECONDS and not entry.precedes(existing):
             return
         self._put(topic, (index, producer_id), entry)
 
     def lowest(self, topic: bytes, index: int, producer_id: int, producer_epoch: int) -> int | None:
         """The sequence that must be appended before any later one of this epoch; None for no entry."""
-        known = self._topics.get(topic, {}).get((index, producer_id))
-        if known is None:
+        existing = self._topics.get(topic, {}).get((index, producer_id))
+        if existing is None:
             return None
-        if self._seconds() - known.refused_at >= TTL_SECONDS:
+        if self._monotonic() - existing.refused_at >= TTL_SECONDS:
             self.remove(topic, index, producer_id)
             return None
-        return known.lowest_sequence if known.producer_epoch == producer_epoch else None
+        return existing.lowest_sequence if existing.producer_epoch == producer_epoch else None
 
     def remove(self, topic: bytes, index: int, producer_id: int) -> None:
         """Remove an entry, as the partition knows the producer now by an appended batch or a marker."""
@@ -105,7 +105,8 @@ class FirstSequences:
         self._move(name, topic_id)
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Move the entries of a topic to its name: its producers go on with the next topic of that name."""
+        """Move the entries of a topic to its name: its producers continue with the next topic of that
+        name."""
         self._former_names.pop(topic_id, None)
         if len(self._former_names) >= MAX_FORMER_NAMES:
             del self._former_names[next(iter(self._former_names))]
@@ -122,8 +123,8 @@ class FirstSequences:
             return
         self._count -= len(entries)
         for key, entry in entries.items():
-            known = self._topics.get(new, {}).get(key)
-            if known is None or not known.precedes(entry):
+            existing = self._topics.get(new, {}).get(key)
+            if existing is None or not existing.precedes(entry):
                 self._put(new, key, entry)
 
     def _put(self, topic: TopicKey, key: _PartitionProducer, entry: _Entry) -> None:

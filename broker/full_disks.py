@@ -63,7 +63,7 @@ class FullDisks:
         self._failures = {each: count for each, count in self._failures.items() if each in local}
         self._full = {each: None for each in self._full if each in local}
         snapshot_needs_space = any(group.installer.is_out_of_space for group in groups.values())
-        for number, group in list(groups.items()):
+        for group_id, group in list(groups.items()):
             group.log.yield_room(snapshot_needs_space)
             failures = group.log.disk_failures
             failed_since = failures != self._failures.get(group, 0)
@@ -73,13 +73,13 @@ class FullDisks:
                     self._full[group] = None
                     log.error(
                         "log group %d: the disk is full; the node rejects produce requests, reads continue",
-                        number,
+                        group_id,
                     )
                     self._next_retention = 0.0
                 await self._free(group)
             elif group in self._full:
                 del self._full[group]
-                log.info("log group %d: the disk has space again", number)
+                log.info("log group %d: the disk has space again", group_id)
 
     async def _free(self, group: LogGroup) -> None:
         if time.monotonic() >= self._next_retention:  # retention may have been shortened to make room

@@ -47,6 +47,6 @@ class FutureRecords:
                 partition.topic.config.timestamp_after_max_ms,
             )
 
-    def keep(self, known: Set[Key]) -> None:
+    def keep(self, partitions: Set[Key]) -> None:
         """Drop all partitions but these."""
-        self._warned = {key: offset for key, offset in self._warned.items() if key in known}
+        self._warned = {key: offset for key, offset in self._warned.items() if key in partitions}

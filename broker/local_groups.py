@@ -60,7 +60,8 @@ METADATA_SEGMENT_BYTES: Final = 8 << 20
 HEARTBEAT_MS: Final = 200
 """Commits and entries do not wait for one: heartbeats only keep leases, and an idle cluster pays for each."""
 COMMIT_PUSH_MS: Final = 3
-"""A follower's commit may be this much late, and rides on the next entries: so may who reads from it."""
+"""A follower's commit may be this much late, and comes with the next entries; so do reads from the
+follower."""
 UNDO_TIMEOUT_SECONDS: Final = 5.0
 """A group that is closed because the disk is full may wait for room."""
 CLEAN_ENDS: Final = ("no marker", "a marker of", "the segment is full")

@@ -102,7 +102,7 @@ class Cluster:
     """Topics and partitions as clients see them, and the log groups of this node.
 
     Args:
-        leader_of: who leads a group that this node has no part in, (node id or -1, term).
+        leader_of: the known leader of a group without a replica here, (node id or -1, term).
         monotonic: a monotonic clock.
     """
 

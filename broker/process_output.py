@@ -121,10 +121,10 @@ class LineWriter:
                 self._write(b"".join(lines))
             except OSError:
                 # The reader has gone (EPIPE), or the disk is full: drop these lines, and try the next ones.
-                lost = len(lines) - bool(unreported)
-                _dropped.add(lost)
+                dropped = len(lines) - bool(unreported)
+                _dropped.add(dropped)
                 with self._changed:
-                    self._unreported += unreported + lost
+                    self._unreported += unreported + dropped
 
     def _write(self, text: bytes) -> None:
         """Raises OSError."""

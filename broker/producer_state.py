@@ -110,8 +110,8 @@ class ProducerState:
     Args:
         expiration_ms: a producer silent for longer is forgotten when a checkpoint is cut
             (producer.id.expiration.ms); time is the leader's, from the frames.
-        clock_ms: the time of day. Where the log's is ahead of it, nobody is forgotten by that: one frame of
-            a leader whose clock was ahead would make all of them look expired.
+        clock_ms: the time of day. Where the log's is ahead of it, no producer expires by the log's: one frame
+            of a leader whose clock was ahead would make all of them look expired.
     """
 
     def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
@@ -191,7 +191,7 @@ class ProducerState:
         return producer.ended_at > (producer.batches[-1][2] if producer.batches else -1)
 
     def check_epoch(self, partition: int, header: BatchHeader) -> None:
-        """May a batch without sequences be appended? Raises StaleProducerEpoch."""
+        """Check the epoch of a batch without sequences. Raises StaleProducerEpoch."""
         producer = self.find(partition, header.producer_id)
         if producer is not None and header.producer_epoch < producer.producer_epoch:
             raise _stale(producer, header)

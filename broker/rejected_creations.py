@@ -1,9 +1,9 @@
 """Topics that may not be auto-created, because their creation with configurations was rejected lately.
 
 Owns: their names. A tool that copies topics, as MirrorMaker 2, creates one with its configurations, is
-refused, and goes on; its producer then sends Metadata, and an auto-created topic would have the brokers'
+rejected, and continues; its producer then sends Metadata, and an auto-created topic would have the brokers'
 defaults: records that were to be compacted, or kept for ever, would be deleted after a week. Invariants: only
-a refused CreateTopics request with configurations counts, since any other one asks for the same defaults as
+a rejected CreateTopics request with configurations counts, since any other one asks for the same defaults as
 auto-creation; at most MAX_REJECTED_CREATIONS names are kept, the oldest is evicted. A successful creation
 removes the name. Soft state of this process.
 """
@@ -25,7 +25,7 @@ MAX_REJECTED_CREATIONS: Final = 1_000
 """LIMIT. Names of at most 249 characters each."""
 TTL_SECONDS: Final = 900.0
 """Longer than the ten minutes after which MirrorMaker 2 tries to create its topics again
-(refresh.topics.interval.seconds), so that each refusal is renewed before it ends."""
+(refresh.topics.interval.seconds), so that each rejection is renewed before it expires."""
 IGNORED_ERRORS: Final = frozenset(
     {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NOT_CONTROLLER}
 )

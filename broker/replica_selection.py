@@ -50,17 +50,17 @@ class NearbyReplicas:
             return []
         nodes = context.services.nodes
         placed = context.services.cluster.nodes_of(group.group_id)
-        near = []
+        candidates = []
         for member in raft.configuration.voters:
             node_id, progress = node_of(member), raft.progress(member)
             endpoint = context.endpoint_of(node_id)
             if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
                 continue  # clients go only where Metadata says that there is a replica
             if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
-                near.append((progress.match_index, node_id))
+                candidates.append((progress.match_index, node_id))
         followers = [
             (node_id, missing_offsets(group, match_index))
-            for match_index, node_id in sorted(near, reverse=True)
+            for match_index, node_id in sorted(candidates, reverse=True)
         ]
         return [(node_id, missing) for node_id, missing in followers if missing is not None]
 

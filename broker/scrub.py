@@ -90,8 +90,8 @@ class Scrubber:
         now = self._monotonic()
         elapsed, self._last_check = now - self._last_check, now
         files = {
-            number: [(number, segment.sequence) for segment in group.log.segments()]
-            for number, group in sorted(self._cluster.groups.items())
+            group_id: [(group_id, segment.sequence) for segment in group.log.segments()]
+            for group_id, group in sorted(self._cluster.groups.items())
         }
         log_files = [log_file for each in files.values() for log_file in each]
         self._corrupt_files = {
@@ -100,7 +100,10 @@ class Scrubber:
             if log_file in self._corrupt_files
         }
         due = [
-            log_file for number, each in files.items() if self._is_suspect(number, now) for log_file in each
+            log_file
+            for group_id, each in files.items()
+            if self._is_suspect(group_id, now)
+            for log_file in each
         ]
         due += [log_file for log_file, retry in self._corrupt_files.items() if retry.due <= now]
         interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
@@ -113,16 +116,16 @@ class Scrubber:
         self._healed_log.update()
         return scrubbed
 
-    def _is_suspect(self, number: int, now: float) -> bool:
+    def _is_suspect(self, group_id: int, now: float) -> bool:
         """True if a read met corruption in this group, and a scrub of it is due."""
-        last, data_log = self._suspect_groups.get(number), self._cluster.groups[number].log
+        last, data_log = self._suspect_groups.get(group_id), self._cluster.groups[group_id].log
         if last is not None and now < last.due:
             return False
         if not data_log.rot_met:
-            self._suspect_groups.pop(number, None)
+            self._suspect_groups.pop(group_id, None)
             return False
         data_log.rot_met = False
-        self._suspect_groups[number] = _retry_after(now, last)
+        self._suspect_groups[group_id] = _retry_after(now, last)
         return True
 
     def _next(self, log_files: list[LogFile]) -> LogFile:
@@ -135,8 +138,8 @@ class Scrubber:
         return self._last_file
 
     async def _scrub(self, log_file: LogFile) -> bool:
-        number, sequence = log_file
-        group = self._cluster.groups.get(number)
+        group_id, sequence = log_file
+        group = self._cluster.groups.get(group_id)
         if group is None:
             return False
         throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
@@ -145,22 +148,22 @@ class Scrubber:
         except ScrubEnded:
             return False
         except OSError as error:
-            log.warning("log group %d: log file %d cannot be read through: %s", number, sequence, error)
+            log.warning("log group %d: log file %d cannot be read through: %s", group_id, sequence, error)
             if log_file in self._corrupt_files:
                 self._corrupt_files[log_file] = _retry_after(self._monotonic(), self._corrupt_files[log_file])
             return False
         except Exception:  # a group may be given up in the midst of it; rot gathers where this ends
-            log.exception("log group %d: scrubbing of log file %d failed", number, sequence)
+            log.exception("log group %d: scrubbing of log file %d failed", group_id, sequence)
             return False
         if corruption is None:
             self._corrupt_files.pop(log_file, None)
         else:
-            damage = group_damage(self._cluster, number, group)
+            damage = group_damage(self._cluster, group_id, group)
             ranges = [each for each in damage if each["segment"] == sequence]
             for each in ranges[:MAX_LOGGED_RANGES]:
                 log.error("%s", damage_text(each))
             if len(ranges) > MAX_LOGGED_RANGES:
                 more = len(ranges) - MAX_LOGGED_RANGES
-                log.error("log group %d, log file %d: %d more ranges are damaged", number, sequence, more)
+                log.error("log group %d, log file %d: %d more ranges are damaged", group_id, sequence, more)
             self._corrupt_files[log_file] = _retry_after(self._monotonic(), self._corrupt_files.get(log_file))
         return True

@@ -89,7 +89,7 @@ class SegmentRoll:
             return False
         blocked_since_ms = self._blocked_since_ms.setdefault(group, now_ms)
         try:
-            done = await group.sealer.run(
+            is_sealed = await group.sealer.run(
                 SEAL_SECONDS, without_members=now_ms - blocked_since_ms >= MEMBER_TIMEOUT_MS
             )
         except (StorageError, OSError) as error:
@@ -97,10 +97,10 @@ class SegmentRoll:
                 "log group %d: the active segment cannot be sealed for compaction: %s", group.group_id, error
             )
             return False
-        if done:
+        if is_sealed:
             self._sealed_ms[group] = now_ms
             del self._blocked_since_ms[group]
-        return done
+        return is_sealed
 
     def keep(self, groups: set[LogGroup]) -> None:
         """Forget all others."""

@@ -188,8 +188,8 @@ class Broker:
     def _lock_and_bind(self) -> None:
         """Lock the data directory and bind the ports.
 
-        A directory that is there comes first: a second broker on it is told that, not that a port is in use.
-        One that is not comes last: a start that fails over a port makes none.
+        An existing directory comes first: a second broker on it gets that error, not one about a port. A
+        missing one comes last: a start that fails over a port creates none.
         """
         settings = self.settings
         peers = settings.peers()
@@ -372,7 +372,7 @@ class Broker:
     # --- within -------------------------------------------------------------------------------------------
 
     def _advertised_addresses(self) -> dict[str, tuple[str, int]]:
-        """Host ("" for the address the client used) and port told to clients, by listener name."""
+        """The advertised host ("" for the address the client used) and port, by listener name."""
         configured = self.settings.advertised_by_name()
         advertised: dict[str, tuple[str, int]] = {}
         for listener in self._ports:

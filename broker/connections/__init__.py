@@ -3,8 +3,8 @@
 | concern | files |
 |---|---|
 | where this node listens | `own_listeners` (each with its setting), `listeners` (sockets, how many clients) |
-| one client | `connection` (its requests and their order), `replies` (how an answer becomes bytes) |
-| all clients | `connections` (limits, one write a turn), `unfinished_frames` (room for parts of requests) |
+| one client | `connection` (its requests and their order), `replies` (encoding of responses) |
+| all clients | `connections` (limits, joint writes), `unfinished_frames` (memory of large requests) |
 
 Does not: know what a request means (`broker/router.py`).
 """

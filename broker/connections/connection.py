@@ -199,9 +199,14 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        room, taken = self._shared.max_in_flight_bytes, self._shared.in_flight_bytes  # is_full, inline
-        if 0 <= room < taken and (
-            len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken or frame[:2] == PRODUCE
+        max_bytes, in_flight_bytes = (
+            self._shared.max_in_flight_bytes,
+            self._shared.in_flight_bytes,
+        )  # is_full, inline
+        if 0 <= max_bytes < in_flight_bytes and (
+            len(frame) > SMALL_FRAME_BYTES
+            or max_bytes + max_bytes // 4 < in_flight_bytes
+            or frame[:2] == PRODUCE
         ):
             self._shared.wait_for_memory(self)
             return True

@@ -56,7 +56,7 @@ async def handle(
 
 
 def _local_partitions(context: ClientContext, request: DescribeLogDirsRequest) -> list[TopicPartition]:
-    """The partitions asked for that are here, each once."""
+    """The requested partitions with a replica on this node, each once."""
     cluster = context.services.cluster
     if request.topics is None:
         return [each for topic in cluster.topics() for each in topic.partitions if each.is_here]

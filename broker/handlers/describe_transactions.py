@@ -36,18 +36,18 @@ def handle(
 
 def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
-        found = transactions.described(transactional_id)
+        metadata = transactions.described(transactional_id)
     except RequestError as rejection:
         return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
     topics: dict[str, list[int]] = {}
-    for topic, index in found.partitions:
+    for topic, index in metadata.partitions:
         topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=found.state.shown,
-        transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_ms,
-        producer_id=found.producer_id,
-        producer_epoch=found.producer_epoch,
+        transaction_state=metadata.state.shown,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_start_time_ms=metadata.start_ms,
+        producer_id=metadata.producer_id,
+        producer_epoch=metadata.producer_epoch,
         topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )

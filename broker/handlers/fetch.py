@@ -184,17 +184,17 @@ class _Fetch:
                 partition_data.append((item, data))
         return total, is_urgent or unknown_count == len(items), False
 
-    def _remaining_bytes(self, taken: int) -> int:
-        """The bytes that this response may still add after `taken` bytes: fewer while other responses are
-        unsent.
+    def _remaining_bytes(self, used_bytes: int) -> int:
+        """The bytes that this response may still add after `used_bytes` bytes: fewer while other responses
+        are unsent.
 
         A connection's write buffer is always allowed, so that readers keep a good pace.
         """
         services = self._context.services
         settings = services.settings
         available = settings.lockstep_unsent_max_bytes - services.unsent_bytes
-        minimum = settings.lockstep_connection_write_buffer_bytes - taken
-        return min(self._max_bytes - taken, max(available, minimum))
+        minimum = settings.lockstep_connection_write_buffer_bytes - used_bytes
+        return min(self._max_bytes - used_bytes, max(available, minimum))
 
     def _end_offset(self, data: PartitionData) -> int:
         """The end offset for this client."""

@@ -47,8 +47,8 @@ def _follows(group: LogGroup) -> bool:
     What it served then is in the recovered log, and no leader truncates it.
     """
     raft = group.raft
-    known = group.applied_index >= min(group.recovered_index, raft.last_index)
-    return raft.leader_state is None and known and is_whole(group)
+    has_caught_up = group.applied_index >= min(group.recovered_index, raft.last_index)
+    return raft.leader_state is None and has_caught_up and is_whole(group)
 
 
 def is_whole(group: LogGroup) -> bool:

@@ -24,7 +24,7 @@ def handle(
 ) -> HandlerResponse:
     """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
     cluster = context.services.cluster
-    changes = {number: way_of(cluster, number) for number in cluster.image.moving}
+    changes = {group_id: way_of(cluster, group_id) for group_id in cluster.image.moving}
     response = ListPartitionReassignmentsResponse(error_message=None)
     if not changes:
         return response
@@ -33,8 +33,12 @@ def handle(
     else:
         requested_topics = {}
         for requested in request.topics:
-            found = {index: cluster.partition(requested.name, index) for index in requested.partition_indexes}
-            requested_topics[requested.name] = [each for each in found.values() if each is not None]
+            partitions_by_index = {
+                index: cluster.partition(requested.name, index) for index in requested.partition_indexes
+            }
+            requested_topics[requested.name] = [
+                each for each in partitions_by_index.values() if each is not None
+            ]
     response.topics = [
         OngoingTopicReassignment(name=name, partitions=under_way)
         for name, partitions in requested_topics.items()

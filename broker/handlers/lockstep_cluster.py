@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 API_KEY = CLUSTER_API_KEY
 VERSIONS = (0, 0)
 
-LARGEST_REQUEST_BYTES: Final = 1000
+MAX_REQUEST_BYTES: Final = 1000
 STATUS: Final = {"do": "status"}
 
 
@@ -39,14 +39,14 @@ async def handle(
 ) -> LockstepClusterResponse:
     """The result as JSON, or the error and its text."""
     try:
-        answer = await _execute(context, _read(request))
+        document = await _execute(context, _read(request))
     except RequestError as rejection:
         return LockstepClusterResponse(error_code=rejection.error, error_message=rejection.message)
-    return LockstepClusterResponse(body=json.dumps(answer).encode())
+    return LockstepClusterResponse(body=json.dumps(document).encode())
 
 
 def _read(request: LockstepClusterRequest) -> dict[str, Any]:
-    if len(request.body) <= LARGEST_REQUEST_BYTES:
+    if len(request.body) <= MAX_REQUEST_BYTES:
         try:
             command = json.loads(bytes(request.body))
         except (ValueError, RecursionError):

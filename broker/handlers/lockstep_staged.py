@@ -79,5 +79,5 @@ async def _execute(context: ClientContext, request: LockstepStagedRequest) -> Lo
 
 def _group_ids_of(context: ClientContext, name: str) -> TopicLogGroups:
     topic = context.services.cluster.topic(name)
-    found = {each.group.group_id for each in topic.partitions} if topic is not None else set()
-    return TopicLogGroups(name=name, group_ids=sorted(found))
+    group_ids = {each.group.group_id for each in topic.partitions} if topic is not None else set()
+    return TopicLogGroups(name=name, group_ids=sorted(group_ids))

@@ -283,8 +283,8 @@ class _PendingProduce:
             if error.error in SPECULATIVE_ERRORS:
                 self.await_commit(group, response)
             return response
-        except Held as held:
-            return self.respond_later(partition, held.batch)
+        except Held as waiting:
+            return self.respond_later(partition, waiting.batch)
         response = _partition_response(data, partition, appended)
         self.await_commit(group, response)
         return response
@@ -393,10 +393,12 @@ class _PendingProduce:
                 continue
             leader_id, leader_epoch = last_leader(partition)
             each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            found = self.context.endpoint_of(leader_id)
-            if found is not None and all(known.node_id != leader_id for known in response.node_endpoints):
+            endpoint = self.context.endpoint_of(leader_id)
+            if endpoint is not None and all(known.node_id != leader_id for known in response.node_endpoints):
                 response.node_endpoints.append(
-                    NodeEndpoint(node_id=leader_id, host=found.host, port=found.port, rack=found.rack)
+                    NodeEndpoint(
+                        node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+                    )
                 )
 
 

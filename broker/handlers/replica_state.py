@@ -24,23 +24,23 @@ class ReplicaState:
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
 
-    def __init__(self, context: ClientContext, number: int) -> None:
+    def __init__(self, context: ClientContext, group_id: int) -> None:
         services = context.services
         nodes, cluster = services.nodes, services.cluster
-        change = way_of(cluster, number)
+        change = way_of(cluster, group_id)
         self.nodes = change.replicas
         unreachable = [each for each in self.nodes if not nodes.is_alive(each)]
         self.offline = [
             each for each in self.nodes if each in unreachable or context.endpoint_of(each) is None
         ]
-        self.leader_id = nodes.live_leader_of(number)
-        self.term = nodes.leader_of(number)[1]
-        out_of_sync = {*unreachable, *nodes.behind(number)} - {
+        self.leader_id = nodes.live_leader_of(group_id)
+        self.term = nodes.leader_of(group_id)[1]
+        out_of_sync = {*unreachable, *nodes.behind(group_id)} - {
             self.leader_id
         }  # a new one may not have spoken yet
         self.in_sync = [each for each in self.nodes if each not in out_of_sync]
         if change.adding or change.removing:
-            voters = _voters(services, number, change)
+            voters = _voters(services, group_id, change)
             self.in_sync = [each for each in self.in_sync if each in voters]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
         if self.leader_id >= 0 and context.endpoint_of(self.leader_id) is None:
@@ -55,10 +55,10 @@ class ReplicaState:
         return copied
 
 
-def _voters(services: Services, number: int, change: Way) -> set[int]:
+def _voters(services: Services, group_id: int, change: Way) -> set[int]:
     """The voters of a group during a reassignment; the former replicas where this node does not know the
     group."""
-    group = services.cluster.groups.get(number)
+    group = services.cluster.groups.get(group_id)
     voters = group.raft.configuration.voters if group is not None else ()
     return {node_of(each) for each in voters} or set(change.replicas) - set(change.adding)
 
@@ -83,17 +83,17 @@ class ReplicaStates:
 
     def of(self, partition: TopicPartition) -> ReplicaState:
         """The state of a partition."""
-        number = partition.group.group_id
-        state = self._states.get(number)
+        group_id = partition.group.group_id
+        state = self._states.get(group_id)
         if state is None:
-            state = self._states[number] = ReplicaState(self._context, number)
+            state = self._states[group_id] = ReplicaState(self._context, group_id)
         nodes = self._context.services.nodes
         if state.leader_id < 0 or nodes.has_followed(state.leader_id, partition.visible_from_index):
             return state
         self.unconfirmed_leaders[state.leader_id] = max(
             self.unconfirmed_leaders.get(state.leader_id, 0), partition.visible_from_index
         )
-        without_leader = self._without_leader.get(number)
+        without_leader = self._without_leader.get(group_id)
         if without_leader is None:
-            without_leader = self._without_leader[number] = state.without_leader()
+            without_leader = self._without_leader[group_id] = state.without_leader()
         return without_leader

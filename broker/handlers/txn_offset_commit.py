@@ -165,9 +165,9 @@ class _Commit:
 
     def fail(self, partition_responses: list[TxnOffsetCommitResponsePartition], error: ErrorCode) -> None:
         """Set an error for these partitions."""
-        told = _translated_error(error, self._api_version)
+        translated = _translated_error(error, self._api_version)
         for each in partition_responses:
-            each.error_code = told
+            each.error_code = translated
 
 
 class _TxnOffsetCommitResponse(PendingResponse):

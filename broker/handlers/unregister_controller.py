@@ -1,6 +1,6 @@
 """UnregisterController: a registered node is not removed in this way (Kafka 4.4).
 
-Every node is broker and controller; it leaves with `lockstep cluster remove`. Kafka refuses the active
+Every node is broker and controller; it leaves with `lockstep cluster remove`. Kafka rejects the active
 controller with the same error.
 """
 

@@ -173,8 +173,8 @@ class BrokerCollector(Collector):
         groups = self._parts.cluster.groups
         for name, description, value in GROUP_GAUGES:
             gauge = _gauge(name, description, GROUP)
-            for number, group in sorted(groups.items()):
-                gauge.add_metric([str(number)], value(group))
+            for group_id, group in sorted(groups.items()):
+                gauge.add_metric([str(group_id)], value(group))
             yield gauge
         has_leader = _gauge(
             "log_group_leader_known", "1 where a living leader of the log group is known", GROUP
@@ -196,14 +196,14 @@ class BrokerCollector(Collector):
             "Ranges of offsets that are damaged in this node's log files, and neither healed nor given up",
             GROUP,
         )
-        for number, group in sorted(groups.items()):
-            damaged_ranges = group_damage(self._parts.cluster, number, group)
-            damaged.add_metric([str(number)], sum(not each["given_up"] for each in damaged_ranges))
-            flushes.add_metric([str(number)], group.flusher.flushes)
-            flushing.add_metric([str(number)], group.flusher.flush_seconds)
-            has_leader.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
+        for group_id, group in sorted(groups.items()):
+            damaged_ranges = group_damage(self._parts.cluster, group_id, group)
+            damaged.add_metric([str(group_id)], sum(not each["given_up"] for each in damaged_ranges))
+            flushes.add_metric([str(group_id)], group.flusher.flushes)
+            flushing.add_metric([str(group_id)], group.flusher.flush_seconds)
+            has_leader.add_metric([str(group_id)], self._parts.services.nodes.live_leader_of(group_id) >= 0)
             for purpose, size in group.log.written_bytes().items():
-                written.add_metric([str(number), purpose.replace(" ", "_")], size)
+                written.add_metric([str(group_id), purpose.replace(" ", "_")], size)
         yield has_leader
         yield damaged
         yield written
@@ -224,7 +224,7 @@ class BrokerCollector(Collector):
             GROUP,
             "node",
         )
-        for number, group in sorted(self._parts.cluster.groups.items()):
+        for group_id, group in sorted(self._parts.cluster.groups.items()):
             if not group.is_leader:
                 continue
             group_report = report(group)
@@ -232,7 +232,7 @@ class BrokerCollector(Collector):
             members = {each["node"]: each for each in group_report["learners"] + group_report["voters"]}
             members.pop(group_report["leader"], None)
             for node, member in sorted(members.items()):
-                labels = [str(number), str(node)]
+                labels = [str(group_id), str(node)]
                 in_sync.add_metric(labels, member["in_sync"])
                 if member["lag"] is not None:
                     lags.add_metric(labels, member["lag"])
@@ -241,23 +241,23 @@ class BrokerCollector(Collector):
 
     def _locks(self) -> Iterator[Metric]:
         checks = [
-            (str(number), appender.locks)
-            for number, appender in sorted(self._parts.local_groups.appenders.items())
+            (str(group_id), appender.locks)
+            for group_id, appender in sorted(self._parts.local_groups.appenders.items())
             if appender.locks is not None
         ]
         for name, description, value in LOCK_COUNTERS:
             counter = _counter(name, description, GROUP)
-            for number, each in checks:
-                counter.add_metric([number], value(each))
+            for group_id, each in checks:
+                counter.add_metric([group_id], value(each))
             yield counter
 
     def _producers(self) -> Iterator[Metric]:
-        damaged_ranges = _gauge(
+        producers = _gauge(
             "producers", "Active idempotent producers, once per partition they wrote to", GROUP
         )
-        for number, appender in sorted(self._parts.local_groups.appenders.items()):
-            damaged_ranges.add_metric([str(number)], appender.producers.count())
-        yield damaged_ranges
+        for group_id, appender in sorted(self._parts.local_groups.appenders.items()):
+            producers.add_metric([str(group_id)], appender.producers.count())
+        yield producers
         states = [each.state for each in self._parts.transactions.coordinators()]
         yield _node_gauge(
             "transactional_ids",

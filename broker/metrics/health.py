@@ -25,14 +25,14 @@ def _unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
         return "this node was removed from its cluster"
     if not groups:
         return "this node has no log group of its cluster yet"
-    for number, group in sorted(groups.items()):
+    for group_id, group in sorted(groups.items()):
         if group.failed is not None:
-            return f"log group {number} has failed: {group.failed}"
+            return f"log group {group_id} has failed: {group.failed}"
         if group.log.disk_full:
-            return f"log group {number}: the disk is full: {group.log.disk_error}"
-        if nodes.live_leader_of(number) < 0:
-            return f"log group {number}: no leader is known"
-        for each in group_damage(parts.cluster, number, group):
+            return f"log group {group_id}: the disk is full: {group.log.disk_error}"
+        if nodes.live_leader_of(group_id) < 0:
+            return f"log group {group_id}: no leader is known"
+        for each in group_damage(parts.cluster, group_id, group):
             if not each["given_up"]:
                 return damage_text(each)
     return ""

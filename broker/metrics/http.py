@@ -60,7 +60,9 @@ class ChangeRequest(NamedTuple):
 
 def index(title: str, links: Mapping[str, str]) -> Page:
     """A page of links. Args: links: a few words on each path; plain text, without characters of HTML."""
-    lines = "".join(f'<li><a href="{path}">{path}</a>: {words}</li>\n' for path, words in links.items())
+    lines = "".join(
+        f'<li><a href="{path}">{path}</a>: {description}</li>\n' for path, description in links.items()
+    )
     head = f'<!DOCTYPE html>\n<html lang="en">\n<title>{title}</title>\n<h1>{title}</h1>\n'
     return Page(HTTPStatus.OK, f"{head}<ul>\n{lines}</ul>\n</html>\n".encode(), HTML)
 

@@ -1,4 +1,4 @@
-"""Every setting: of a broker, a topic, a group; how each is read, changed and told to clients.
+"""Every setting: of a broker, a topic, a group; how each is read, changed and described to clients.
 
 Nothing here knows of a running broker; changes that go through the cluster are `broker/config_changes.py`.
 
@@ -16,5 +16,5 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 | what is meant by a name that there is not | `suggestions` |
 | a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
 | what may change while the broker runs, and what is in force | `dynamic_config`, `stored_settings` |
-| as clients are told them | `described_config` |
+| as DescribeConfigs reports them | `described_config` |
 """

@@ -303,8 +303,8 @@ class Settings(
         return _require_client_listeners(self)
 
     def advertised_by_name(self) -> dict[str, Listener]:
-        """Listener name -> what its clients are told; names without an entry use the listener itself. An
-        empty host stands for this machine's own name, as in Kafka."""
+        """Listener name -> its advertised listener; names without an entry use the listener itself. An empty
+        host stands for this machine's own name, as in Kafka."""
         listeners = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
         for listener in listeners:
             if listener.host in WILDCARD_HOSTS - {""}:

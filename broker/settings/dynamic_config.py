@@ -141,8 +141,8 @@ def apply_accepted(
     start_settings: Settings, cluster: Mapping[str, str], node: Mapping[str, str]
 ) -> tuple[Settings, list[str]]:
     """`apply_changes` of changes accepted earlier, and why some of them do not hold any more: alone, or
-    beside the others, which may have been accepted on other nodes. Raises nothing: a node that cannot follow
-    what is recorded could not even be told to change it back."""
+    beside the others, which may have been accepted on other nodes. Raises nothing: a node that fails on a
+    recorded change could not even get its correction."""
     accepted: tuple[dict[str, str], dict[str, str]] = ({}, {})
     settings, problems = apply_changes(start_settings, *accepted), []
     for changes, accepted_texts in zip((cluster, node), accepted, strict=True):
@@ -159,7 +159,7 @@ def apply_accepted(
 def reject_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
     """Raises InvalidBrokerConfig for a name that cannot be changed while running, or that is misspelt.
 
-    for_all: the change is of the cluster-wide default, for which per-broker settings are refused, too.
+    for_all: the change is of the cluster-wide default, for which per-broker settings are rejected, too.
     Source: Kafka's DynamicBrokerConfig.validateConfigs.
     """
     given = set(names)

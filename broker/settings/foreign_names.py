@@ -65,8 +65,8 @@ def is_misspelled(name: str, known: Collection[str]) -> bool:
 
 def hint(name: str, known: Collection[str]) -> str:
     """The end of an error text: the `known` names that are most similar; empty for none."""
-    near = _close_matches(name, known, HINT_RATIO, 3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    matches = _close_matches(name, known, HINT_RATIO, 3)
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
 def _close_matches(name: str, known: Collection[str], ratio: float, count: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 Pure. Owns: their types and bounds as Kafka has them, and which of them are per-broker settings. In a
 properties file each of these warns; a change while running is stored and warned of, too, so that a tool that
-sets several is not refused for one of them. Does not: know what is stored (`cluster_image.py` does).
+sets several is not rejected for one of them. Does not: know what is stored (`cluster_image.py` does).
 Source: Kafka's DynamicBrokerConfig.dynamicConfigUpdateModes and KafkaConfig's definitions.
 """
 
@@ -93,7 +93,7 @@ def _stored_property(table: tuple[tuple[Kind, int | None, str], ...]) -> Iterato
 
 
 PER_BROKER: Final = {each.name: each for each in _stored_property(_PER_BROKER)}
-"""Per-broker settings: Kafka refuses them as a cluster-wide default."""
+"""Per-broker settings: Kafka rejects them as a cluster-wide default."""
 STORED: Final = {each.name: each for each in _stored_property(_BY_TYPE)} | PER_BROKER
 """Name -> its declaration, without a default, so that only a value that was set is described."""
 PER_LISTENER: Final = frozenset(

@@ -2,7 +2,7 @@
 is accepted only with Kafka's default (`NOT_YET`).
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
-overrides were valid when they were accepted, and stay stored whatever the broker is told later; a default
+overrides were valid when they were accepted, and stay stored whatever the broker's settings become; a default
 follows the broker's own setting, also while that changes. A configuration never names a class, a path or an
 address.
 Does not: store anything (`cluster_image.py` does) or describe it to clients (`described_config.py`).

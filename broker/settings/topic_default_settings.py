@@ -21,7 +21,7 @@ DEFAULT_ONLY: Final[Mapping[str, str]] = {
     "max.decompressed.message.bytes": "batches are not decompressed: no limit on what is in them holds",
 }
 """Names of which only Kafka's default is accepted -> why another value has no effect. Such a value would
-change which records are accepted: it warns at a start, and is refused while the broker runs."""
+change which records are accepted: it warns at a start, and is rejected while the broker runs."""
 
 BROKERS_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "compression.gzip.level": _NO_LEVELS,

@@ -191,7 +191,7 @@ async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
         monkeypatch.setattr(group, "advance_log_starts", no_room)
         monkeypatch.setattr(group, "free_dead_segments", partial(free, number))
     await broker.enforce_retention()
-    why = "not even for this" if is_refused else "no majority takes it"
+    why = "not even for this" if is_refused else "no majority commits it"
     assert f"group 1: retention is delayed: {why}" in caplog.text
     assert sorted(freed) == sorted(broker.groups)
 
