@@ -16,7 +16,8 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from broker.future_records import FutureRecords
@@ -154,6 +155,17 @@ def is_due(log_to_clean: LogToClean, now_ms: int) -> bool:
     )
 
 
+@contextmanager
+def _short_switches() -> Iterator[None]:
+    """While a pass runs others wait less for the interpreter."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
 class Compaction:
     """The loop over one broker's log groups. Args: new_throttle: makes a throttle from bytes a second."""
 
@@ -204,7 +216,9 @@ class Compaction:
 
     async def _clean_guarded(self, group: LogGroup) -> int:
         try:
-            return await self._clean(group)
+            saved = await self._clean(group)
+            await self._join(group)
+            return saved
         except (StorageError, OSError) as error:
             group.log.reading_failed(error)
             log.warning("log group %d: compaction is delayed: %s", group.group_id, error)
@@ -239,12 +253,8 @@ class Compaction:
             _cleaning_task(log_to_clean)
             for log_to_clean in sorted(due, key=lambda log_to_clean: -log_to_clean.ratio)
         ]
-        usual_interval = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_SECONDS)
-        try:
+        with _short_switches():
             result = await group.clean(tasks, now_ms, settings.log_cleaner_dedupe_buffer_size, throttle)
-        finally:
-            sys.setswitchinterval(usual_interval)
         if result is None:
             return 0
         self._log_unreadable(group, result.unreadable, {each.log.number: each for each in compacted})
@@ -269,6 +279,17 @@ class Compaction:
             freed,
         )
         return result.saved_bytes
+
+    async def _join(self, group: LogGroup) -> None:
+        """Join the files that are small now, whatever made them so."""
+        if not await asyncio.to_thread(group.log.has_small_neighbours):
+            return
+        throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
+        with _short_switches():
+            fewer = await group.join_small(throttle)
+        if fewer:
+            self._has_rewritten = True
+            log.info("log group %d: small segments were joined, there are %d fewer", group.group_id, fewer)
 
     async def _measure(
         self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int

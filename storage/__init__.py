@@ -23,6 +23,7 @@ knows nothing of Kafka requests, topics' names or clients. Who uses whom, from a
 | `message_validation` | checks that a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
 | `cleaner`, `cleaning`, `compaction_progress` | a compaction pass; the records it keeps; its progress |
+| `log_cleaner` | runs compaction passes, and the joining of small files |
 | `freeing` | dead segments freed on a full disk, with checkpoints written above them |
 | `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |

@@ -31,6 +31,7 @@ from storage.group_options import GroupOptions, node_of
 from storage.group_recovery import RecoveredMember, open_member
 from storage.idle_marker import IdleMarker
 from storage.log.file_system import FileSystem
+from storage.log_cleaner import LogCleaner
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRejected
@@ -121,7 +122,9 @@ class LogGroup:
         self.read_index = ReadIndex(self._replica, self._loop)
         self.sealer = SegmentSealer(self._replica, lambda: not self.is_filling)
         self.read_repair = ReadRepair(self._replica, self.sealer)
-        self.compaction_progress, self.clean = self._replica.compaction_progress, self._replica.clean
+        self.compaction_progress = self._replica.compaction_progress
+        cleaner = LogCleaner(self._replica, self.control, self._loop, self._threads)
+        self.clean, self.join_small = cleaner.clean, cleaner.join
         self.installer = self._replica.installer
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)

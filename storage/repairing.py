@@ -3,10 +3,12 @@
 Owns one repair at a time: it asks the other members in turn for the frames of a sealed segment, a chunk at
 a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
-freed: then it is written without them, and the chain value at its end is what verifies it. It also answers
-such requests, with committed entries only. Nothing here touches the Raft state. A request or an answer may be
-lost: the next member is asked. What comes is cleaned as far as that member had come: `on_others_bytes` is
-called before it is written and after. Source: protocol-aware recovery; docs/storage_rules.md.
+freed: then it is written without them, and the chain value at its end is what verifies it. Of a joined
+segment only damaged frames are asked for: it stands for much that others have freed or not cleaned. It also
+answers such requests, with committed entries only. Nothing here touches the Raft state. A request or an
+answer may be lost: the next member is asked. What comes is cleaned as far as that member had come:
+`on_others_bytes` is called before it is written and after. Source: protocol-aware recovery;
+docs/storage_rules.md.
 """
 
 from __future__ import annotations
@@ -37,7 +39,18 @@ class ScrubEnded(Exception):
 class _Repair:
     """A segment that is being fetched."""
 
-    __slots__ = ("before", "chain", "first_index", "frames", "last_index", "later", "sequence", "tried")
+    __slots__ = (
+        "before",
+        "chain",
+        "first_index",
+        "frames",
+        "frames_bytes",
+        "last_index",
+        "later",
+        "sequence",
+        "stripping",
+        "tried",
+    )
 
     def __init__(self, sequence: int, first_index: int, last_index: int, chain: int) -> None:
         self.sequence = sequence
@@ -49,6 +62,10 @@ class _Repair:
         self.later: tuple[int, int] | None = None
         """Where the frames of peers begin that have not all: the lowest index, the chain value before it."""
         self.frames: list[Frame] = []
+        self.frames_bytes = 0
+        """The size of a joined segment's frames: members that cleaned less have more than it may hold."""
+        self.stripping = False
+        """A thread takes out of the last ones what is cleaned away here."""
         self.tried: list[int] = []
 
     @property
@@ -161,7 +178,11 @@ class Repairing:
             )
             return
         first_index, last_index = found
-        chain = self._log.chain_at(first_index - 1)
+        try:
+            chain = self._log.chain_at(first_index - 1)
+        except (CorruptLog, OSError) as problem:  # within a joined segment it is read
+            log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, problem)
+            return
         if chain is None:
             return
         log_of_repairs.warning("log group %d: segment %d has rotted", self._log.group_id, sequence)
@@ -225,7 +246,7 @@ class Repairing:
     def answered(self, response: RangeResponse) -> None:
         """A peer's entries: taken if they are the next ones and continue the chain."""
         repair = self._repair
-        if repair is None or response.first_index < repair.next_index:
+        if repair is None or repair.stripping or response.first_index < repair.next_index:
             return
         if response.first_index > repair.next_index:
             repair.offered(response.first_index, response.chain)
@@ -240,10 +261,48 @@ class Repairing:
         frames = [frame for frame in frames if frame.index <= repair.last_index]
         if not frames:
             return
+        if self._log.is_joined(repair.sequence):
+            self._strip(repair, frames, response.sender)
+        else:
+            self._take(repair, frames, response.sender)
+
+    def _strip(self, repair: _Repair, frames: list[Frame], sender: int) -> None:
+        """Frames of a joined segment: what is cleaned away here goes at once, for a member that cleaned less
+        sends all that was in each of the segments that were joined."""
+        if self._timer is not None:
+            self._timer.cancel()
+        repair.stripping = True
+        stripping = self._loop.run_in_executor(self._threads, self._log.as_cleaned, repair.sequence, frames)
+        stripping.add_done_callback(partial(self._end_strip, repair, sender))
+
+    def _end_strip(self, repair: _Repair, sender: int, done: asyncio.Future[list[Frame]]) -> None:
+        if self._repair is not repair:
+            return
+        repair.stripping = False
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:
+            log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
+            self._give_up()
+            return
+        frames = done.result()
+        repair.frames_bytes += sum([len(frame.head or b"") + _payload_bytes(frame) for frame in frames])
+        if repair.frames_bytes > self._log.most_bytes(repair.sequence):
+            log_of_repairs.error(
+                "log group %d: member %d has not cleaned what segment %d holds, and sends too much of it: "
+                "the segment is repaired later",
+                self._log.group_id,
+                sender,
+                repair.sequence,
+            )
+            self._give_up()
+            return
+        self._take(repair, frames, sender)
+
+    def _take(self, repair: _Repair, frames: list[Frame], sender: int) -> None:
         repair.frames += frames
         assert frames[-1].head is not None
         repair.chain = chain_of(frames[-1].head)
-        repair.tried = [peer for peer in repair.tried if peer != response.sender]
+        repair.tried = [peer for peer in repair.tried if peer != sender]
         if repair.next_index <= repair.last_index:
             self._ask()
             return
@@ -275,3 +334,7 @@ class Repairing:
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
         else:
             raise error
+
+
+def _payload_bytes(frame: Frame) -> int:
+    return sum(map(len, frame.payloads))

@@ -20,7 +20,6 @@ from typing import Protocol, TypeVarTuple
 from storage.append_codec import AppendSender, Send, put_configuration, unpack
 from storage.applier import Applier
 from storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
-from storage.cleaner import Cleaned, CleaningPaused, Wanted, clean
 from storage.compaction_progress import CompactionProgress
 from storage.derived_state import DerivedState
 from storage.flusher import Flusher
@@ -273,38 +272,6 @@ class Replica:
         self._own_writes.append(write)
         self._work.append(Work(lambda: self._append_proposed(write)))
         proposed(frames[-1].index, raft.term)
-
-    async def clean(
-        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
-    ) -> Cleaned | None:
-        """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. Dirty is
-        a partition from its `compaction_progress` on, if that is lower. Raises as `cleaner.clean`."""
-        if self.stopped or self.installer.incoming is not None:
-            return None
-        progress = self.compaction_progress
-        resets = progress.resets
-
-        def throttle(count: int) -> None:
-            if self.stopped or self.installer.incoming is not None or progress.resets != resets:
-                raise CleaningPaused
-            breathe(count)
-
-        wanted = [
-            each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition))) for each in wanted
-        ]
-        arguments = (self.log, wanted, self._log_start, now_ms, memory_bytes, throttle, self._is_not_sending)
-        try:
-            done = await self._loop.run_in_executor(self._threads, clean, *arguments)
-        except CleaningPaused:
-            return None
-        self.log.forget_cleaned(done.ends)
-        if progress.resets != resets:
-            return None
-        progress.note(done.ends, self._control.partitions)
-        return done
-
-    def _is_not_sending(self) -> bool:
-        return not self.installer.is_sending
 
     def request(self, step: Callable[[], None]) -> None:
         """Runs a request to the core, then all that follows. The errors of `step` are the caller's."""

@@ -55,7 +55,7 @@ from protocol.records.batch import read_header, verify
 from storage.group import GroupOptions, LogGroup
 from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
-from storage.log.segments import SEGMENT_SUFFIX
+from storage.log.segment_files import SEGMENT_SUFFIX
 from storage.peers.envelope import message_in, pack_message, unpack
 from storage.peers.network import PeerNetwork
 from storage.raft.messages import Append, AppendResponse, Message

@@ -12,8 +12,9 @@
 | reading by offset and time | `tail_cache`, `shared_reads`, `reading`, `verified` (needs no second look) |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
-| which segments there are | `segments`; `tombstones` (which were freed behind one that stays) |
+| which segments there are | `segments`; `sealed_segment` (one, as retention and the cleaner see it) |
+| which files are theirs | `segment_files`; `tombstones` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
-| segments written as a whole | `segment_rewrite`, for `installation` (a whole log) and `rewriting` (one) |
+| segments written as a whole | `segment_rewrite`, for `installation` (a log), `rewriting` (one), `joiner` |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log), `memory_log` (the reference model) |
 """

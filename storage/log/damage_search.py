@@ -33,12 +33,12 @@ from storage.log.format import (
     payload_problem,
     position,
 )
+from storage.log.leftovers import is_void
 from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from storage.log.marks import ENTRY_REMOVED
 from storage.log.scan import WINDOW_BYTES, LogTail, ScannedFrame, SegmentScan, highest_promise
-from storage.log.segments import SEGMENT_SUFFIX, index_name, segment_name, sequences_of
+from storage.log.segment_files import SegmentFiles
 from storage.log.state_file import LogState
-from storage.log.tombstones import Freed
 from storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
 
 NAMELESS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
@@ -116,6 +116,9 @@ class DamageSearch:
         self._group_id = group_id
         self._state = state
         self._ends = ends
+        self._files = SegmentFiles(
+            fs.list_dir(directory), state.oldest_sequence, state.joins, partial(is_void, fs, directory)
+        )
         self.damage: list[Damage] = []
         self.segments = 0
         """Segments whose header verifies."""
@@ -129,23 +132,17 @@ class DamageSearch:
 
     def run(self, on_frame: OnFrame) -> None:
         """Look through all segments; `on_frame` is called for each frame, with damaged batches or without."""
-        names = self._fs.list_dir(self._directory)
-        freed = Freed(names)
-        headers = {
-            s: self._header(s) for s in sequences_of(names, SEGMENT_SUFFIX) if self._may_count(s, freed)
-        }
+        files = self._files
+        headers = {s: self._header(s) for s in files.live}
         known = [s for s, header in headers.items() if header is not None]
         self.segments = len(known)
         tail: LogTail | None = None
         for sequence in range(self._state.oldest_sequence, max(known, default=0) + 1):
-            if sequence in freed:
+            if sequence in files.freed:
                 tail, self._last_index = None, -1
                 self._nexts.clear()
-                continue
-            tail = self._segment(sequence, headers, tail, on_frame)
-
-    def _may_count(self, sequence: int, freed: Freed) -> bool:
-        return sequence >= self._state.oldest_sequence and sequence not in freed
+            elif sequence in headers or sequence not in files.covered:
+                tail = self._segment(sequence, headers, tail, on_frame)
 
     def _header(self, sequence: int) -> SegmentHeader | None:
         """The header of a segment in use; None where it is damaged, or the file is no segment yet."""
@@ -161,7 +158,7 @@ class DamageSearch:
         return header if counts and (header.group_id, header.sequence) == (self._group_id, sequence) else None
 
     def _pread(self, sequence: int, length: int, at: int) -> bytes:
-        fd = self._fs.open(self._directory / segment_name(sequence))
+        fd = self._fs.open(self._directory / self._files.name(sequence))
         try:
             return self._fs.pread(fd, length, at)
         finally:
@@ -175,8 +172,8 @@ class DamageSearch:
         on_frame: OnFrame,
     ) -> LogTail | None:
         """Look through one segment; what the next one follows, None where that is not known."""
-        path = self._directory / segment_name(sequence)
-        header, following = headers.get(sequence), headers.get(sequence + 1)
+        path = self._directory / self._files.name(sequence)
+        header, following = headers.get(sequence), headers.get(self._files.beginning_at(sequence + 1))
         if header is None:
             what = "the segment header does not verify" if sequence in headers else "the segment is missing"
             self._lose(sequence, following, SEGMENT_HEADER_BYTES, f"{path} byte 0: {what}")
@@ -324,7 +321,7 @@ class DamageSearch:
                     self._nexts[number] = end, self._gaps
 
     def _index(self, sequence: int) -> tuple[IndexHeader, SegmentSummary, bytes] | None:
-        data = read_whole(self._fs, self._directory / index_name(sequence))
+        data = read_whole(self._fs, self._directory / self._files.index_name(sequence))
         if data is None:
             return None
         head = decode_index_head(data[: index_head_bytes(data[:4096])])

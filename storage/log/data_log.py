@@ -13,22 +13,23 @@ clock. Everything belongs to one thread but what may run in another one: opening
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
 what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`),
-`scrub`, `write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with `add` and `prepare`, `flush`.
+`scrub`, `write_checkpoint`, `rewrite_segment`, `as_cleaned`, `clean`, `join`, `has_small_neighbours`,
+`begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from storage.log.batch_index import SegmentPartition
 from storage.log.damage import DamageTable
-from storage.log.file_system import FileSystem, RealFileSystem, is_rot
+from storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
+from storage.log.joiner import Joiner
 from storage.log.lsn_lookup import LsnLookup
 from storage.log.options import LogOptions
 from storage.log.origin_file import read_origin, write_origin
@@ -36,6 +37,7 @@ from storage.log.reading import BatchPlace, LogReader
 from storage.log.recovery import Recovered, Recovery, RecoveryReport
 from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Judge
+from storage.log.sealed_segment import SealedSegment
 from storage.log.segment_pool import Pace, SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
@@ -44,64 +46,29 @@ from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
 
-class SealedSegment:
-    """What is known of a sealed segment without reading it."""
-
-    __slots__ = (
-        "_segment",
-        "_table",
-        "file_bytes",
-        "first_index",
-        "is_mostly_unused",
-        "last_index",
-        "sequence",
-        "time_ms",
-        "total_bytes",
-    )
-
-    def __init__(self, segment: Segment, table: SegmentTable) -> None:
-        self._segment = segment
-        self._table = table
-        self.sequence = segment.sequence
-        self.first_index = segment.first_index
-        self.last_index = segment.tail.index
-        self.time_ms = segment.tail.time_ms
-        """The leader's time at its last frame."""
-        self.total_bytes = segment.end
-        self.file_bytes = segment.size
-        self.is_mostly_unused = segment.is_mostly_unused
-
-    def partitions(self) -> Iterator[SegmentPartition]:
-        """Its share per partition, in order of partition number."""
-        return self._table.partitions_of(self._segment)
-
-    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
-        """Those of some partitions, in no order."""
-        summary = self._segment.summary
-        return summary.shares(wanted) if summary is not None else iter(())
-
-    def is_dead(self, log_start: Callable[[int], int]) -> bool:
-        """Whether all of it is below the log starts of its partitions, the control partition included."""
-        summary = self._segment.summary
-        return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
-
-    def dead_bytes(self, log_start: Callable[[int], int]) -> int:
-        """Bytes of partitions that have nothing here from their log start on."""
-        summary = self._segment.summary
-        return summary.dead_bytes(log_start) if summary is not None else 0
-
-
 class DataLog(ReplacingLog):
     """One group's log in one directory. Open it with `DataLog.open`."""
 
     def __init__(
-        self, directory: Path, group_id: int, options: LogOptions, fs: FileSystem, recovery: Recovery
+        self, directory: Path, group_id: int, options: LogOptions, fs: WatchedFileSystem, recovery: Recovery
     ) -> None:
         found = recovery.run()
-        table = SegmentTable(fs, directory, options.index_cache_bytes, self._rebuild_index)
+        table = SegmentTable(fs, options.index_cache_bytes, self._rebuild_index)
         pool = SegmentPool(fs, directory, options)
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
+        self._joiner = Joiner(
+            fs,
+            directory,
+            group_id,
+            options.segment_bytes,
+            table,
+            house,
+            self._rewriter,
+            self._fail,
+            lambda: bool(self._failed),
+            found.may_join,
+        )
         self.report: RecoveryReport = found.report
         self.damage = DamageTable(fs, directory, table, self._on_new_damage)
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
@@ -165,10 +132,10 @@ class DataLog(ReplacingLog):
         votes may be gone: whoever opens so must rejoin as a member that never voted.
         """
         options = options or LogOptions()
-        fs = fs or RealFileSystem()
+        watched = WatchedFileSystem(fs or RealFileSystem())
         incarnation = salvage_incarnation if salvage else None
-        recovery = Recovery(fs, directory, group_id, options.segment_bytes, incarnation)
-        return cls(directory, group_id, options, fs, recovery)
+        recovery = Recovery(watched, directory, group_id, options.segment_bytes, incarnation)
+        return cls(directory, group_id, options, watched, recovery)
 
     def start_preparing(self) -> None:
         """Prepare segments, write index files and free segments in a daemon thread from now on."""
@@ -352,7 +319,7 @@ class DataLog(ReplacingLog):
         below = self._house.freeable_below()
         first = self._active
         for segment in reversed(self._table.sealed()):
-            if segment.sequence != first.sequence - 1 or (
+            if segment.sequence != first.first_sequence - 1 or (
                 segment.rewritten and (below == 0 or segment.sequence < below)
             ):
                 break
@@ -450,20 +417,7 @@ class DataLog(ReplacingLog):
 
     def partition_bytes(self, partition: int, from_offset: int) -> int:
         """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
-        spans = self._table.spans.get(partition)
-        total = 0
-        for sequence in spans.sequences() if spans is not None else ():
-            segment = self._table.get(sequence)
-            if segment is None:
-                continue
-            summary, batches = segment.summary, segment.batches
-            if summary is not None:
-                row = summary.row(partition)
-                total += summary.totals[row] if summary.nexts[row] > from_offset else 0
-            elif batches is not None and partition in batches:
-                index = batches[partition]
-                total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
-        return total
+        return self._table.partition_bytes(partition, from_offset)
 
     def first_offset(self, partition: int) -> int | None:
         """The lowest offset of a partition that any segment holds, None for none. For any thread."""
@@ -572,6 +526,36 @@ class DataLog(ReplacingLog):
     ) -> int:
         """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
         return self._rewriter.clean(sequence, judge, breathe, is_closed)
+
+    def has_small_neighbours(self) -> bool:
+        """True if `join` would find something. For any thread."""
+        return next(self._joiner.find_groups(self._damaged_sequences()), None) is not None
+
+    def join(
+        self,
+        breathe: Callable[[int], None] = lambda _: None,
+        is_closed: Callable[[int], bool] = lambda _: False,
+    ) -> int:
+        """`Joiner.run`: join small neighbouring sealed segments. For any thread."""
+        return self._joiner.run(self._damaged_sequences(), breathe, is_closed)
+
+    def _damaged_sequences(self) -> set[int]:
+        return {each.sequence for each in self.damage.known()}
+
+    def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
+        """`Rewriter.as_cleaned`: another node's frames of a segment, as far as this log still has them. For
+        any thread."""
+        return self._rewriter.as_cleaned(sequence, frames)
+
+    def is_joined(self, sequence: int) -> bool:
+        """True if a segment stands for several."""
+        segment = self._table.get(sequence)
+        return segment is not None and segment.is_joined
+
+    def most_bytes(self, sequence: int) -> int:
+        """That a segment may have once it is repaired."""
+        segment = self._table.get(sequence)
+        return max(self.options.segment_bytes, segment.size if segment is not None else 0)
 
     def has_segment(self, sequence: int) -> bool:
         """Whether this segment is still one of the log's. For any thread."""

@@ -129,6 +129,57 @@ class RealFileSystem:
             os.close(fd)
 
 
+class WatchedFileSystem:
+    """Another file system, and how often a directory could not be flushed: the system tells of such an error
+    once, and so maybe to somebody who flushes it for another reason. One such object for all who use a log's
+    directory."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self.failed_directory_flushes = 0
+        self.make_dir, self.list_dir, self.modified = fs.make_dir, fs.list_dir, fs.modified
+
+    def open(self, path: Path, create: bool = False) -> int:
+        return self._fs.open(path, create)
+
+    def close(self, fd: int, /) -> None:
+        self._fs.close(fd)
+
+    def size(self, fd: int) -> int:
+        return self._fs.size(fd)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int:
+        return self._fs.pwritev(fd, buffers, position)
+
+    def pread(self, fd: int, length: int, position: int, /) -> bytes:
+        return self._fs.pread(fd, length, position)
+
+    def preadv(self, fd: int, buffers: Sequence[WriteBuffer], position: int, flags: int = 0, /) -> int:
+        return self._fs.preadv(fd, buffers, position, flags)
+
+    def allocate(self, fd: int, length: int) -> None:
+        self._fs.allocate(fd, length)
+
+    def write_back(self, fd: int, position: int, length: int) -> None:
+        self._fs.write_back(fd, position, length)
+
+    def fdatasync(self, fd: int, /) -> None:
+        self._fs.fdatasync(fd)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._fs.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        self._fs.unlink(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        try:
+            self._fs.fsync_dir(path)
+        except OSError:
+            self.failed_directory_flushes += 1
+            raise
+
+
 def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> None:
     """Write every byte, also where the system takes fewer at once than asked."""
     left = [memoryview(b) for b in buffers if len(b)]

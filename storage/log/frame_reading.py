@@ -94,6 +94,11 @@ class FrameReader:
             finally:
                 self._table.release(held)
 
+    def last_located(self, held: Segment) -> int:
+        """The last frame of a held segment whose place is known; those after it are behind a damaged head.
+        CorruptLog where its header is damaged."""
+        return held.first_index + len(self._known_ends(held)) - 1
+
     def holding(self, segment: Segment, place: int) -> Frame:
         """The frame of a segment with a batch at this byte of it, be it that nothing is left of the batch.
         FramesUnavailable where the segment was replaced; CorruptLog."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from storage.log.checkpoint_file import (
 )
 from storage.log.file_system import FileSystem
 from storage.log.segment_pool import ReadyFile, SegmentPool
-from storage.log.segments import Segment, SegmentTable, index_name
+from storage.log.segments import Segment, SegmentTable
 from storage.log.state_file import LogState, StateFile
 from storage.log.tombstones import bury, unbury
 from storage.types import Checkpoint, HardState, StorageFull
@@ -98,6 +98,20 @@ class Housekeeping:
         with self._state_lock:
             if index > self.state.whole_index:
                 self._state_file.save(replace(self.state, whole_index=index))
+
+    def save_joined(self, number: int) -> None:
+        """The switch of a join: from now on its file counts, and those that were joined do not."""
+        with self._state_lock:
+            self._state_file.save(replace(self.state, joins=number))
+
+    def remove_joined(self, segments: Sequence[Segment]) -> None:
+        """Their files, which count for nothing any more; readers they have go on in them. What cannot be
+        removed the next open removes."""
+        for segment in segments:
+            self._discard_unindexed(segment)
+            for path in (segment.path, segment.index_path):
+                with contextlib.suppress(OSError):
+                    self._fs.unlink(path)
 
     # -- running ----------------------------------------------------------------------------------------
 
@@ -220,7 +234,7 @@ class Housekeeping:
         """Its index file, if any, is wrong from now on."""
         with self._turn_lock:
             self._discard_unindexed(segment)
-            self._remove(self._directory / index_name(segment.sequence))
+            self._remove(segment.index_path)
 
     def forget(self, replaced: list[Segment], kept_sequence: int) -> None:
         """A truncation replaced these: index files are wrong from now on, and the segments beyond the kept
@@ -251,7 +265,12 @@ class Housekeeping:
         if not dead:
             return
         oldest = min(segment.sequence for segment in self._table)
-        beyond = [s.sequence for s in dead if s.sequence > oldest]
+        beyond = [
+            sequence
+            for segment in dead
+            for sequence in range(segment.first_sequence, segment.sequence + 1)
+            if segment.sequence > oldest
+        ]
         if beyond:
             bury(self._fs, self._directory, beyond)
         with self._state_lock:
@@ -262,7 +281,7 @@ class Housekeeping:
             if not self._table.close_if_unread(segment):
                 read_still.add(segment.sequence)
             else:
-                self._remove(self._directory / index_name(segment.sequence))
+                self._remove(segment.index_path)
                 self.pool.give_back(segment.path)
                 with self._list_lock:
                     self._dead.remove(segment)

@@ -24,7 +24,8 @@ from storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, grou
 from storage.log.recovery import Recovery, RecoveryReport
 from storage.log.salvage import salvaged_state
 from storage.log.scan import LogTail, ScannedFrame, SegmentScan
-from storage.log.segments import SEGMENT_SUFFIX, Segment
+from storage.log.segment_files import SEGMENT_SUFFIX
+from storage.log.segments import Segment
 from storage.log.state_file import STATE_NAME, LogState, LostState, StateFile
 from storage.types import Buffer, Checkpoint, CorruptLog, HardState, StorageError
 
@@ -93,7 +94,7 @@ class GroupLog:
         tail: LogTail | None = None
         sequence = -1
         for segment in self.segments:
-            if segment.sequence != sequence + 1:
+            if segment.first_sequence != sequence + 1:
                 tail = None  # those between them have been freed
             sequence = segment.sequence
             fd = self._fs.open(segment.path)

@@ -28,9 +28,10 @@ from storage.log.format import (
 )
 from storage.log.marks import most_marks_bytes
 from storage.log.scan import LogTail
+from storage.log.segment_files import index_name, segment_name
 from storage.log.segment_pool import SegmentPool
 from storage.log.segment_rewrite import SegmentRewrite
-from storage.log.segments import Segment, SegmentTable, index_name, segment_name
+from storage.log.segments import Segment, SegmentTable
 from storage.log.tombstones import tombstone_name
 from storage.types import Checkpoint, Frame, StorageError, StorageFull
 

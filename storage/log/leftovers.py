@@ -6,12 +6,14 @@ installation left that was not finished is removed, and what one left to do that
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
-from storage.log.file_system import FileSystem
+from storage.log.file_system import FileSystem, write_all
+from storage.log.format import SEGMENT_HEADER_BYTES
+from storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
 from storage.log.segment_pool import ReadyFile
-from storage.log.segments import INDEX_SUFFIX, index_name, segment_name, sequences_of
 from storage.log.tombstones import runs_of, tombstone_name
 
 
@@ -42,17 +44,46 @@ def ready_again(
 
 
 def remove_leftovers(
-    fs: FileSystem, directory: Path, names: list[str], live: list[int], next_sequence: int, oldest: int
+    fs: FileSystem, directory: Path, names: list[str], files: SegmentFiles, next_sequence: int, oldest: int
 ) -> None:
     """Index files of no sealed segment, and the names of an installation that was not finished."""
-    stale = [
-        directory / index_name(s)
-        for s in sequences_of(names, INDEX_SUFFIX)
-        if s >= next_sequence - 1 or s not in live
-    ]
+    kept = {files.index_name(s) for s in files.live if s < next_sequence - 1}
+    stale = [directory / n for n in names if n.endswith(INDEX_SUFFIX) and _is_ours(n) and n not in kept]
     stale += [directory / n for n in names if n.startswith(INCOMING) and not is_installed(n, oldest)]
     stale += [directory / tombstone_name(*run) for run in runs_of(names) if run[0] >= next_sequence]
     _remove(fs, directory, stale)
+
+
+def _is_ours(index_name: str) -> bool:
+    return index_name.removesuffix(INDEX_SUFFIX).replace("-", "").isdigit()
+
+
+def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
+    """Remove joined files that do not count, for good: their header goes first, so that a name that comes
+    back after a power loss is none's. Needs no room; False where it could not be done for want of that."""
+    for name in files.unfinished:
+        try:
+            fd = fs.open(directory / name)
+            try:
+                write_all(fs, fd, [bytes(min(SEGMENT_HEADER_BYTES, fs.size(fd)))], 0)
+                fs.fdatasync(fd)
+            finally:
+                fs.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return False
+    _remove(fs, directory, [directory / name for name in files.unfinished])
+    return True
+
+
+def is_void(fs: FileSystem, directory: Path, name: str) -> bool:
+    """True if `void_unfinished` got this joined file in an earlier life."""
+    fd = fs.open(directory / name)
+    try:
+        return not any(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+    finally:
+        fs.close(fd)
 
 
 def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:

@@ -91,9 +91,12 @@ class LsnLookup:
     def of_offset(self, partition: int, offset: int) -> int | None:
         """The LSN of the record at an offset, also of one that was cleaned away; None where its frame is not
         on the disk any more. Raises FramesUnavailable, CorruptLog, OSError."""
-        spans = self._table.spans.get(partition)
+        all_spans = self._table.spans
+        spans = all_spans.get(partition)
         sequences = [] if spans is None else spans.from_offset(offset)
         segment = self._table.get(sequences[0]) if sequences else None
+        if self._table.spans is not all_spans:
+            raise FramesUnavailable(f"partition {partition}: the segment with offset {offset} was replaced")
         if segment is None:
             return None
         batches = self._table.index_of(segment, partition, load=True)
@@ -120,6 +123,13 @@ class LsnLookup:
         """
         if log_start_offset == 0:
             return FIRST_LSN
+        spans = self._table.spans
+        found = self._kept_from(partition, log_start_offset)
+        if self._table.spans is not spans:
+            raise FramesUnavailable(f"partition {partition}: segments were replaced")
+        return found
+
+    def _kept_from(self, partition: int, log_start_offset: int) -> int:
         deleted = self.of_offset(partition, log_start_offset - 1)
         if deleted is not None:
             return deleted + 1

@@ -372,6 +372,16 @@ class MemoryLog:
     ) -> int:
         raise ValueError(f"segment {sequence} is no sealed segment of this log")
 
+    def has_small_neighbours(self) -> bool:
+        return False
+
+    def join(
+        self,
+        breathe: Callable[[int], None] = lambda count: None,
+        is_closed: Callable[[int], bool] = lambda number: False,
+    ) -> int:
+        return 0
+
     def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
         """Nothing is held beside the frames."""
 

@@ -126,12 +126,15 @@ class LogReader:
         if not sequences:
             raise OffsetOutOfRange(f"partition {partition}: offset {offset} is below the log")
         buffers: list[Buffer] = []
-        total = 0
+        total = given = 0
         for sequence in sequences:
             segment = self._acquire(sequence, partition, offset, bool(buffers), all_spans)
             if segment is None:
                 break
             try:
+                if buffers and segment.first_sequence <= given:
+                    break  # joined meanwhile: it holds as well what those before it have given
+                given = sequence
                 index = self._index_in(segment, partition, wait)
                 if index is None:
                     if not buffers and not self._table.is_current(segment):

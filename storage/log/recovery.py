@@ -40,20 +40,20 @@ from storage.log.format import (
     position,
     position_text,
 )
-from storage.log.leftovers import finish_installation, ready_again, remove_leftovers
+from storage.log.leftovers import (
+    finish_installation,
+    is_void,
+    ready_again,
+    remove_leftovers,
+    void_unfinished,
+)
 from storage.log.origin_file import ORIGIN_NAME
 from storage.log.salvage import salvaged_state
 from storage.log.scan import LogTail, SegmentScan, highest_promise
+from storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles
 from storage.log.segment_pool import ReadyFile
-from storage.log.segments import (
-    SEGMENT_SUFFIX,
-    Segment,
-    index_name,
-    segment_name,
-    sequences_of,
-)
+from storage.log.segments import Segment
 from storage.log.state_file import LostState, StateFile
-from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState, NewerFormat
 
 
@@ -79,7 +79,16 @@ class RecoveryReport:
 class Recovered:
     """Everything `DataLog` starts from."""
 
-    __slots__ = ("checkpoints", "leftover", "ready", "report", "segments", "state_file", "tail")
+    __slots__ = (
+        "checkpoints",
+        "leftover",
+        "may_join",
+        "ready",
+        "report",
+        "segments",
+        "state_file",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -90,6 +99,7 @@ class Recovered:
         ready: list[ReadyFile],
         leftover: list[Path],
         report: RecoveryReport,
+        may_join: bool,
     ) -> None:
         self.state_file = state_file
         self.checkpoints = checkpoints
@@ -99,8 +109,10 @@ class Recovered:
         self.tail = tail
         self.ready = ready
         self.leftover = leftover
-        """Segment files of freed segments: to recycle."""
+        """Segment files of freed segments, or of joined ones: to recycle."""
         self.report = report
+        self.may_join = may_join
+        """Nothing is there of a join that was not finished."""
 
 
 class Recovery:
@@ -130,6 +142,7 @@ class Recovery:
         """The segment of the newest checkpoint, or the oldest."""
         self._salvaged_from = 0
         self._salvaged_state = False
+        self._files = SegmentFiles((), 1, 0, lambda name: False)
         self._headers: dict[int, SegmentHeader | None] = {}
         self._opened: list[Segment] = []
 
@@ -175,19 +188,21 @@ class Recovery:
         state = self._state = state_file.state
         checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id, state.oldest_sequence)
         placed = checkpoints[-1] if checkpoints else None
-        freed = Freed(names)
-        present = sequences_of(names, SEGMENT_SUFFIX)
         oldest = state.oldest_sequence
-        live = [s for s in present if s >= oldest and s not in freed]
+        files = self._files = SegmentFiles(names, oldest, state.joins, partial(is_void, fs, directory))
+        live = files.live
         start = self._start = placed.place >> 32 if placed is not None else oldest
-        missing = freed.first_missing(oldest, set(live))
+        missing = files.first_missing(oldest)
         # Tombstones above that are of an installation that was not finished.
-        if placed is None and (oldest > 1 or freed.any_below(missing)):
+        if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
             raise CorruptLog(
-                f"{directory}: segments were freed, but no checkpoint is whole: {broken or 'no file'}"
+                f"{directory}: segments were freed or joined, but no checkpoint is whole: "
+                f"{broken or 'no file'}"
             )
         if missing < start or (missing == start and placed is not None):
-            raise CorruptLog(f"{directory / segment_name(missing)}: the segment is missing")
+            raise CorruptLog(f"{directory / files.name(missing)}: the segment is missing")
+        if start in files.covered:
+            raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         begun = 0 if self._salvaged_state else state.generation_start
         self._promise = max(begun, placed.place if placed is not None else 0)
         sealed = [self._sealed(s, live) for s in live if s < start]
@@ -202,7 +217,8 @@ class Recovery:
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
         next_sequence = (end >> 32) + 1 if scanned else start
-        remove_leftovers(fs, directory, names, live, next_sequence, oldest)
+        may_join = void_unfinished(fs, directory, files)
+        remove_leftovers(fs, directory, names, files, next_sequence, oldest)
         ready = ready_again(fs, directory, live, next_sequence, self._segment_bytes)
         finish_installation(fs, directory, checkpoints)
         report = RecoveryReport(
@@ -216,8 +232,8 @@ class Recovery:
             self._salvaged_from,
             self._salvaged_state,
         )
-        leftover = [directory / segment_name(s) for s in present if s < oldest or s in freed]
-        return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report)
+        leftover = [directory / name for name in files.leftover]
+        return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report, may_join)
 
     def _hard_state(self) -> HardState:
         hard = self._state.hard
@@ -235,7 +251,7 @@ class Recovery:
 
     def _read_header(self, sequence: int) -> SegmentHeader | None:
         """CorruptLog for a file cut short: segments have their full size before they have a header."""
-        path = self._directory / segment_name(sequence)
+        path = self._directory / self._files.name(sequence)
         fd = self._fs.open(path)
         try:
             found = decode_segment_header(self._fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
@@ -261,7 +277,7 @@ class Recovery:
         return header
 
     def _new_segment(self, header: SegmentHeader) -> Segment:
-        path = self._directory / segment_name(header.sequence)
+        path = self._directory / self._files.name(header.sequence)
         segment = Segment(
             header.sequence,
             path,
@@ -271,6 +287,7 @@ class Recovery:
             header.first_lsn,
             header.chain,
         )
+        segment.first_sequence = self._files.first(header.sequence)
         segment.previous_end, segment.written_end = header.previous_end, header.written_end
         segment.tail = LogTail(
             header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms
@@ -279,11 +296,12 @@ class Recovery:
 
     def _sealed(self, sequence: int, live: list[int]) -> Segment:
         header = self._header(sequence)
-        path = self._directory / segment_name(sequence)
+        path = self._directory / self._files.name(sequence)
         if header is None:
             raise CorruptLog(f"{path} byte 0: the segment header does not verify")
         segment = self._new_segment(header)
-        following = self._header(sequence + 1) if sequence + 1 in live else None
+        after = self._files.beginning_at(sequence + 1)
+        following = self._header(after) if after in live else None
         loaded = self._load_index_head(sequence)
         if loaded is not None and _fits(loaded[0], header, following):
             index, segment.summary = loaded
@@ -308,7 +326,7 @@ class Recovery:
         return unless_lost(partial(self._read_index_head, sequence))
 
     def _read_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
-        fd = self._fs.open(self._directory / index_name(sequence))
+        fd = self._fs.open(self._directory / self._files.index_name(sequence))
         try:
             first = self._fs.pread(fd, 4096, 0)
             size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
@@ -438,14 +456,14 @@ class Recovery:
                 place = position(following, 0)
                 reason = "no valid segment header" if following in live else "the segment is missing"
             raise CorruptLog(
-                f"{self._directory / segment_name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
+                f"{self._directory / self._files.name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
                 f"but the log was flushed up to {position_text(claim)}"
                 f"{f' (says {claim_at})' if claim_at else ''}"
             )
 
     def _highest_promise(self, sequence: int, offset: int) -> tuple[int, int]:
         fs = self._fs
-        fd = fs.open(self._directory / segment_name(sequence))
+        fd = fs.open(self._directory / self._files.name(sequence))
         try:
             return highest_promise(
                 lambda length, at: fs.pread(fd, length, at),

@@ -46,7 +46,9 @@ class ReplacingLog(LogWriter):
         super().__init__(fs, group_id, options, table, pool, house, tail)
         self.directory = directory
         self._frame_reader = FrameReader(fs, table, self._scan)
-        self._rewriter = Rewriter(fs, directory, group_id, table, house, self._frame_reader, self._scan)
+        self._rewriter = Rewriter(
+            fs, directory, group_id, table, house, self._frame_reader, self._scan, options.segment_bytes
+        )
         self._installation: Installation | None = None
 
     def _place_after(self, index: int) -> int:

@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from storage.log.housekeeping import Housekeeping
 from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
 from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_rewrite import SegmentRewrite
-from storage.log.segments import Segment, SegmentTable, index_name
+from storage.log.segments import Segment, SegmentTable
 from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesUnavailable, StorageFull
 
 FRAMES_PER_WRITE = 64
@@ -89,16 +90,19 @@ class Rewriter:
         house: Housekeeping,
         frames: FrameReader,
         scan: Callable[[Segment], SegmentScan],
+        segment_bytes: int,
     ) -> None:
         self._fs = fs
+        self._segment_bytes = segment_bytes
         self._directory = directory
         self._group_id = group_id
         self._table = table
         self._house = house
         self._frames = frames
         self._scan = scan
-        self._lock = threading.Lock()
-        """Held while a segment is written afresh: a repair waits for a cleaning, and the other way round."""
+        self.lock = threading.Lock()
+        """Held while a segment is written afresh, or some are joined: a repair waits for a cleaning, and the
+        other way round."""
 
     # -- looking for rot --------------------------------------------------------------------------------
 
@@ -116,9 +120,33 @@ class Rewriter:
             if batches is not None and not self._index_is_whole(held, batches):
                 held.indexed, held.batches = False, batches
                 self._house.add_unindexed(held)
-            return None if batches is not None else (held.first_index, held.tail.index)
+            if batches is not None:
+                return None
+            return self._damaged_frames(held) if held.is_joined else (held.first_index, held.tail.index)
         finally:
             self._table.release(held)
+
+    def _damaged_frames(self, held: Segment) -> tuple[int, int]:
+        """The first and the last frame of a segment that do not verify: other members may have freed what
+        was joined with them, or not have cleaned it."""
+        first, last = held.first_index, held.tail.index
+        try:
+            located = unless_lost(lambda: self._frames.last_located(held)) or 0
+        except CorruptLog:
+            located = 0
+        if located < first:
+            return first, last
+        damaged = [] if located == last else [located + 1, last]
+        index = first
+        while index <= located:
+            try:
+                frames = unless_lost(partial(self._frames.read, index, BYTES_PER_WRITE, located))
+            except (CorruptLog, FramesUnavailable):
+                frames = None
+            if frames is None:
+                damaged.append(index)
+            index = frames[-1].index + 1 if frames else index + 1
+        return (min(damaged), max(damaged)) if damaged else (first, last)
 
     def _verified(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
         batches: dict[int, BatchIndex] = {}
@@ -150,7 +178,7 @@ class Rewriter:
             tail.term,
             tail.time_ms,
         )
-        there = unless_lost(lambda: read_whole(self._fs, self._directory / index_name(held.sequence)))
+        there = unless_lost(lambda: read_whole(self._fs, held.index_path))
         return there == b"".join(encode_index(header, summary, batches))
 
     # -- rewriting --------------------------------------------------------------------------------------
@@ -164,10 +192,11 @@ class Rewriter:
     ) -> None:
         """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
         with the chain value before them and the partitions' log starts, those after dead ones that no node
-        has any more. What had been cleaned away here stays away. ValueError where they are not those, or the
-        segment must stay as it is; FramesUnavailable where it has been freed or replaced meanwhile;
+        has any more. Of a joined segment they may be some, the others are those that are here. What had been
+        cleaned away here stays away. ValueError where they are not those, or the segment must stay as it is,
+        or would be too large; FramesUnavailable where it has been freed or replaced meanwhile;
         StorageFull."""
-        with self._lock:
+        with self.lock:
             self._repair(sequence, frames, chain, log_starts)
 
     def _repair(
@@ -177,19 +206,39 @@ class Rewriter:
         chain: int | None,
         log_starts: Callable[[int], int] | None,
     ) -> None:
-        segment = self._rewritable(sequence, self._house.checkpoint_sequence)
-        first = segment.first_index
-        if frames and chain is not None and log_starts is not None and frames[0].index > first:
-            self._must_be_droppable(segment, frames, log_starts)
-            first = frames[0].index
+        segment = self.require_rewritable(sequence, self._house.checkpoint_sequence)
+        first, last = segment.first_index, segment.tail.index
+        before = after = range(0)
+        if segment.is_joined and frames:
+            before, after = range(first, frames[0].index), range(frames[-1].index + 1, last + 1)
+        begins_later = frames and chain is not None and log_starts is not None and frames[0].index > first
+        if begins_later and log_starts is not None:
+            self._must_be_droppable(segment, itertools.chain(frames, self._own(segment, after)), log_starts)
+            first, before = frames[0].index, range(0)
         indexes = [frame.index for frame in frames]
-        if indexes != list(range(first, segment.tail.index + 1)):
-            raise ValueError(f"segment {sequence} has frames {segment.first_index} to {segment.tail.index}")
+        if [*before, *indexes, *after] != list(range(first, last + 1)):
+            raise ValueError(f"segment {sequence} has frames {segment.first_index} to {last}")
         if sequence >= self._house.freeable_below() and any(is_changed(frame) for frame in frames):
             raise ValueError(f"segment {sequence} may be replayed from, and comes with batches cleaned away")
-        self._rewrite(
-            segment, self._as_cleaned(segment, frames), chain if first > segment.first_index else None
+        whole = itertools.chain(
+            self._own(segment, before), self._as_cleaned(segment, frames), self._own(segment, after)
         )
+        self._rewrite(segment, whole, chain if first > segment.first_index else None)
+
+    def _own(self, segment: Segment, indexes: range) -> Iterator[Frame]:
+        """Frames of a segment that verify where they are. CorruptLog, FramesUnavailable."""
+        index = indexes.start
+        while index < indexes.stop:
+            frames = self._frames.read(index, BYTES_PER_WRITE, indexes.stop - 1)
+            index = frames[-1].index + 1
+            yield from frames
+
+    def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
+        """Another node's frames of a segment without what this log does not have any more; they hold no
+        memory but their own."""
+        segment = self._table.get(sequence)
+        left = frames if segment is None else self._as_cleaned(segment, frames)
+        return [_with_own_payloads(frame) for frame in left]
 
     def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
         """Without the batches that this log had no more, as its index says: the tombstone that deleted
@@ -214,7 +263,7 @@ class Rewriter:
         return frozenset(base for base, length in zip(index.bases, index.lengths, strict=True) if not length)
 
     def _must_be_droppable(
-        self, segment: Segment, frames: Sequence[Frame], log_starts: Callable[[int], int]
+        self, segment: Segment, frames: Iterable[Frame], log_starts: Callable[[int], int]
     ) -> None:
         """ValueError unless what comes before these frames in their segment could be freed, were it one."""
         sequence = segment.sequence
@@ -244,20 +293,20 @@ class Rewriter:
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
         CorruptLog where the segment has rotted; FramesUnavailable, StorageFull as `repair`."""
-        with self._lock:
-            segment = self._rewritable(sequence, self._house.freeable_below())
+        with self.lock:
+            segment = self.require_rewritable(sequence, self._house.freeable_below())
             changes: dict[int, Changes] = {}
-            with contextlib.closing(self._frames_of(segment, breathe)) as frames:
+            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 for frame in frames:
                     if found := _judged(frame, judge):
                         changes[frame.index] = found
             if not changes and not segment.is_mostly_unused:
                 return 0
-            with contextlib.closing(self._frames_of(segment, breathe)) as frames:
+            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
                 return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
-    def _frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+    def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
         held = self._table.acquire(segment.sequence)
         if held is not segment:
@@ -278,14 +327,14 @@ class Rewriter:
         """Whether `repair` may take this segment now; `later`: without its first frames, where those are
         dead."""
         try:
-            self._rewritable(sequence, self._house.checkpoint_sequence)
+            self.require_rewritable(sequence, self._house.checkpoint_sequence)
             if later:
                 self._must_be_first(sequence)
         except ValueError:
             return False
         return True
 
-    def _rewritable(self, sequence: int, below: int) -> Segment:
+    def require_rewritable(self, sequence: int, below: int) -> Segment:
         segment = self._table.get(sequence)
         if segment is None or segment.summary is None:
             raise ValueError(f"segment {sequence} is no sealed segment of this log")
@@ -297,7 +346,9 @@ class Rewriter:
     def _must_be_first(self, sequence: int) -> None:
         """The header of a segment says what the one before ends with, so only the log's first may begin
         later. By the state file, not by memory: until that says so a crash brings freed segments back."""
-        if sequence != self._house.state.oldest_sequence or sequence >= self._house.freeable_below():
+        segment, oldest = self._table.get(sequence), self._house.state.oldest_sequence
+        is_first = segment is not None and segment.first_sequence <= oldest <= sequence
+        if not is_first or sequence >= self._house.freeable_below():
             raise ValueError(f"segment {sequence} is not the log's first, or not below both checkpoints")
 
     def _rewrite(
@@ -318,7 +369,9 @@ class Rewriter:
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
             new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe, is_closed)
-            new.path = old.path
+            new.path, new.first_sequence = old.path, old.first_sequence
+            if old.is_joined and new.size > max(self._segment_bytes, old.size):
+                raise ValueError(f"segment {old.sequence}: {new.size} bytes of members that cleaned less")
             if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
                 raise ValueError(f"segment {old.sequence}: not the frames it had")
             self._swap(old, new, temporary)
@@ -343,18 +396,18 @@ class Rewriter:
             self._fs, temporary, self._group_id, old.sequence, old.generation, before, is_closed
         )
         try:
-            for some in _pieces(frames):
+            for some in pieces(frames):
                 count = rewrite.add(some)
                 rewrite.write_back(count)
                 breathe(count)
-            return rewrite.finish(self._previous_end(old), old.written_end or old.end)
+            return rewrite.finish(self.previous_end(old), old.written_end or old.end)
         finally:
             rewrite.close()
 
-    def _previous_end(self, old: Segment) -> int:
+    def previous_end(self, old: Segment) -> int:
         """What the header says of the segment before, also where the header has rotted, or where that segment
         is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
-        before = self._table.get(old.sequence - 1)
+        before = self._table.get(old.first_sequence - 1)
         return (before.written_end or before.end) if before is not None else old.previous_end
 
     def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
@@ -374,7 +427,7 @@ class Rewriter:
             self._fs.unlink(path)
 
 
-def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
+def pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
     """What is written in one go."""
     some: list[Frame] = []
     size = 0
@@ -386,6 +439,22 @@ def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
             some, size = [], 0
     if some:
         yield some
+
+
+def _with_own_payloads(frame: Frame) -> Frame:
+    """The same frame, without what else was read or sent together with it."""
+    payloads: list[Buffer] = [bytes(payload) for payload in frame.payloads]
+    return Frame(
+        frame.kind,
+        frame.term,
+        frame.index,
+        frame.first_lsn,
+        frame.time_ms,
+        frame.directory,
+        payloads,
+        frame.record_count,
+        frame.head,
+    )
 
 
 def cleaned(frame: Frame, judge: Judge) -> Frame:

@@ -8,6 +8,7 @@ entries of some leader, so Raft keeps or cuts them as any follower's.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from storage.log.checkpoint_file import load_checkpoints
@@ -19,11 +20,11 @@ from storage.log.format import (
     group_seed,
     position,
 )
+from storage.log.leftovers import is_void
 from storage.log.marker import MARKER_MAGIC, decode_marker
 from storage.log.scan import WINDOW_BYTES
-from storage.log.segments import SEGMENT_SUFFIX, segment_name, sequences_of
+from storage.log.segment_files import SegmentFiles, joined_of
 from storage.log.state_file import LogState
-from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState
 
 _NOWHERE = position((1 << 32) - 1, 0)
@@ -33,13 +34,15 @@ _NOWHERE = position((1 << 32) - 1, 0)
 def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
     """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
     segment to begin with."""
-    freed = Freed(names)
+    # A join that was not finished has the frames of its segments, all flushed before it had its name.
+    joins = max([each.number for each in joined_of(names)], default=0)
+    files = SegmentFiles(names, 0, joins, partial(is_void, fs, directory))
+    freed = files.freed
     found: dict[int, int] = {}
-    for sequence in sequences_of(names, SEGMENT_SUFFIX):
-        if sequence not in freed:
-            generation = _highest_generation(fs, directory / segment_name(sequence), group_id, sequence)
-            if generation >= 0:
-                found[sequence] = generation
+    for sequence in files.live:
+        generation = _highest_generation(fs, directory / files.name(sequence), group_id, sequence)
+        if generation >= 0:
+            found.update(dict.fromkeys(range(files.first(sequence), sequence + 1), generation))
     if not found:
         raise CorruptLog(f"{directory}: neither the hard state nor any segment header is whole")
     checkpoints, _ = load_checkpoints(fs, directory, names, group_id)
@@ -48,7 +51,7 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
         oldest -= 1
     while oldest in freed:
         oldest += 1
-    return LogState(HardState(), max(found.values()), _NOWHERE, oldest)
+    return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
 
 
 def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int) -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from storage.log.file_system import FileSystem, write_all
 from storage.log.options import LogOptions
-from storage.log.segments import segment_name
+from storage.log.segment_files import segment_name
 
 FILL_BYTES = 1 << 20
 CALM_FILL_BYTES = 64 << 10

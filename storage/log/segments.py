@@ -33,26 +33,11 @@ from storage.log.batch_index import (
 )
 from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.scan import LogTail
+from storage.log.segment_files import INDEX_SUFFIX
 from storage.log.tombstones import Run
 
-SEGMENT_SUFFIX = ".segment"
-INDEX_SUFFIX = ".index"
 OPEN_FILES_MAX = 128
 """Open sealed segments at once; more are opened and closed as reads need them."""
-
-
-def segment_name(sequence: int) -> str:
-    return f"{sequence:016d}{SEGMENT_SUFFIX}"
-
-
-def index_name(sequence: int) -> str:
-    return f"{sequence:016d}{INDEX_SUFFIX}"
-
-
-def sequences_of(names: list[str], suffix: str) -> list[int]:
-    """The sequences of a directory's files of one sort, rising."""
-    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def _runs(sequences: Iterable[int], wanted: Container[int]) -> list[Run]:
@@ -75,6 +60,7 @@ class Segment:
         "fd",
         "first_index",
         "first_lsn",
+        "first_sequence",
         "frame_ends",
         "generation",
         "indexed",
@@ -104,6 +90,8 @@ class Segment:
         self.serial = next(_SERIALS)
         """Which of the segments that ever had this sequence it is."""
         self.sequence = sequence
+        self.first_sequence = sequence
+        """A lower one where its former neighbours were joined into it: it stands for all from there on."""
         self.path = path
         self.size = size
         self.generation = generation
@@ -139,6 +127,15 @@ class Segment:
     @property
     def rewritten(self) -> bool:
         return self.written_end > 0
+
+    @property
+    def is_joined(self) -> bool:
+        return self.first_sequence < self.sequence
+
+    @property
+    def index_path(self) -> Path:
+        """The path of the file with its index, beside its own."""
+        return self.path.with_suffix(INDEX_SUFFIX)
 
 
 class PartitionSpans:
@@ -192,6 +189,19 @@ class PartitionSpans:
         cut._pair = firsts[:at], sequences[:at]
         return cut
 
+    def join_run(self, run: Run, first: int | None) -> PartitionSpans:
+        """With the last segment of a run in the place of all of them, from its offset `first` on; None: it
+        holds nothing of the partition."""
+        firsts, sequences = self._pair
+        start, end = bisect_left(sequences, run[0]), bisect_right(sequences, run[1])
+        mine = (array("q"), array("q")) if first is None else (array("q", [first]), array("q", [run[1]]))
+        changed = PartitionSpans()
+        changed._pair = (
+            firsts[:start] + mine[0] + firsts[end:],
+            sequences[:start] + mine[1] + sequences[end:],
+        )
+        return changed
+
     def from_offset(self, offset: int) -> list[int]:
         """Sequences from the one that holds `offset` on; empty when it is below all of them."""
         firsts, sequences = self._pair
@@ -216,12 +226,13 @@ class SegmentTable:
     """All segments in use. Changed by the log's own thread; iterating, `sealed`, `get`, `acquire`, `release`
     and `index_of` from any."""
 
-    def __init__(self, fs: FileSystem, directory: Path, index_cache_bytes: int, rebuild: Rebuild) -> None:
+    def __init__(self, fs: FileSystem, index_cache_bytes: int, rebuild: Rebuild) -> None:
         self._fs = fs
-        self._directory = directory
         self._rebuild = rebuild
         self._lock = threading.RLock()
         self._segments: dict[int, Segment] = {}
+        self._joining: frozenset[int] = frozenset()
+        """Serials of segments that are just being joined: they are not removed meanwhile."""
         self.spans: dict[int, PartitionSpans] = {}
         self._cache: OrderedDict[tuple[int, int], BatchIndex] = OrderedDict()
         self._cache_bytes = 0
@@ -242,9 +253,10 @@ class SegmentTable:
 
     def add(self, segment: Segment) -> None:
         """The next segment in order, sealed or active."""
-        self._segments[segment.sequence] = segment
-        for number, first in _first_offsets(segment):
-            self.span(number).add(first, segment.sequence)
+        with self._lock:  # a join in its thread may be about to replace all of this
+            self._segments[segment.sequence] = segment
+            for number, first in _first_offsets(segment):
+                self.span(number).add(first, segment.sequence)
 
     def begin(self, number: int, first: int, sequence: int) -> None:
         """A segment that is written to has got its first batch of a partition, at offset `first`."""
@@ -282,6 +294,37 @@ class SegmentTable:
                 self._drop_spans(old, new)
             self._retire(old)
             return True
+
+    @contextlib.contextmanager
+    def hold_for_join(self, segments: Sequence[Segment]) -> Iterator[bool]:
+        """While this lasts none of these neighbours is removed. False where one of them was already, or was
+        replaced."""
+        with self._lock:
+            is_current = all([self.is_current(each) for each in segments])
+            self._joining = frozenset([each.serial for each in segments])
+        try:
+            yield is_current
+        finally:
+            self._joining = frozenset()
+
+    def replace_run(self, old: Sequence[Segment], new: Segment) -> None:
+        """In one step, for readers in any thread: one segment, under the last one's sequence, in the place of
+        neighbours that are being joined. Readers find that `spans` is another object now."""
+        with self._lock:
+            run = (old[0].first_sequence, new.sequence)
+            gone = {each.sequence for each in old[:-1]}
+            kept = {sequence: each for sequence, each in self._segments.items() if sequence not in gone}
+            kept[new.sequence] = new
+            firsts = dict(_first_offsets(new))
+            spans = dict(self.spans)
+            for number in {number for each in old for number, _ in _first_offsets(each)}:
+                if number in spans:  # else the partition is closed
+                    spans[number] = spans[number].join_run(run, firsts.get(number))
+                    if spans[number].first_offset is None:
+                        del spans[number]
+            self._segments, self.spans = kept, spans
+            for each in old:
+                self._retire(each)
 
     def _drop_spans(self, old: Segment, new: Segment) -> None:
         """Of closed partitions, which have no rows in the new segment."""
@@ -337,7 +380,11 @@ class SegmentTable:
         them. Gives those that were in it: one may just have been replaced. However many they are, each
         partition is looked at once."""
         with self._lock:
-            gone = {each.sequence: each for each in segments if self.is_current(each)}
+            gone = {
+                each.sequence: each
+                for each in segments
+                if self.is_current(each) and each.serial not in self._joining
+            }
             if not gone:
                 return []
             runs = _runs(self._segments, gone)
@@ -410,6 +457,23 @@ class SegmentTable:
                 segment.retired = True
                 self._close_retired(segment)
 
+    def partition_bytes(self, number: int, from_offset: int) -> int:
+        """Bytes of a partition's batches, as `DataLog.partition_bytes` counts them."""
+        with self._lock:  # a join would have some segments counted twice
+            spans = self.spans.get(number)
+            sequences = spans.sequences() if spans is not None else []
+            segments = [self._segments[s] for s in sequences if s in self._segments]
+        total = 0
+        for segment in segments:
+            summary, batches = segment.summary, segment.batches
+            if summary is not None:
+                row = summary.row(number)
+                total += summary.totals[row] if summary.nexts[row] > from_offset else 0
+            elif batches is not None and number in batches:
+                index = batches[number]
+                total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
+        return total
+
     def is_current(self, segment: Segment) -> bool:
         """Is it still the one of its sequence?"""
         return self._segments.get(segment.sequence) is segment
@@ -447,7 +511,7 @@ class SegmentTable:
 
     def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
         at, length = batches_at(summary, row)
-        fd = self._fs.open(self._directory / index_name(segment.sequence))
+        fd = self._fs.open(segment.index_path)
         try:
             return decode_batches(self._fs.pread(fd, length, at), summary, row)
         finally:
@@ -481,7 +545,7 @@ class SegmentTable:
                 tail.term,
                 tail.time_ms,
             )
-            path = self._directory / index_name(segment.sequence)
+            path = segment.index_path
             parts = encode_index(header, summary, batches)
             fd = self._fs.open(path, create=True)
             try:

@@ -5,8 +5,8 @@ slot wins. When `save` has returned both hold the same, so that one rotten slot 
 with the slot that does not hold the newest state. Neither slot whole is rot (`CorruptLog`), never a crash.
 
 Beside the vote it keeps the log's generation and the position where it began (raised at each open and each
-truncation, before anything is written there), the oldest segment that must exist, and from which entry on
-the log is whole.
+truncation, before anything is written there), the oldest segment that must exist, from which entry on the log
+is whole, and how many joins of segments are finished.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from storage.types import CorruptLog, HardState, NewerFormat
 STATE_NAME = "state"
 SLOT_BYTES = 4096
 _MAGIC = b"LSTKHARD"
-_SLOT = struct.Struct(">8sIHHIQQqQQQQQ")
+_SLOT = struct.Struct(">8sIHHIQQqQQQQQQ")
 """magic, crc, format, flags, group id, save count, term, voted for, incarnation, generation,
-generation start, oldest sequence, whole index; the last is 0 where an older version saved."""
+generation start, oldest sequence, whole index, joins; the last two are 0 where an older version saved."""
+JOINED_FORMAT = 2
+"""A slot's format once segments were joined: versions that would not find those refuse it by name."""
 _CRC_FROM = 12
 
 
@@ -45,6 +47,8 @@ class LogState:
     generation_start: int = 0
     oldest_sequence: int = 1
     whole_index: int = 0
+    joins: int = 0
+    """The number of finished joins: the joined files with such numbers count, later ones do not."""
 
 
 def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
@@ -53,7 +57,7 @@ def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
     body = _SLOT.pack(
         _MAGIC,
         0,
-        FORMAT,
+        JOINED_FORMAT if state.joins else FORMAT,
         0,
         group_id,
         saves,
@@ -64,6 +68,7 @@ def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
         state.generation_start,
         state.oldest_sequence,
         state.whole_index,
+        state.joins,
     )[_CRC_FROM:].ljust(SLOT_BYTES - _CRC_FROM, b"\0")
     return _MAGIC + CRC.pack(crc32c(body)) + body
 
@@ -94,8 +99,8 @@ class StateFile:
         if not whole:
             raise LostState(f"{path}: neither slot of the hard state is whole")
         self._saves, self._newest_slot, (fmt, owner, _, self.state) = max(whole, key=lambda w: w[:2])
-        if fmt > FORMAT:
-            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {FORMAT}")
+        if fmt > JOINED_FORMAT:
+            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {JOINED_FORMAT}")
         if owner != group_id:
             raise CorruptLog(f"{path}: belongs to log group {owner}, not {group_id}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.group import LogGroup
 from storage.raft.messages import Message
-from storage.types import CorruptLog
+from storage.types import CorruptLog, StorageError
 from tests.sim import joining
 from tests.sim.clocks import EPOCH_MS
 from tests.sim.disk import Disk, PowerCut
@@ -180,7 +180,21 @@ class Node:
             for segment in wanted:
                 scrub = self.loop.create_task(group.scrub(segment.sequence, _at_once), name="scrub")
                 scrub.add_done_callback(self._kept)
+        if self.world.options.joins:
+            joined = self.loop.create_task(self._join(group), name="join")
+            joined.add_done_callback(self._kept)
         self.loop.call_later(KEEP_S, self.keep)
+
+    async def _join(self, group: LogGroup) -> None:
+        """Seal what is written to, and join what is small then."""
+        try:
+            await group.sealer.run(KEEP_S / 2, without_members=True)
+            self.world.joined += await group.join_small(_at_once)
+        except CorruptLog:
+            if not self.damaged:
+                raise
+        except (StorageError, OSError):
+            pass  # it has to wait; a failed flush has ended the group
 
     def _kept(self, done: asyncio.Future[Any]) -> None:
         error = done.exception()

@@ -83,6 +83,8 @@ class Options:
     # what not every seed has, however hard
     rot: bool = False
     """Damage flushed bytes of one node at a time."""
+    joins: bool = False
+    """Seal files long before they are full, and join small ones; no seed draws it."""
     stale_cache: bool = False
     """After a failed flush the page cache shows what the disk does not have (ext4, XFS)."""
 

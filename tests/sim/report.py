@@ -29,6 +29,8 @@ def after(outcome: Outcome, overrides: Mapping[str, object]) -> Iterator[str]:
     """What came of it."""
     total = sum(outcome.faults.values())
     kinds = ", ".join(f"{kind} {count}" for kind, count in outcome.faults.items())
+    if outcome.joined:
+        yield f"joined files {outcome.joined}"
     yield f"faults {total} of {len(outcome.faults)} kinds: {kinds}"
     yield f"trace hash = {outcome.trace_hash}"
     pace = outcome.simulated_s / max(outcome.cpu_s, 1e-9)

@@ -40,6 +40,8 @@ class Outcome:
     cpu_s: float = 0.0
     """Seconds of one core: what the pace is measured by on a machine that does other things as well."""
     faults: dict[str, int] = field(default_factory=dict)
+    joined: int = 0
+    """Files that were joined into others."""
     rule: str = ""
     """The rule that was broken; empty where none was."""
     violation: str = ""
@@ -116,6 +118,7 @@ def _run(outcome: Outcome, kind: type[Workload], trace: Trace) -> None:
     outcome.events = trace.count
     if world is not None:
         outcome.simulated_s = world.now_s
+        outcome.joined = world.joined
         outcome.faults = {name: count for name, count in sorted(world.nemesis.counts.items()) if count}
 
 

@@ -60,6 +60,8 @@ class World:
         """Clients go on."""
         self.violation: Violation | None = None
         self.shared: dict[str, object] = {}
+        self.joined = 0
+        """Files that were joined into others, on all nodes."""
         """What checks have in common, by a name of theirs; it goes with the world."""
         self.graveyard: list[object] = []
         """Keeps what crashed nodes left, so that no destructor runs in the middle of the world."""

@@ -12,7 +12,7 @@ from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 from storage.log.checkpoint_file import PREFIX
-from storage.log.segments import segment_name
+from storage.log.segment_files import segment_name
 from storage.log.state_file import SLOT_BYTES, STATE_NAME
 from storage.peers.network import PeerNetwork
 from storage.peers.outgoing import NOBODY_THERE

@@ -155,6 +155,8 @@ class Compacting(Workload):
                     self.sealed += await group.sealer.run(SEAL_S, without_members=node.draw(2) == 0)
                 wanted = _wanted(group, partition, memory["dirty"])
                 done = await group.clean([wanted], node.clock_ms(), MEMORY_BYTES, _at_once)
+                if group.log.has_small_neighbours():
+                    self.world.joined += await group.join_small(_at_once)
             except CorruptLog:
                 if not node.damaged:
                     raise

@@ -298,6 +298,31 @@ def seal(rng: random.Random) -> World:
     return world
 
 
+def join(rng: random.Random) -> World:
+    """Small segments joined, some of them cleaned, joined again or freed, in front and in the middle; a crash
+    in between."""
+    world = World()
+    for turn in range(14):
+        for _ in range(rng.choice((1, 2, 3))):  # what partition 2 has stays, mostly in front
+            partition = 2 if turn < 2 or rng.random() < 0.1 else rng.choice((1, 3))
+            world.append(world.make.data((partition, rng.randrange(1, 5), rng.randbytes(rng.randrange(900)))))
+        world.flush()
+        world.log.seal()
+        for _ in range(rng.choice((1, 2, 2))):
+            world.write_checkpoint()
+        for segment in world.log.cleanable_segments():
+            if rng.random() < 0.2:
+                world.clean(segment, rng.randrange(1, 4))
+        if turn % 3 == 2:
+            world.join()
+        if turn in (6, 9, 12):
+            world.free_below(rng.choice((0, 1, 2)), closed={2} if turn < 12 else set())
+        if turn in (4, 10):
+            world.kill_and_reopen(_crashed(world, rng))
+    world.log.close()
+    return world
+
+
 def begin_later(rng: random.Random) -> World:
     """The first segment written afresh without dead frames, next to freeing; a crash in between."""
     world = World()
@@ -361,6 +386,7 @@ SCENARIOS: dict[str, Callable[[random.Random], World]] = {
         install_after_truncation,
         rewrite,
         seal,
+        join,
         begin_later,
         without_flush,
         larger_frames,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from storage.log.data_log import DataLog, SealedSegment
-from storage.log.format import encode_frame_head, group_seed
+from storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, encode_frame_head, group_seed
 from storage.log.options import LogOptions
 from storage.log.rewriting import Left
 from storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
@@ -32,7 +32,7 @@ OPTIONS = LogOptions(
 class Expectation:
     """What must and may be found after a crash here. Never changed once noted."""
 
-    __slots__ = ("acknowledged", "checkpoint", "hard_states", "logs", "or_else", "starts")
+    __slots__ = ("acknowledged", "checkpoint", "gone", "hard_states", "logs", "or_else", "starts")
 
     def __init__(
         self,
@@ -42,7 +42,10 @@ class Expectation:
         checkpoint: Checkpoint | None,
         starts: dict[int, int],
         or_else: Expectation | None = None,
+        gone: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
+        self.gone = gone
+        """(partition, base offset) of batches that were cleaned away, and must not come back."""
         self.or_else = or_else
         """What is found may also be this, whole: while a log is replaced by an installed one."""
         self.logs = logs
@@ -73,6 +76,7 @@ class World:
         self.hard = HardState()
         self.checkpoint: Checkpoint | None = None
         self.starts: dict[int, int] = {}
+        self.gone: set[tuple[int, int]] = set()
         self.note()
         self.log = DataLog.open(DIRECTORY, GROUP, options, self.disk)
 
@@ -85,7 +89,15 @@ class World:
         hard = (self.hard,) if other_hard is None else (self.hard, other_hard)
         logs = (tuple(self.frames), *other_logs)
         self.disk.note(
-            Expectation(logs, self.acknowledged, hard, self.checkpoint, dict(self.starts), or_else)
+            Expectation(
+                logs,
+                self.acknowledged,
+                hard,
+                self.checkpoint,
+                dict(self.starts),
+                or_else,
+                frozenset(self.gone),
+            )
         )
 
     def append(self, *frames: Frame) -> None:
@@ -150,6 +162,7 @@ class World:
         installation.finish(checkpoint)
         self.frames, self.acknowledged, self.checkpoint = list(frames), len(frames), checkpoint
         self.starts = starts
+        self.gone.clear()
         self._follow()
         self.note()
 
@@ -200,10 +213,21 @@ class World:
         start = self.starts.get(partition, 0)
         turns = by_turns(start)
 
+        taken = set()
+
         def judge(e: DirectoryEntry, payload: Buffer) -> Left | bool:
-            return True if e.partition != partition or e.base_offset >= start else turns(e, payload)
+            said = True if e.partition != partition or e.base_offset >= start else turns(e, payload)
+            if said is False:
+                taken.add((e.partition, e.base_offset))
+            return said
 
         self.log.clean(segment.sequence, judge)
+        self.gone |= taken
+        self.note()
+
+    def join(self) -> int:
+        """Join what is small; it holds what it held."""
+        return self.log.join()
 
     def truncate(self, last_index: int) -> None:
         if last_index >= len(self.frames):
@@ -279,10 +303,22 @@ def _recovered(disk: SimulatedFileSystem, expected: Expectation, options: LogOpt
     if not found:
         return f"a log of {count} frames that nobody wrote"
     wrote = found[0]
-    problem = _state_problem(log, expected) or _content_problem(log, wrote[:count], expected.starts)
+    problem = (
+        _state_problem(log, expected)
+        or _content_problem(log, wrote[:count], expected.starts)
+        or _return_problem(log, expected.gone)
+    )
     if problem:
         return problem
-    disk.note(Expectation((wrote[:count],), count, (log.hard_state,), expected.checkpoint, expected.starts))
+    found_now = Expectation(
+        (wrote[:count],),
+        count,
+        (log.hard_state,),
+        expected.checkpoint,
+        expected.starts,
+        gone=expected.gone,
+    )
+    disk.note(found_now)
     return _going_on(disk, log, wrote, expected, options)
 
 
@@ -324,6 +360,21 @@ def _content_problem(log: DataLog, wrote: tuple[Frame, ...], starts: dict[int, i
     return ""
 
 
+def _return_problem(log: DataLog, gone: frozenset[tuple[int, int]]) -> str:
+    """Does anything come back that was cleaned away?"""
+    for partition in sorted({number for number, _ in gone}):
+        first = log.first_offset(partition)
+        if first is None:
+            continue
+        data = memoryview(whole(log.read_cold(partition, first, 1 << 30, 1 << 40).buffers))
+        while data:
+            base, length, *_ = BATCH_PREFIX.unpack_from(data)
+            if (partition, base) in gone:
+                return f"partition {partition}: the batch at {base} was cleaned away and is back"
+            data = data[length + BATCH_LENGTH_OFFSET :]
+    return ""
+
+
 def _going_on(
     disk: SimulatedFileSystem,
     log: DataLog,
@@ -341,7 +392,8 @@ def _going_on(
     following = lost is not None and (lost.first_lsn, lost.term >= make.term) == (make.next_lsn, True)
     next_frame = lost if lost is not None and following else make.data((1, 1, b"after the crash"))
     now = (*wrote[:count], next_frame)
-    disk.note(Expectation((now,), count, (log.hard_state,), expected.checkpoint, expected.starts))
+    hard, starts, gone = (log.hard_state,), expected.starts, expected.gone
+    disk.note(Expectation((now,), count, hard, expected.checkpoint, starts, gone=gone))
     log.append([next_frame])
     log.flush()
     log.write_checkpoint(
@@ -355,8 +407,8 @@ def _going_on(
         )
     ) if count % 5 == 4 else None
     acknowledged = count + 1 if options.flush or count % 5 == 4 else count
-    disk.note(Expectation((now,), acknowledged, (log.hard_state,), expected.checkpoint, expected.starts))
+    disk.note(Expectation((now,), acknowledged, hard, expected.checkpoint, starts, gone=gone))
     again = DataLog.open(DIRECTORY, GROUP, options, SimulatedFileSystem(disk.now()))
     if again.last_index != count + 1 or again.chain != log.chain:
         return f"one frame was appended after {count}, then the log had {again.last_index}"
-    return _content_problem(again, now, expected.starts)
+    return _content_problem(again, now, starts) or _return_problem(again, gone)

@@ -12,6 +12,7 @@ from storage.log.file_system import write_all
 from storage.log.format import position
 from storage.log.housekeeping import Housekeeping
 from storage.log.installation import Installation
+from storage.log.joiner import Joiner
 from storage.log.recovery import Recovery
 from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Rewriter
@@ -290,6 +291,65 @@ def cut_below_the_checkpoint() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def joined_not_flushed() -> Iterator[None]:
+    """A joined file counts before it is on the disk."""
+    real = Joiner._write_file
+
+    def written(self: Joiner, *arguments: Any) -> Segment:
+        with patch.object(self._fs, "fdatasync", lambda _: None):
+            return real(self, *arguments)
+
+    with patch.object(Joiner, "_write_file", written):
+        yield
+
+
+@contextmanager
+def joined_name_not_durable() -> Iterator[None]:
+    """A join is switched to before its file's name is on the disk."""
+    real = Joiner._switch
+
+    def switch(self: Joiner, *arguments: Any) -> None:
+        with patch.object(self._fs, "fsync_dir", lambda _: None):
+            real(self, *arguments)
+
+    with patch.object(Joiner, "_switch", switch):
+        yield
+
+
+@contextmanager
+def joined_segments_removed_before_the_switch() -> Iterator[None]:
+    """The segments that were joined are removed first, then the state file says so."""
+    real = Joiner._switch
+
+    def switch(self: Joiner, old: list[Segment], *arguments: Any) -> None:
+        save = self._house.save_joined
+
+        def saved(number: int) -> None:
+            self._house.remove_joined(old)
+            save(number)
+
+        with patch.object(self._house, "save_joined", saved):
+            real(self, old, *arguments)
+
+    with patch.object(Joiner, "_switch", switch):
+        yield
+
+
+@contextmanager
+def joined_freed_by_its_last_sequence() -> Iterator[None]:
+    """A joined segment is freed, and nothing is said of the others that it stands for."""
+    real = Housekeeping._bury
+
+    def bury(self: Housekeeping) -> None:
+        for segment in self._dead:
+            segment.first_sequence = segment.sequence
+        real(self)
+
+    with patch.object(Housekeeping, "_bury", bury):
+        yield
+
+
 FAULTS: dict[str, SimpleFault] = {
     each.__name__: each
     for each in (
@@ -314,6 +374,10 @@ FAULTS: dict[str, SimpleFault] = {
         incoming_checkpoint_overlooked,
         rewritten_not_flushed,
         cut_below_the_checkpoint,
+        joined_not_flushed,
+        joined_name_not_durable,
+        joined_segments_removed_before_the_switch,
+        joined_freed_by_its_last_sequence,
     )
 }
 
@@ -327,5 +391,9 @@ AIMED_AT: dict[str, tuple[str, ...]] = {
     "incoming_checkpoint_overlooked": ("install_after_truncation",),
     "rewritten_not_flushed": ("rewrite",),
     "cut_below_the_checkpoint": ("seal",),
+    "joined_not_flushed": ("join",),
+    "joined_name_not_durable": ("join",),
+    "joined_segments_removed_before_the_switch": ("join",),
+    "joined_freed_by_its_last_sequence": ("join",),
 }
 """Where one protocol alone is broken, looking at that one saves time; others are looked for everywhere."""

@@ -129,7 +129,8 @@ class SimulatedFileSystem:
             raise error
 
     def _name_of(self, fd: int) -> str:
-        return next((n for n, i in self._names.items() if i == self._open[fd]), "?")
+        names = list(self._names.items())  # another thread may be changing them
+        return next((n for n, i in names if i == self._open[fd]), "?")
 
     # -- the FileSystem face ----------------------------------------------------------------------------
 

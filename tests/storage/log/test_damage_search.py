@@ -10,7 +10,7 @@ from storage.log.damage_search import Damage, DamageSearch
 from storage.log.data_log import DataLog
 from storage.log.format import SEGMENT_HEADER_BYTES
 from storage.log.scan import ScannedFrame
-from storage.log.segments import index_name, segment_name
+from storage.log.segment_files import index_name, segment_name
 from storage.log.state_file import StateFile
 from storage.types import NO_PARTITION
 from tests.storage.log.crash_world import DIRECTORY, GROUP

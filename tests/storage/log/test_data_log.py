@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import segments
+from storage.log import segment_files, segments
 from storage.log.data_log import DataLog
 from storage.log.file_system import RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES
@@ -62,7 +62,7 @@ class WritesNoted(RealFileSystem):
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:  # type: ignore[override]
         what = b"".join(buffers)
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(segments.SEGMENT_SUFFIX):
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(segment_files.SEGMENT_SUFFIX):
             self.writes.append((position + len(what), what))
         return os.pwritev(fd, buffers, position)
 

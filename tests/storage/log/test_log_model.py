@@ -89,6 +89,17 @@ class TwoLogs(RuleBasedStateMachine):
         self.model.write_checkpoint(made)
         self.durable = max(self.durable, made.index)
 
+    @rule(checkpoints=st.sampled_from([0, 2, 2]))
+    def seal(self, checkpoints: int) -> None:
+        self.log.prepare_now()
+        self.log.seal()
+        for _ in range(checkpoints):
+            self.checkpoint()
+
+    @rule()
+    def join(self) -> None:
+        self.log.join()
+
     @rule(back=st.sampled_from([1, 2, 3, 5, 20, 1 << 40]))
     def truncate(self, back: int) -> None:
         saved = self.model._saved

@@ -1,0 +1,269 @@
+"""Small neighbouring sealed segments joined into one, so that files do not outlive what was in them.
+
+Cleaning leaves a small file of each segment in which anything lives. `plan_groups` says which neighbours are
+worth one file; `Joiner` writes it: the same frames, one after the other, under the last one's sequence, so
+the chain of heads and what the next header says of it stay true. Its name is new (`JoinedFile`).
+
+The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name, the
+directory is flushed, and then **one save of the state file switches**: up to there the file counts for
+nothing, from there on the segments that are in it do, whatever of their names comes back. Only then are those
+removed, at once: readers go on in the files they have open. A flush of the directory that failed, here or
+beside a join, leaves unknown what the disk has: nothing is switched, and the log ends as after any failed
+flush.
+
+A join changes no frame. It takes only what lies below the older kept checkpoint, and holds no place of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from storage.log.file_system import WatchedFileSystem
+from storage.log.format import SEGMENT_HEADER_BYTES
+from storage.log.housekeeping import Housekeeping
+from storage.log.marker import MARKER_BYTES
+from storage.log.rewriting import Rewriter, pieces
+from storage.log.scan import LogTail
+from storage.log.segment_files import JoinedFile
+from storage.log.segment_rewrite import SegmentRewrite
+from storage.log.segments import Segment, SegmentTable
+from storage.types import FlushFailed, Frame, FramesUnavailable, StorageFull
+
+OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
+"""The bytes of each file beside its frames."""
+MAX_FILES: Final = 1000
+"""LIMIT. Files joined at a time: their names are removed while the log's other housekeeping waits."""
+MAX_GROUPS: Final = 8
+"""LIMIT. Groups of neighbours that one pass joins, each at most a segment: the cleaner has other logs to look
+after. The next pass goes on."""
+MARKS_BYTES: Final = 5
+BATCHES_PER_MARKS_BYTE: Final = 8 * 40
+"""An appended frame's marks take at most so many bytes, and one for so many bytes of its head."""
+
+
+def plan_groups(
+    segments: Sequence[Segment], segment_bytes: int, but: Collection[int] = ()
+) -> Iterator[list[Segment]]:
+    """Groups of neighbours that are worth one file, oldest first.
+
+    Each is at most half of a segment, together they fit into one, and none is more than twice as large as all
+    others of its group: so a byte is written again only a few times, however the files come. Their heads take
+    at most half of a segment: a repair holds the frames of one in memory.
+
+    Args: but: sequences that are left as they are.
+    """
+    run: list[Segment] = []
+    size = heads = 0
+    for each in segments:
+        if not _is_small(each, segment_bytes) or each.sequence in but:
+            yield from _worthwhile(run)
+            run = []
+            continue
+        size += _joined_bytes(each)
+        heads += _head_bytes(each)
+        fits = OVERHEAD_BYTES + size <= segment_bytes and heads <= segment_bytes // 2
+        if not run or not fits or len(run) == MAX_FILES or not _follows(run[-1], each):
+            yield from _worthwhile(run)
+            run = []
+            size, heads = _joined_bytes(each), _head_bytes(each)
+        run.append(each)
+    yield from _worthwhile(run)
+
+
+def _is_small(segment: Segment, segment_bytes: int) -> bool:
+    return segment.first_index <= segment.tail.index and segment.end <= segment_bytes // 2
+
+
+def _follows(before: Segment, segment: Segment) -> bool:
+    """True if nothing was freed between these two."""
+    return (before.sequence + 1, before.tail.index + 1, before.tail.chain) == (
+        segment.first_sequence,
+        segment.first_index,
+        segment.chain,
+    )
+
+
+def _head_bytes(segment: Segment) -> int:
+    """The bytes of its frames that are no payload: headers, directories and marks."""
+    summary = segment.summary
+    return segment.end - OVERHEAD_BYTES - (sum(summary.totals) if summary is not None else 0)
+
+
+def _joined_bytes(segment: Segment) -> int:
+    """The most that a segment's frames take in another file."""
+    size = segment.end - OVERHEAD_BYTES
+    if segment.rewritten:
+        return size
+    frames = segment.tail.index + 1 - segment.first_index
+    return size + MARKS_BYTES * frames + _head_bytes(segment) // BATCHES_PER_MARKS_BYTE
+
+
+def _worthwhile(run: Sequence[Segment]) -> Iterator[list[Segment]]:
+    if len(run) < 2:
+        return
+    sizes = [each.end for each in run]
+    largest = max(range(len(run)), key=sizes.__getitem__)
+    if sizes[largest] > 2 * (sum(sizes) - sizes[largest]):
+        yield from _worthwhile(run[:largest])
+        yield from _worthwhile(run[largest + 1 :])
+    else:
+        yield list(run)
+
+
+class Joiner:
+    """Joins segments of one log. `run` may be called in another thread than the log's own.
+
+    Args:
+        fail: makes the log end with this error's text, and gives the error to raise.
+        is_failed: whether it has ended.
+        may_join: whether nothing is there of a join that an earlier life did not finish.
+    """
+
+    def __init__(
+        self,
+        fs: WatchedFileSystem,
+        directory: Path,
+        group_id: int,
+        segment_bytes: int,
+        table: SegmentTable,
+        house: Housekeeping,
+        rewriter: Rewriter,
+        fail: Callable[[str], FlushFailed],
+        is_failed: Callable[[], bool],
+        may_join: bool,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._group_id = group_id
+        self._segment_bytes = segment_bytes
+        self._table = table
+        self._house = house
+        self._rewriter = rewriter
+        self._fail = fail
+        self._is_failed = is_failed
+        self._may_join = may_join
+        self.joins = 0
+        """Made since open."""
+        self.joined_files = 0
+        """Files that these joins took."""
+
+    def find_groups(self, damaged: Collection[int]) -> Iterator[list[Segment]]:
+        """The groups to join now; none while the disk is full. For any thread."""
+        if not self._may_join or self._house.disk_error:
+            return iter(())
+        below = self._house.freeable_below()
+        sealed = [each for each in self._table.sealed() if each.sequence < below]
+        return plan_groups(sealed, self._segment_bytes, damaged)
+
+    def run(
+        self,
+        damaged: Collection[int],
+        breathe: Callable[[int], None],
+        is_closed: Callable[[int], bool],
+    ) -> int:
+        """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
+        `Rewriter.clean`. CorruptLog where one has rotted; StorageFull; FlushFailed: the log has ended."""
+        fewer = 0
+        for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
+            with contextlib.suppress(FramesUnavailable):  # freed or replaced meanwhile
+                self._join(group, breathe, is_closed)
+                fewer += len(group) - 1
+        return fewer
+
+    def _join(
+        self, old: list[Segment], breathe: Callable[[int], None], is_closed: Callable[[int], bool]
+    ) -> None:
+        with self._rewriter.lock:
+            self._require_joinable(old)
+            file = JoinedFile(old[0].first_sequence, old[-1].sequence, self._house.state.joins + 1)
+            temporary = self._directory / f"{file.stem}.join.tmp"
+            try:
+                new = self._write_file(old, temporary, breathe, is_closed)
+                new.path, new.first_sequence = self._directory / file.name, file.first
+                self._switch(old, new, temporary, file.number)
+            except OSError as error:
+                self._discard(temporary)
+                raise StorageFull(f"{temporary}: {error}") from error
+            except BaseException:
+                self._discard(temporary)
+                raise
+
+    def _require_joinable(self, old: list[Segment]) -> None:
+        for each in old:
+            try:
+                found = self._rewriter.require_rewritable(each.sequence, self._house.freeable_below())
+            except ValueError as error:
+                raise FramesUnavailable(str(error)) from None
+            if found is not each:
+                raise FramesUnavailable(f"{each.path} has been replaced meanwhile")
+
+    def _write_file(
+        self,
+        old: list[Segment],
+        temporary: Path,
+        breathe: Callable[[int], None],
+        is_closed: Callable[[int], bool],
+    ) -> Segment:
+        """The file, whole and flushed. ValueError where it is not what was planned."""
+        first, last = old[0], old[-1]
+        with contextlib.closing(self._frames(old, breathe)) as frames:
+            head = next(frames)
+            before = LogTail(first.first_index - 1, head.term, first.first_lsn, first.chain, head.time_ms)
+            generation = max([each.generation for each in old])
+            rewrite = SegmentRewrite(
+                self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
+            )
+            try:
+                for some in pieces(itertools.chain((head,), frames)):
+                    count = rewrite.add(some)
+                    rewrite.write_back(count)
+                    breathe(count)
+                new = rewrite.finish(self._rewriter.previous_end(first), last.written_end or last.end)
+            finally:
+                rewrite.close()
+        found, wanted = new.tail, last.tail
+        if (found.index, found.next_lsn, found.chain) != (wanted.index, wanted.next_lsn, wanted.chain):
+            raise ValueError(f"segments {first.first_sequence} to {last.sequence}: not the frames they had")
+        if new.size > self._segment_bytes:
+            raise ValueError(f"segments {first.first_sequence} to {last.sequence}: {new.size} bytes in one")
+        return new
+
+    def _frames(self, old: list[Segment], breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+        for each in old:
+            with contextlib.closing(self._rewriter.frames_of(each, breathe)) as frames:
+                yield from frames
+
+    def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:
+        fs, directory = self._fs, self._directory
+        with self._house.quiet(), self._table.hold_for_join(old) as is_current:
+            if not is_current:
+                raise FramesUnavailable(
+                    f"{new.path}: what was to be joined has been freed or replaced meanwhile"
+                )
+            if self._is_failed():
+                raise FlushFailed(f"{new.path}: the log has ended")
+            failed = fs.failed_directory_flushes
+            fs.rename(temporary, new.path)
+            try:
+                fs.fsync_dir(directory)
+                if fs.failed_directory_flushes != failed:
+                    raise OSError("another flush of the directory failed")
+                self._house.save_joined(number)
+            except OSError as error:  # recovery finds out which of both counts, and removes the other
+                raise self._fail(f"{new.path}: join failed: {error}") from error
+            self._table.replace_run(old, new)
+            self._house.remove_joined(old)
+            with contextlib.suppress(OSError):  # it can be made again
+                self._table.write_index(new)
+        if not new.indexed:
+            self._house.add_unindexed(new)
+        self.joins += 1
+        self.joined_files += len(old)
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.unlink(path)

@@ -1,0 +1,55 @@
+"""A sealed segment as retention, the cleaner and scrubbing see it: what is known of it without reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from storage.log.batch_index import SegmentPartition
+from storage.log.segments import Segment, SegmentTable
+
+
+class SealedSegment:
+    """A moment's view: the segment may be freed, or another one in its place, any time."""
+
+    __slots__ = (
+        "_segment",
+        "_table",
+        "file_bytes",
+        "first_index",
+        "is_mostly_unused",
+        "last_index",
+        "sequence",
+        "time_ms",
+        "total_bytes",
+    )
+
+    def __init__(self, segment: Segment, table: SegmentTable) -> None:
+        self._segment = segment
+        self._table = table
+        self.sequence = segment.sequence
+        self.first_index = segment.first_index
+        self.last_index = segment.tail.index
+        self.time_ms = segment.tail.time_ms
+        """The leader's time at its last frame."""
+        self.total_bytes = segment.end
+        self.file_bytes = segment.size
+        self.is_mostly_unused = segment.is_mostly_unused
+
+    def partitions(self) -> Iterator[SegmentPartition]:
+        """Its share per partition, in order of partition number."""
+        return self._table.partitions_of(self._segment)
+
+    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
+        """Those of some partitions, in no order."""
+        summary = self._segment.summary
+        return summary.shares(wanted) if summary is not None else iter(())
+
+    def is_dead(self, log_start: Callable[[int], int]) -> bool:
+        """Whether all of it is below the log starts of its partitions, the control partition included."""
+        summary = self._segment.summary
+        return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
+
+    def dead_bytes(self, log_start: Callable[[int], int]) -> int:
+        """Bytes of partitions that have nothing here from their log start on."""
+        summary = self._segment.summary
+        return summary.dead_bytes(log_start) if summary is not None else 0

@@ -1,0 +1,130 @@
+"""A directory's segment files sorted out by name: those of the log, and those that are left over. Pure.
+
+A file in which small neighbours were joined is named after the first and the last of them and after its
+join, so its name never was another file's. Joins are numbered, and the state file says how many are finished:
+a file of a later one counts for nothing. One that counts stands for every sequence it names, whatever else
+there is under them: names of former segments that come back after a power loss are leftovers for ever.
+Reads no file itself. Where bytes of a segment are: `format`; how files are joined: `joiner`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from storage.log.tombstones import Freed
+
+SEGMENT_SUFFIX: Final = ".segment"
+INDEX_SUFFIX: Final = ".index"
+
+
+def segment_name(sequence: int) -> str:
+    return f"{sequence:016d}{SEGMENT_SUFFIX}"
+
+
+def index_name(sequence: int) -> str:
+    return f"{sequence:016d}{INDEX_SUFFIX}"
+
+
+def sequences_of(names: Iterable[str], suffix: str) -> list[int]:
+    """The sequences of a directory's files of one sort, rising; without joined ones."""
+    stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+class JoinedFile(NamedTuple):
+    """The name of a joined segment's file, taken apart."""
+
+    first: int
+    last: int
+    """The sequence that the segment has: markers and places in it are of this one."""
+    number: int
+    """The number of the join."""
+
+    @property
+    def stem(self) -> str:
+        return f"{self.first:016d}-{self.last:016d}-{self.number:08d}"
+
+    @property
+    def name(self) -> str:
+        return self.stem + SEGMENT_SUFFIX
+
+    def has(self, other: JoinedFile) -> bool:
+        """True if the other's segments were joined into this one."""
+        return self.first <= other.first and other.last <= self.last and self.number > other.number
+
+
+def joined_of(names: Iterable[str]) -> list[JoinedFile]:
+    """The joined segments' files, by their first sequence."""
+    found = []
+    for name in names:
+        if name.endswith(SEGMENT_SUFFIX):
+            parts = name.removesuffix(SEGMENT_SUFFIX).split("-")
+            if len(parts) == 3 and all(map(str.isdigit, parts)):
+                found.append(JoinedFile(*map(int, parts)))
+    return sorted(found)
+
+
+class SegmentFiles:
+    """A directory's segment files, sorted out.
+
+    Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_void: whether a joined
+    file was given up, which its first bytes say.
+    """
+
+    __slots__ = ("_firsts", "_joined", "covered", "freed", "leftover", "live", "unfinished")
+
+    def __init__(self, names: Iterable[str], oldest: int, joins: int, is_void: Callable[[str], bool]) -> None:
+        names = list(names)
+        self.freed = Freed(names)
+        joined = joined_of(names)
+        void = [each for each in joined if each.number > joins or is_void(each.name)]
+        self.unfinished = [each.name for each in void]
+        """Joined files that do not count: their segments still do."""
+        whole = [each for each in joined if each not in void]
+        kept = [
+            each
+            for each in whole
+            if each.last >= oldest
+            and each.last not in self.freed
+            and not any(other.has(each) for other in whole)
+        ]
+        self._joined = {each.last: each for each in kept}
+        self._firsts = {each.first: each.last for each in kept}
+        self.covered = {s for each in kept for s in range(each.first, each.last + 1)}
+        """The sequences that joined segments stand for."""
+        present = sequences_of(names, SEGMENT_SUFFIX)
+        single = [s for s in present if s >= oldest and s not in self.freed and s not in self.covered]
+        self.live = sorted([*single, *self._joined])
+        """The sequences of the files that count, rising; those that follow the log are among them."""
+        known = set(single)
+        self.leftover = [
+            *[segment_name(s) for s in present if s not in known],
+            *[each.name for each in whole if each not in kept],
+        ]
+        """Files of segments that were freed, or joined into others."""
+
+    @property
+    def has_joined(self) -> bool:
+        return bool(self._joined)
+
+    def name(self, sequence: int) -> str:
+        """The name of a live segment's file, or of the one that a sequence would have."""
+        joined = self._joined.get(sequence)
+        return joined.name if joined is not None else segment_name(sequence)
+
+    def index_name(self, sequence: int) -> str:
+        return self.name(sequence).removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
+
+    def first(self, sequence: int) -> int:
+        """The first of the sequences that a live segment stands for."""
+        joined = self._joined.get(sequence)
+        return joined.first if joined is not None else sequence
+
+    def beginning_at(self, sequence: int) -> int:
+        """The sequence of the segment that stands for this one and those after it: mostly this one."""
+        return self._firsts.get(sequence, sequence)
+
+    def first_missing(self, oldest: int) -> int:
+        """The first sequence from the oldest on that has no file and was not freed."""
+        return self.freed.first_missing(oldest, {*self.live, *self.covered})

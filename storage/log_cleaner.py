@@ -1,0 +1,107 @@
+"""The cleaner's passes over one member's log, each on a thread: compaction, and the joining of small files.
+
+Owns when a pass waits or ends: while the log is being replaced, when it was, and when the member stops. Does
+not: decide what is due (`broker/compaction.py`), say what stays (`cleaner.py`), or touch files
+(`log/rewriting.py`, `log/joiner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from storage.cleaner import Cleaned, CleaningPaused, Wanted, clean
+from storage.types import LAST_OFFSET, FlushFailed
+
+if TYPE_CHECKING:
+    from storage.control_partition import ControlPartition
+    from storage.replica import Replica
+
+
+class LogCleaner:
+    """See the module. Runs on the group's event loop."""
+
+    __slots__ = ("_control", "_loop", "_replica", "_running", "_threads")
+
+    def __init__(
+        self,
+        replica: Replica,
+        control: ControlPartition,
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+    ) -> None:
+        self._replica = replica
+        self._control = control
+        self._loop = loop
+        self._threads = threads
+        self._running = asyncio.Lock()
+        """Held by a pass: what compaction has judged in one segment must not come again in another."""
+
+    async def clean(
+        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
+    ) -> Cleaned | None:
+        """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. Dirty is
+        a partition from its `compaction_progress` on, if that is lower. Raises as `cleaner.clean`."""
+        async with self._running:
+            return await self._clean(wanted, now_ms, memory_bytes, breathe)
+
+    async def _clean(
+        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
+    ) -> Cleaned | None:
+        if self._has_to_wait:
+            return None
+        log, progress = self._replica.log, self._replica.compaction_progress
+        resets = progress.resets
+
+        def go_on(count: int) -> None:
+            if self._has_to_wait or progress.resets != resets:
+                raise CleaningPaused
+            breathe(count)
+
+        wanted = [
+            each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition))) for each in wanted
+        ]
+        arguments = (log, wanted, self._control.log_start, now_ms, memory_bytes, go_on, self._ships_nothing)
+        try:
+            done = await self._loop.run_in_executor(self._threads, clean, *arguments)
+        except CleaningPaused:
+            return None
+        log.forget_cleaned(done.ends)
+        if progress.resets != resets:
+            return None
+        progress.note(done.ends, self._control.partitions)
+        return done
+
+    async def join(self, breathe: Callable[[int], None]) -> int:
+        """Join small neighbouring files of this member's log, on a thread; how many files fewer there are, 0
+        where it has to wait. Raises as `DataLog.join`; after FlushFailed the member has ended."""
+        async with self._running:
+            return 0 if self._has_to_wait else await self._join(breathe)
+
+    async def _join(self, breathe: Callable[[int], None]) -> int:
+        def go_on(count: int) -> None:
+            if self._has_to_wait:
+                raise CleaningPaused
+            breathe(count)
+
+        try:
+            return await self._loop.run_in_executor(
+                self._threads, self._replica.log.join, go_on, self._is_closed
+            )
+        except CleaningPaused:
+            return 0
+        except FlushFailed as error:
+            self._replica.fail(error)
+            raise
+
+    @property
+    def _has_to_wait(self) -> bool:
+        return self._replica.stopped or self._replica.installer.incoming is not None
+
+    def _ships_nothing(self) -> bool:
+        return not self._replica.installer.is_sending
+
+    def _is_closed(self, number: int) -> bool:
+        return self._control.log_start(number) == LAST_OFFSET

@@ -1,0 +1,93 @@
+"""Logs of many small segments beside their model, for tests of joining."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.log.data_log import DataLog
+from storage.log.file_system import FileSystem
+from storage.log.memory_log import MemoryLog
+from storage.log.options import LogOptions
+from storage.types import OffsetOutOfRange
+from tests.storage.log.crash_world import DIRECTORY, GROUP
+from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.storage.log.test_installation import checkpoint_of
+
+OPTIONS = LogOptions(
+    segment_bytes=64 << 10,
+    tail_cache_bytes=1,
+    reserve_bytes=1 << 10,
+    spare_segments=1,
+    pool_segments=1,
+    recent_frames_bytes=1,
+)
+
+
+def two_checkpoints(log: DataLog, model: MemoryLog) -> None:
+    """Both above everything there is."""
+    for _ in range(2):
+        made = checkpoint_of(model)
+        log.write_checkpoint(made)
+        model.write_checkpoint(made)
+
+
+def fill(log: DataLog, model: MemoryLog, make: FrameMaker, segments: int, frames: int = 2) -> None:
+    """So many more sealed segments of so many small frames each, below both checkpoints."""
+    for _ in range(segments):
+        for _ in range(frames):
+            number = make.index % 251
+            made = [make.data((1 + number % 2, 2, bytes([number]) * 500), (3, 1, bytes([number]) * 100))]
+            for each in (log, model):
+                each.append(made)
+                each.flush()
+        log.prepare_now()
+        assert log.seal()
+    two_checkpoints(log, model)
+    log.prepare_now()
+
+
+def small_segments(
+    segments: int, fs: FileSystem, directory: Path = DIRECTORY, options: LogOptions = OPTIONS
+) -> tuple[DataLog, MemoryLog, FrameMaker]:
+    """A new log of so many sealed segments, and its model."""
+    log, model, make = DataLog.open(directory, GROUP, options, fs), MemoryLog(GROUP, options), FrameMaker()
+    fill(log, model, make, segments)
+    assert len(log.segments()) == segments
+    return log, model, make
+
+
+def on_a_simulated_disk(segments: int) -> tuple[DataLog, MemoryLog, FrameMaker, SimulatedFileSystem]:
+    disk = SimulatedFileSystem()
+    return *small_segments(segments, disk), disk
+
+
+def agree(log: DataLog, model: MemoryLog) -> None:
+    """Every read and look-up as the model's."""
+    ends = {number: model.read(number, 0, 1 << 40, 1 << 40) for number in (1, 2, 3)}
+    for partition in ends:
+        for offset in range(0, model.last_index + 3, 3):
+            for max_bytes in (0, 900, 5000, 1 << 30):
+                answers = []
+                for each in (log, model):
+                    try:
+                        answers.append(whole(each.read_cold(partition, offset, max_bytes, 1 << 40).buffers))
+                    except OffsetOutOfRange:
+                        answers.append(b"out of range")
+                assert answers[0] == answers[1], (partition, offset, max_bytes)
+        for time_ms in range(0, 1000 + model.last_index, 7):
+            found = [each.timestamp_lookup(partition, time_ms, 0, 1 << 40) for each in (log, model)]
+            assert (found[0] and found[0].base_offset) == (found[1] and found[1].base_offset)
+        found = [each.max_timestamp_batch(partition, 0, 50) for each in (log, model)]
+        assert (found[0] and found[0].base_offset) == (found[1] and found[1].base_offset)
+        assert log.partition_bytes(partition, 0) == model.partition_bytes(partition, 0)
+    frames, modelled = (each.ship_frames(1, 1 << 40, 1 << 40) for each in (log, model))
+    assert len(frames) == len(modelled) and all(map(same, frames, modelled))
+    lsn = 1
+    for frame in modelled:
+        assert log.lsns.find(lsn, (1, 2, 3), log.last_index).frame_index == frame.index
+        assert log.chain_at_cold(frame.index) == model.chain_at(frame.index)
+        for entry in frame.directory:
+            assert log.lsns.of_offset(entry.partition, entry.base_offset) == lsn
+            lsn += entry.record_count
+    assert log.first_kept_index == model.first_kept_index and log.next_lsn == model.next_lsn

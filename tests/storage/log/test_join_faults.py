@@ -1,0 +1,465 @@
+"""Joins on disks that fail: an error of each operation, a directory's flush whose error another caller gets,
+names that come back after a power loss, no room, damage that only other members can mend."""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.log import inspect
+from storage.log.data_log import DataLog
+from storage.log.format import SEGMENT_HEADER_BYTES
+from storage.log.leftovers import is_void
+from storage.log.memory_log import MemoryLog
+from storage.log.rewriting import cleaned
+from storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
+from tests.storage.log.crash_world import DIRECTORY, GROUP
+from tests.storage.log.frames import FrameMaker, by_turns, same, whole
+from tests.storage.log.joined_logs import OPTIONS, agree, fill, on_a_simulated_disk, two_checkpoints
+from tests.storage.log.simulated_disk import Image, SimulatedFileSystem, Write
+
+
+def opened(image: Image, capacity_bytes: int = 1 << 40) -> tuple[DataLog, SimulatedFileSystem]:
+    disk = SimulatedFileSystem(image, capacity_bytes)
+    return DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), disk
+
+
+def joined_names(disk: SimulatedFileSystem) -> list[str]:
+    return [name for name in disk.list_dir(DIRECTORY) if name.count("-") == 2 and name.endswith(".segment")]
+
+
+def gone_from(log: DataLog, model: MemoryLog) -> None:
+    """Nothing that was cleaned away is back, nothing else is missing."""
+    for number in (1, 2, 3):
+        expected = whole(model.read_cold(number, 0, 1 << 30, 1 << 40).buffers)
+        assert whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) == expected
+
+
+# -- names that come back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("back", ["all", "the first", "the last"])
+@pytest.mark.parametrize("then", ["cleaned", "freed", "freed in the middle", "joined again"])
+def test_former_segments_that_come_back_never_count_again(back: str, then: str) -> None:
+    """A power loss may undo their removal long after, where a flush of the directory failed."""
+    log, model, make, disk = on_a_simulated_disk(1)
+    fill(log, model, make, 1, frames=60)
+    fill(log, model, make, 8)
+    before = disk.now()
+    assert log.join() == 7
+    sequence = log.segments()[-1].sequence
+    if then == "cleaned":
+        log.clean(sequence, by_turns(0))
+        model.clean_upto(log.segments()[-1].last_index, by_turns(0))
+        for frame in range(1, log.segments()[-1].first_index):
+            model._frames[frame - 1] = log.ship_frames(frame, frame, 1)[0]
+    elif then == "freed":
+        assert log.free_dead_segments(lambda number: 1 << 40) == 3
+        log.prepare_now()
+    elif then == "freed in the middle":
+        segments = [segment for segment in log._table.sealed() if segment.is_joined]
+        log._free(segments)
+        log.prepare_now()
+    else:
+        fill(log, model, make, 8)
+        assert log.join() == 8
+    former = sorted(set(before.files) - set(disk.now().files) | {"0000000000000005.segment"})
+    former = [name for name in former if name.endswith((".segment", ".index"))]
+    wanted = {"all": former, "the first": former[:2], "the last": former[-2:]}[back]
+    image = disk.now()
+    last = log.last_index
+    files = {**{name: before.files[name] for name in wanted}, **image.files}
+    log, disk = opened(Image(files))
+    assert log.last_index == last
+    if then == "cleaned":
+        gone_from(log, model)
+    elif then == "joined again":
+        agree(log, model)
+    else:
+        assert not [s for s in log.segments() if s.sequence > 2]
+    log.prepare_now()
+    again, _ = opened(disk.now())
+    assert [s.sequence for s in again.segments()] == [s.sequence for s in log.segments()]
+
+
+# -- errors ----------------------------------------------------------------------------------------------
+
+
+class Failing:
+    """Fails one operation of a join, by its number."""
+
+    def __init__(self, disk: SimulatedFileSystem, at: int, number: int) -> None:
+        self.left = at
+        self.number = number
+        self.what = ""
+        disk.fault = self
+
+    def __call__(self, what: str, name: str) -> OSError | None:
+        self.left -= 1
+        if self.left:
+            return None
+        self.what = what
+        return OSError(self.number, "failed")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_an_error_of_any_operation_loses_nothing(number: int) -> None:
+    """Each operation of a join fails once; then the process dies, or power goes and any names with it."""
+    rng = random.Random(number)
+    at, failed = 0, set()
+    while True:
+        at += 1
+        log, model, _, disk = on_a_simulated_disk(4)
+        fault = Failing(disk, at, number)
+        try:
+            log.join()
+            ended = False
+        except StorageFull:
+            ended = False
+        except (FlushFailed, CorruptLog, OSError) as error:
+            ended = isinstance(error, FlushFailed)
+        disk.fault = None
+        if not fault.what:
+            break
+        failed.add(fault.what)
+        if ended:
+            with pytest.raises(FlushFailed):
+                log.append([])
+        agree(log, model)
+        upto = len(disk.record)
+        for chance in (None, 0.0, 0.3, 0.7, 1.0):
+            lost: dict[int, Any] = {
+                each: None for each in disk.pending(upto) if chance is not None and rng.random() < chance
+            }
+            image = disk.now() if chance is None else disk.crash(upto, lost)
+            again, other = opened(image)
+            agree(again, model)
+            assert again.join() in (0, 3)
+            agree(again, model)
+            assert len(joined_names(other)) == 1
+            agree(opened(other.now())[0], model)
+    assert {"create", "write", "write_back", "flush", "rename", "flush_dir", "read", "unlink"} <= failed
+
+
+def test_a_name_whose_flush_failed_is_never_trusted() -> None:
+    """The page cache shows the joined file's name; the disk may have it or not, then and later."""
+    log, model, make, disk = on_a_simulated_disk(4)
+    before = disk.now()
+    disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "flush_dir" else None
+    with pytest.raises(FlushFailed, match="join failed"):
+        log.join()
+    disk.fault = None
+    with pytest.raises(FlushFailed):  # the process stops
+        log.flush()
+    (name,) = joined_names(disk)
+    assert set(before.files) <= set(disk.now().files)
+    agree(opened(before)[0], model)  # power is lost, and the name with it
+    log, disk = opened(disk.now())  # a start on what the page cache shows
+    assert not joined_names(disk)
+    agree(log, model)
+    assert log.join() == 3
+    log.clean(4, by_turns(0))
+    model.clean_upto(log.segments()[-1].last_index, by_turns(0))
+    assert log._house.state.joins == 1
+    # The name comes back all the same: what it names was made void before it was removed.
+    zeros = bytes(SEGMENT_HEADER_BYTES)
+    inode = next(w.inode for w in disk.record if isinstance(w, Write) and w.data == zeros)
+    files = {**disk.now().files, name: bytes(disk._inodes[inode].data)}
+    other = SimulatedFileSystem(Image({**files}))
+    assert is_void(other, DIRECTORY, name)
+    fill(log, model, make, 4)
+    assert log.join() == 4
+    files = {**disk.now().files, name: files[name]}
+    again, disk = opened(Image(files))
+    gone_from(again, model)
+    assert name not in disk.list_dir(DIRECTORY)
+
+
+def test_another_flush_of_the_directory_may_have_got_the_error() -> None:
+    """The system tells of a failed write-back once: to a checkpoint's flush, or a spare file's."""
+    log, model, _, disk = on_a_simulated_disk(4)
+    real = log._fs.rename
+
+    def rename(old: Path, new: Path) -> None:
+        real(old, new)
+        disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "flush_dir" else None
+        with pytest.raises(OSError, match="!"):
+            log._fs.fsync_dir(DIRECTORY)  # somebody else's
+        disk.fault = None
+
+    log._joiner._fs.rename = rename  # type: ignore[method-assign]
+    with pytest.raises(FlushFailed, match="another flush"):
+        log.join()
+    assert [each.sequence for each in log.segments()] == [1, 2, 3, 4]
+    agree(log, model)
+    again, _ = opened(disk.now())
+    assert [each.sequence for each in again.segments()] == [1, 2, 3, 4]
+    agree(again, model)
+
+
+def test_a_flush_that_failed_before_a_join_does_not_keep_it_off() -> None:
+    log, model, _, disk = on_a_simulated_disk(4)
+    disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "flush_dir" else None
+    with pytest.raises(OSError, match="!"):
+        log._fs.fsync_dir(DIRECTORY)
+    disk.fault = None
+    assert log.join() == 3
+    agree(log, model)
+
+
+def test_a_log_that_has_ended_is_not_joined() -> None:
+    log, _, _, _ = on_a_simulated_disk(4)
+    log._fail("for a test")
+    with pytest.raises(FlushFailed, match="has ended"):
+        log.join()
+    assert len(log.segments()) == 4
+
+
+# -- no room ---------------------------------------------------------------------------------------------
+
+
+def unfinished(segments: int = 4) -> tuple[SimulatedFileSystem, MemoryLog, FrameMaker]:
+    """A disk on which a join died right before its switch."""
+    log, model, make, disk = on_a_simulated_disk(segments)
+    disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "flush_dir" else None
+    with pytest.raises(FlushFailed):
+        log.join()
+    disk.fault = None
+    return disk, model, make
+
+
+def test_a_half_done_join_on_a_full_disk_opens_and_is_given_up() -> None:
+    disk, model, _ = unfinished()
+    image = disk.now()
+    full = sum(map(len, image.files.values()))
+    log, disk = opened(image, capacity_bytes=full)
+    agree(log, model)
+    assert not joined_names(disk)
+    assert log.join() == 3  # in the room that the half done one gave back
+    agree(log, model)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_where_nothing_can_be_written_a_half_done_join_stays_and_none_is_begun(number: int) -> None:
+    """A file system that writes nothing in place, and is full."""
+    disk, model, make = unfinished()
+    (name,) = joined_names(disk)
+    other = SimulatedFileSystem(disk.now())
+    other.fault = lambda what, where: (
+        OSError(number, "No space left") if what == "write" and where == name else None
+    )
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, other)
+    agree(log, model)
+    assert joined_names(other) == [name] and not log.has_small_neighbours() and log.join() == 0
+    fill(log, model, make, 1)
+    other.fault = None
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, other)
+    assert not joined_names(other) and log.join() == 4
+    agree(log, model)
+
+
+def test_another_error_of_giving_up_a_half_done_join_ends_the_open() -> None:
+    disk, model, _ = unfinished()
+    other = SimulatedFileSystem(disk.now())
+    other.fault = lambda what, where: OSError(errno.EIO, "!") if (what, where[-8:]) == (
+        "flush", ".segment") and "-" in where else None  # fmt: skip
+    with pytest.raises(OSError, match="!"):
+        DataLog.open(DIRECTORY, GROUP, OPTIONS, other)
+    other.fault = None
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, other)
+    agree(log, model)
+
+
+def test_nothing_is_joined_while_the_disk_is_full() -> None:
+    log, _, _, disk = on_a_simulated_disk(4)
+    disk.capacity_bytes = disk.used_bytes()
+    log._pool.take()
+    log.prepare_now()
+    assert log.disk_full and not log.has_small_neighbours() and log.join() == 0
+
+
+def test_no_room_for_the_joined_file_leaves_all_as_it_was() -> None:
+    log, model, _, disk = on_a_simulated_disk(8)
+    disk.capacity_bytes = disk.used_bytes() + 9000
+    with pytest.raises(StorageFull):
+        log.join()
+    assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
+    agree(log, model)
+    disk.capacity_bytes = 1 << 40
+    assert log.join() == 7
+
+
+# -- rot -------------------------------------------------------------------------------------------------
+
+
+def damage(log: DataLog, disk: SimulatedFileSystem, index: int, part: str) -> None:
+    frame = log._frame_reader.read(index, 0, index)[0]
+    assert frame.head is not None
+    (name,) = joined_names(disk)
+    data = disk._inodes[disk._names[name]].data
+    at = data.index(frame.head)
+    data[at + (12 if part == "head" else len(frame.head) + 100)] ^= 1
+    log._frame_reader._scanned.clear()
+
+
+def test_a_damaged_frame_of_a_joined_segment_needs_no_other_frame() -> None:
+    """Other members may have freed what was joined with it, or not have cleaned it."""
+    for part, last in (("batch", 7), ("head", 16)):
+        log, model, _, disk = on_a_simulated_disk(8)
+        log.join()
+        damage(log, disk, 7, part)
+        assert log.scrub(8) == (7, last)
+        assert log.damage.is_damaged(8)
+        assert log.join() == 0
+        with pytest.raises(ValueError, match="has frames 1 to 16"):
+            log.rewrite_segment(8, model.ship_frames(8, 9, 1 << 20)[::-1])
+        log.rewrite_segment(8, model.ship_frames(7, last, 1 << 20))
+        assert log.scrub(8) is None and not log.damage.is_damaged(8)
+        agree(log, model)
+        agree(opened(disk.now())[0], model)
+
+
+def test_of_two_damaged_frames_all_between_them_is_asked_for() -> None:
+    log, model, _, disk = on_a_simulated_disk(8)
+    log.join()
+    damage(log, disk, 5, "batch")
+    damage(log, disk, 9, "batch")
+    assert log.scrub(8) == (5, 9)
+    log.rewrite_segment(8, model.ship_frames(5, 9, 1 << 20))
+    agree(log, model)
+
+
+def test_a_joined_segment_whose_file_or_header_is_lost_needs_all_of_its_frames() -> None:
+    for what in ("header", "EIO", "marker"):
+        log, model, _, disk = on_a_simulated_disk(8)
+        log.join()
+        (name,) = joined_names(disk)
+        data = disk._inodes[disk._names[name]].data
+        if what != "EIO":
+            data[50 if what == "header" else SEGMENT_HEADER_BYTES + 5] ^= 1
+        else:
+            disk.fault = lambda w, where, name=name: (
+                OSError(errno.EIO, "!") if w == "read" and where == name else None
+            )
+        assert log.scrub(8) == (1, 16)
+        disk.fault = None
+        log.rewrite_segment(8, model.ship_frames(1, 16, 1 << 20))
+        assert log.scrub(8) is None
+        agree(log, model)
+
+
+def test_a_repaired_joined_segment_keeps_what_was_cleaned_away_away_and_its_size() -> None:
+    log, model, make, disk = on_a_simulated_disk(0)
+    fill(log, model, make, 6, frames=20)
+    for segment in log.segments():
+        log.clean(segment.sequence, lambda entry, _: entry.base_offset % 10 == 0)
+    assert log.join() == 5
+    before = [whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) for number in (1, 2, 3)]
+    frames = model.ship_frames(1, 120, 1 << 30)
+    own = log.as_cleaned(6, frames)
+    assert sum(len(p) for f in own for p in f.payloads) < sum(len(p) for f in frames for p in f.payloads) / 3
+    damage(log, disk, 61, "batch")
+    assert log.scrub(6) == (61, 61)
+    log.rewrite_segment(6, frames[60:61])
+    assert [whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) for number in (1, 2, 3)] == before
+    # With the index lost as well nobody knows what was cleaned away: that is too much for one segment.
+    damage(log, disk, 61, "batch")
+    log.drop_indexes(1 << 40)
+    log._table._forget_indexes({log._table.sealed()[0].serial})
+    log._table.sealed()[0].batches = None
+    with pytest.raises(ValueError, match="cleaned less"):
+        log.rewrite_segment(6, frames)
+    assert log.as_cleaned(99, frames[:1])[0].payloads == [bytes(p) for p in frames[0].payloads]
+    log.rewrite_segment(6, [cleaned(f, lambda entry, _: entry.base_offset % 10 == 0) for f in frames])
+    assert [whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) for number in (1, 2, 3)] == before
+
+
+def test_the_first_joined_segment_may_begin_later() -> None:
+    """Its first frames, which nobody has any more, are dead."""
+    log, model, _, disk = on_a_simulated_disk(8)
+    log.join()
+    damage(log, disk, 3, "head")
+    assert log.scrub(8) == (3, 16) and log.rewritable(8, later=True)
+    frames = model.ship_frames(6, 16, 1 << 20)
+    starts = {1: 6, 2: 4, 3: 5}
+    chain = model.chain_at(5)
+    with pytest.raises(ValueError, match="would be lost"):
+        log.rewrite_segment(8, frames, chain, lambda number: 0)
+    log.rewrite_segment(8, frames, chain, lambda number: starts[number])
+    assert log.oldest_index == 6 and log.scrub(8) is None
+    log, _ = opened(disk.now())
+    assert log.oldest_index == 6
+    found: list[Frame] = log.ship_frames(1, 16, 1 << 20)
+    assert [frame.index for frame in found] == list(range(6, 17)) and all(map(same, found, frames))
+
+
+def test_a_segment_that_has_rotted_is_not_joined_and_is_named() -> None:
+    log, _, _, disk = on_a_simulated_disk(4)
+    disk._inodes[disk._names["0000000000000002.segment"]].data[5000] ^= 1
+    with pytest.raises(CorruptLog):
+        log.join()
+    assert not joined_names(disk) and len(log.segments()) == 4
+    assert log.scrub(2) == (3, 4)
+    assert log.join() == 1
+    assert [each.sequence for each in log.segments()] == [1, 2, 4]
+
+
+# -- a stopped log ---------------------------------------------------------------------------------------
+
+
+def test_a_joined_segment_that_is_missing_or_not_below_the_checkpoint_is_damage() -> None:
+    log, _, _, disk = on_a_simulated_disk(4)
+    log.join()
+    (name,) = joined_names(disk)
+    image = disk.now()
+    with pytest.raises(CorruptLog, match="missing"):
+        opened(Image({n: data for n, data in image.files.items() if n != name}))
+    without = {n: data for n, data in image.files.items() if not n.startswith("checkpoint")}
+    with pytest.raises(CorruptLog, match="no checkpoint is whole"):
+        opened(Image(without))
+    beyond = {**image.files, "0000000000000001-0000000000000009-00000001.segment": image.files[name]}
+    with pytest.raises(StorageError):
+        opened(Image(beyond))
+
+
+def test_a_lost_hard_state_is_made_anew_over_joined_segments(tmp_path: Path) -> None:
+    for half_done in (False, True):
+        if half_done:
+            disk, model, _ = unfinished()
+        else:
+            log, model, _, disk = on_a_simulated_disk(4)
+            log.join()
+        files = {**disk.now().files, "state": bytes(8192)}
+        log = DataLog.open(
+            DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(Image(files)), salvage=True, salvage_incarnation=7
+        )
+        assert log.report.salvaged_state and [each.sequence for each in log.segments()] == [4]
+        agree(log, model)
+
+
+def test_a_stopped_log_is_verified_and_its_damage_named(tmp_path: Path) -> None:
+    log, model, make, disk = on_a_simulated_disk(6)
+    log.join()
+    fill(log, model, make, 1, frames=60)
+    two_checkpoints(log, model)
+    (name,) = joined_names(disk)
+    for damaged in (False, True):
+        if damaged:
+            damage(log, disk, 7, "batch")
+        directory = tmp_path / str(damaged)
+        directory.mkdir()
+        for each, data in disk.now().files.items():
+            (directory / each).write_bytes(data)
+        (directory / "0000000000000003.segment").write_bytes(bytes(100))  # one that has come back
+        found = inspect.verify(directory, GROUP)
+        assert found.frames == model.last_index and found.is_rotten is damaged and not found.rot
+        if damaged:
+            assert [(each.segment, each.partition) for each in found.damage] == [(6, 1)]
+            assert name in found.damage[0].problem
+        else:
+            indexes = [frame.index for _, frame in inspect.GroupLog(directory, GROUP).frames()]
+            assert indexes == list(range(1, model.last_index + 1))
