@@ -58,7 +58,7 @@ MAX_TEXT: Final = 5_000
 MAX_RECORD_ERRORS: Final = 10_000
 """LIMIT. Records that one response names, with some hundred bytes each: a small batch may expand to many. A
 batch with more invalid records fails as a whole, and its text has their number."""
-RECORD_ERRORS_IN_TEXT: Final = 3
+ERRORS_IN_TEXT: Final = 3
 """Kafka puts so many of them into the text, too."""
 
 
@@ -110,9 +110,8 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
     if is_unacknowledged:
         if produced.last_error is not None:
             raise UnacknowledgedError(str(produced.last_error))
-        return (
-            _UnacknowledgedProduce(produced) if produced.pending_batches or produced.awaiting_commit else None
-        )
+        is_pending = produced.pending_batches or produced.awaiting_commit
+        return _UnacknowledgedProduce(produced) if is_pending else None
     if produced.has_moved_partition:
         produced.add_leaders(response)
     if produced.pending_batches:
@@ -200,11 +199,8 @@ class _PendingProduce:
     def run_first_slice(
         self, requested: list[TopicProduceData], topics: list[TopicProduceResponse]
     ) -> Iterator[None] | None:
-        """Append the batches of one time slice, their responses into `topics`. Returns the steps left, or
-        None."""
-        if (
-            len(requested) == 1 and len(requested[0].partition_data) == 1
-        ):  # most requests: never sliced, no clock is read
+        """Append the batches of one slice, their responses into `topics`. Returns the steps left, or None."""
+        if len(requested) == 1 and len(requested[0].partition_data) == 1:  # most: no clock is read
             topic_data = requested[0]
             topics.append(_topic_response(topic_data, [self.batch(topic_data, topic_data.partition_data[0])]))
             return None
@@ -302,17 +298,13 @@ class _PendingProduce:
                 self.awaiting_commit[batches[0][1].group] = []  # see `await_commit_of_all`
             raise
         partition_data = [each for data in requested for each in data.partition_data]
-        appended_batches = zip(partition_data, batches, appended, strict=True)
+        appends = zip(partition_data, batches, appended, strict=True)
         responses = [
-            _partition_response(each, partition, result)
-            for each, (_, partition, _), result in appended_batches
+            _partition_response(each, partition, result) for each, (_, partition, _), result in appends
         ]
         self.awaiting_commit[batches[0][1].group] = responses
-        partition_responses = iter(responses)
-        return [
-            _topic_response(data, [next(partition_responses) for _ in data.partition_data])
-            for data in requested
-        ]
+        remaining = iter(responses)
+        return [_topic_response(data, [next(remaining) for _ in data.partition_data]) for data in requested]
 
     def respond_later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
         """The response of a batch that waits for its coordinator: only batches of a transactional id do."""
@@ -336,15 +328,11 @@ class _PendingProduce:
         return _topic_response(data, [self.reject(data, each, error) for each in data.partition_data])
 
     def reject(
-        self,
-        topic_data: TopicProduceData,
-        data: PartitionProduceData,
-        error: RequestError,
-        topic_name: str = "",
+        self, topic: TopicProduceData, data: PartitionProduceData, error: RequestError, topic_name: str = ""
     ) -> PartitionProduceResponse:
         """The error response of a rejected batch, whose sequence is recorded as rejected."""
         services = self.context.services
-        record_rejected(services.cluster, services.appenders, topic_data, data)
+        record_rejected(services.cluster, services.appenders, topic, data)
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         self.set_error(response, error, topic_name)
         return response
@@ -377,11 +365,9 @@ class _PendingProduce:
         """Each partition response, with the partition if this node knows it."""
         cluster = self.context.services.cluster
         by_id = self.produce_version >= TOPIC_IDS_MIN_VERSION
-        for topic_response in response.responses:
-            topic = (
-                cluster.topic_by_id(topic_response.topic_id) if by_id else cluster.topic(topic_response.name)
-            )
-            for each in topic_response.partition_responses:
+        for topic_data in response.responses:
+            topic = cluster.topic_by_id(topic_data.topic_id) if by_id else cluster.topic(topic_data.name)
+            for each in topic_data.partition_responses:
                 yield each, cluster.partition(topic.name, each.index) if topic is not None else None
 
     def add_leaders(self, response: ProduceResponse) -> None:
@@ -393,12 +379,10 @@ class _PendingProduce:
                 continue
             leader_id, leader_epoch = last_leader(partition)
             each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            endpoint = self.context.endpoint_of(leader_id)
-            if endpoint is not None and all(known.node_id != leader_id for known in response.node_endpoints):
+            node = self.context.endpoint_of(leader_id)
+            if node is not None and all(known.node_id != leader_id for known in response.node_endpoints):
                 response.node_endpoints.append(
-                    NodeEndpoint(
-                        node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
-                    )
+                    NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack)
                 )
 
 
@@ -420,10 +404,7 @@ def _add_record_errors(response: PartitionProduceResponse, error: RecordErrors, 
         for index in error.indexes
     ]
     examples = ", ".join(
-        [
-            f"RecordError(batchIndex={index}, message='{problem}')"
-            for index in error.indexes[:RECORD_ERRORS_IN_TEXT]
-        ]
+        [f"RecordError(batchIndex={index}, message='{problem}')" for index in error.indexes[:ERRORS_IN_TEXT]]
     )
     response.error_message = (
         f"One or more records have been rejected due to {len(error.indexes)} record errors in total, and "
@@ -432,11 +413,9 @@ def _add_record_errors(response: PartitionProduceResponse, error: RecordErrors, 
 
 
 def _topic_response(
-    data: TopicProduceData, partition_responses: list[PartitionProduceResponse]
+    data: TopicProduceData, responses: list[PartitionProduceResponse]
 ) -> TopicProduceResponse:
-    return TopicProduceResponse(
-        name=data.name, topic_id=data.topic_id, partition_responses=partition_responses
-    )
+    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=responses)
 
 
 def _partition_response(
