@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bench.baselines import command as baselines
 from bench.compaction import command as compaction
 from bench.contention import command as contention
-from bench.ending import EXIT_FAILED, by_signals
+from bench.exit_status import EXIT_FAILED, by_signals
 from bench.feed import command as feed
 from bench.full import command as full
 from bench.growth import command as growth
@@ -26,7 +26,7 @@ from bench.nodes3 import command as nodes3
 from bench.one_node import command as one_node
 from bench.player import command as player
 from bench.profile import command as profile
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import FAILURES
 from bench.spark import command as spark
 from bench.transactions import atomic
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return TOOLS[words[0]](words[1:])
             return one_node.main(words, TOOLS, TOLD)
         except TOLD_OF as error:
-            say(f"FAILED: {error}")
+            log_progress(f"FAILED: {error}")
             return EXIT_FAILED
 
 

@@ -61,7 +61,7 @@ def add_directories(parser: argparse.ArgumentParser, out: Path | None, holds: st
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
     """`--directory`."""
-    parser.add_argument("--directory", type=existing, help="where data directories are made")
+    parser.add_argument("--directory", type=existing_directory, help="where data directories are made")
 
 
 def directory_of(options: argparse.Namespace) -> Path:
@@ -70,7 +70,7 @@ def directory_of(options: argparse.Namespace) -> Path:
     return found
 
 
-def existing(text: str) -> Path:
+def existing_directory(text: str) -> Path:
     """A directory that is there, in which others can be made."""
     path = Path(text)
     if not text or not path.is_dir():
@@ -86,7 +86,7 @@ def results(text: str) -> Path:
     """A directory for results, which need not be there yet."""
     path = Path(text)
     if not text or path.exists():
-        return existing(text)
+        return existing_directory(text)
     first = next(each for each in (*reversed(path.parents), path) if not each.exists())
     try:
         first.mkdir()
@@ -101,7 +101,7 @@ def picture(text: str) -> Path:
     path = Path(text)
     if path.suffix != ".svg" or path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is no name of an .svg file")
-    existing(str(path.parent))
+    existing_directory(str(path.parent))
     return path
 
 

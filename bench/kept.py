@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.progress import say
+from bench.progress import log_progress
 from compat_tests.targets import ROOT
 
 LOCAL_RESULTS = ROOT / "bench" / "results" / "local"
@@ -53,5 +53,5 @@ def keep(result: dict[str, Any], directory: Path, name: str) -> Path:
     names = (f"{stamp}{f'.{number}' if number else ''}-{name}.json" for number in itertools.count())
     path = next(directory / each for each in names if not (directory / each).exists())
     write(path, json.dumps(result, indent=1) + "\n")
-    say(f"kept: {os.path.relpath(path)}")
+    log_progress(f"kept: {os.path.relpath(path)}")
     return path

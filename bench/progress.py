@@ -5,6 +5,6 @@ from __future__ import annotations
 import sys
 
 
-def say(text: str) -> None:
+def log_progress(text: str) -> None:
     """A line of progress."""
     print(text, file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ Owns: the format (little-endian int64 nanoseconds in the order of the answers, g
 block says of its file: its name, how many samples, their SHA-256 before compression. The files stay on the
 machine that measured: git ignores directories of the name `raw`. Costs no timed loop anything: a job leaves
 its samples in a scratch file once its loop is over, and they are compressed after the block (the grid), or
-after the last session (`Held`).
+after the last session (`RawSamples`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import kept
-from bench.progress import say
+from bench.progress import log_progress
 
 DIRECTORY: Final = "raw"
 """Of all raw files, beside the results."""
@@ -28,7 +28,7 @@ SAMPLE_BYTES: Final = 8
 Noted = dict[str, Any]
 
 
-def noted(name: str, samples: bytes) -> Noted:
+def describe_file(name: str, samples: bytes) -> Noted:
     """What is said of a file of this name. Args: samples: not compressed."""
     digest = hashlib.sha256(samples).hexdigest()
     return {"samples": len(samples) // SAMPLE_BYTES, "sha256": digest, "file": name}
@@ -37,10 +37,10 @@ def noted(name: str, samples: bytes) -> Noted:
 def write(path: Path, samples: bytes) -> Noted:
     """The file, whole or not at all, and what is said of it. OSError."""
     kept.write(path, gzip.compress(samples, 9, mtime=0))
-    return noted(path.name, samples)
+    return describe_file(path.name, samples)
 
 
-def taken(work: Callable[[Path], dict[str, Any]], keep: Callable[[bytes], Noted]) -> dict[str, Any]:
+def take_block(work: Callable[[Path], dict[str, Any]], keep: Callable[[bytes], Noted]) -> dict[str, Any]:
     """The block that `work` measures, with a note `raw` where its job left samples in the file it is given.
 
     Args: keep: takes the samples, says what the block says; not called where `work` raises.
@@ -53,7 +53,7 @@ def taken(work: Callable[[Path], dict[str, Any]], keep: Callable[[bytes], Noted]
     return block
 
 
-class Held:
+class RawSamples:
     """A run's samples, in memory until its result has a name: `raw/RESULT/BLOCK-SESSION.i64.gz` beside it."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Held:
         if name in self._samples:
             raise ValueError(f"{name} is held already")
         self._samples[name] = samples
-        return noted(name, samples)
+        return describe_file(name, samples)
 
     def write(self, result: Path) -> None:
         """The files of the result in this file, and where they are; nothing where there are none. OSError."""
@@ -73,4 +73,4 @@ class Held:
         for name, samples in self._samples.items():
             write(directory / name, samples)
         if self._samples:
-            say(f"raw nanoseconds: {os.path.relpath(directory)}")
+            log_progress(f"raw nanoseconds: {os.path.relpath(directory)}")

@@ -324,10 +324,10 @@ class Appender:
             if error.is_ahead and self.group.is_newly_led:
                 raise _earlier_batches_missing(error) from None
             raise RequestError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
-        except StaleProducerEpoch as error:
-            raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-        except NotInTransaction as error:
-            raise RequestError(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+        except StaleProducerEpoch as stale:
+            raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
+        except NotInTransaction as outside:
+            raise RequestError(ErrorCode.INVALID_TXN_STATE, str(outside)) from None
 
     def _check_duplicate(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:

@@ -14,8 +14,8 @@ from tabulate import tabulate
 from bench.baselines import tuned
 from bench.baselines.memory import build_tansu, kfake_program
 from bench.baselines.targets import TARGETS, WORDS
-from bench.ending import EXIT_FAILED
-from bench.progress import say
+from bench.exit_status import EXIT_FAILED
+from bench.progress import log_progress
 from compat_tests.kafka_jars import ToolchainMissing
 
 BUILDS: dict[str, Callable[[], Path]] = {"tansu": build_tansu, "kfake": kfake_program}
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             BUILDS[name]()
         except ToolchainMissing as error:
-            say(f"FAILED: {name}: {error}")
+            log_progress(f"FAILED: {name}: {error}")
             status = EXIT_FAILED
     if options.tuned:
         print(tabulate(tuned.settings(), headers=["setting", "value", "why"], disable_numparse=True))

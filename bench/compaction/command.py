@@ -63,14 +63,14 @@ class Writer:
         """Waits while the client has no room."""
         while True:
             try:
-                self._producer.produce(topic, value, key, on_delivery=self._told)
+                self._producer.produce(topic, value, key, on_delivery=self._on_delivery)
                 break
             except BufferError:
                 self._producer.poll(0.01)
         self._sent += 1
         self._producer.poll(0)
 
-    def _told(self, error: object, message: object) -> None:
+    def _on_delivery(self, error: object, message: object) -> None:
         self.acknowledged += error is None
 
     def finish(self) -> None:
@@ -80,7 +80,7 @@ class Writer:
             raise RoundFailed(f"{self._sent - self.acknowledged} records were not acknowledged")
 
 
-def _filled(target: Target, records: int) -> None:
+def _fill(target: Target, records: int) -> None:
     """The compacted topic, then enough of the other one that all of it lies below two checkpoints."""
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     made = admin.create_topics([NewTopic("dead", 1, 1, config=DEAD_CONFIG), NewTopic("plain", 1, 1)])
@@ -105,7 +105,7 @@ def _throughput(target: Target, seconds: float) -> float:
     return writer.acknowledged / (time.monotonic() - began)
 
 
-def _cleaned(target: Target, patience_s: float) -> int:
+def _await_cleaning(target: Target, patience_s: float) -> int:
     """Bytes that files have less, once nothing more is cleaned, by the broker's own log."""
     saved, deadline, quiet_since = 0, time.monotonic() + patience_s, time.monotonic()
     while time.monotonic() < deadline and time.monotonic() - quiet_since < 15:
@@ -117,7 +117,7 @@ def _cleaned(target: Target, patience_s: float) -> int:
     return saved
 
 
-def measured(records: int, seconds: float, rounds: int) -> dict[str, object]:
+def measure(records: int, seconds: float, rounds: int) -> dict[str, object]:
     """All of it as one object."""
     rates: dict[bool, list[float]] = {True: [], False: []}
     reclaimed: list[float] = []
@@ -126,11 +126,11 @@ def measured(records: int, seconds: float, rounds: int) -> dict[str, object]:
     for number in range(rounds):
         for cleaner in (False, True) if number % 2 == 0 else (True, False):
             with _broker(cleaner) as target:
-                _filled(target, records)
+                _fill(target, records)
                 rates[cleaner].append(_throughput(target, seconds))
                 if cleaner:
                     dead_bytes = (records - KEYS) * record_bytes
-                    reclaimed.append(_cleaned(target, 120) / dead_bytes)
+                    reclaimed.append(_await_cleaning(target, 120) / dead_bytes)
     plain, beside = statistics.median(rates[False]), statistics.median(rates[True])
     return {
         "records_per_second_without_cleaner": round(plain),
@@ -152,5 +152,5 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.records <= KEYS:
         parser.error(f"--records: {KEYS} of them stay, more are needed")
-    print(json.dumps(measured(chosen.records, chosen.seconds, chosen.rounds), indent=2))
+    print(json.dumps(measure(chosen.records, chosen.seconds, chosen.rounds), indent=2))
     return 0

@@ -54,7 +54,7 @@ class Deposit(Transaction):
         draft.add(b"%d %d" % (self._account, balance + 1))
 
     def on_refusal(self, refusal: Refusal) -> None:
-        self._window.refused(time.monotonic_ns())
+        self._window.record_conflict(time.monotonic_ns())
 
 
 class Window:
@@ -70,14 +70,14 @@ class Window:
         self._last_ns = opens_ns
         self._longest_ns = 0
 
-    def succeeded(self, begun_ns: int, done_ns: int) -> None:
+    def record_success(self, begun_ns: int, done_ns: int) -> None:
         self.total += 1
         if self.opens_ns <= done_ns <= self.closes_ns:
             self._successes += 1
             self._latencies.append(done_ns - begun_ns)
             self._waited_until(done_ns)
 
-    def refused(self, at_ns: int) -> None:
+    def record_conflict(self, at_ns: int) -> None:
         self._refusals += self.opens_ns <= at_ns <= self.closes_ns
 
     def result(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ async def work(job: dict[str, Any]) -> dict[str, Any]:
         while (begun_ns := time.monotonic_ns()) < window.closes_ns:
             deposit = Deposit(accounts, rng.randrange(job["accounts"]), window)
             await client.execute(deposit, timeout_s=TRANSACTION_TIMEOUT_S)
-            window.succeeded(begun_ns, time.monotonic_ns())
+            window.record_success(begun_ns, time.monotonic_ns())
     return window.result()
 
 

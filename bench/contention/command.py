@@ -22,10 +22,10 @@ from typing import Any, Self
 
 from bench import argument_types
 from bench.contention.client import balances
-from bench.contention.figures import LEAST_SUCCESSES, point, starved, table
+from bench.contention.figures import LEAST_SUCCESSES, point, starvation, table
 from bench.figures import pictures
 from bench.figures.ratios import block_medians
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import alone, comparison
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block
@@ -65,11 +65,11 @@ class Clients:
         for number, child in enumerate(self._children):
             _tell(child, {**job, "number": number})
         for child in self._children:
-            _heard(child)
+            _response_of(child)
         opens_ns = time.monotonic_ns() + int((START_S + warmup_s) * 1e9)
         for child in self._children:
             _tell(child, [opens_ns, opens_ns + int(seconds * 1e9)])
-        return [_heard(child) for child in self._children]
+        return [_response_of(child) for child in self._children]
 
 
 def _tell(child: subprocess.Popen[str], words: object) -> None:
@@ -81,7 +81,7 @@ def _tell(child: subprocess.Popen[str], words: object) -> None:
         raise RoundFailed(f"a client ended: {error}") from error
 
 
-def _heard(child: subprocess.Popen[str]) -> Any:
+def _response_of(child: subprocess.Popen[str]) -> Any:
     assert child.stdout is not None
     line = child.stdout.readline()
     answer = json.loads(line) if line else {"error": "a client ended"}
@@ -111,14 +111,14 @@ class ContentionSession(LockstepSession):
         if stored.lost or sum(stored.balances.values()) != figures["total_records"]:
             self.blocks.remove(block)
             raise WrongCount(f"{stored.lost} updates were lost in {block['topic']}")
-        say(
+        log_progress(
             f"  hot accounts {accounts:5}: {figures['goodput_per_s']:,.0f} transactions/s, "
             f"{figures['refusals_per_success']:.2f} refusals each, least share {figures['least_share']:.2f}, "
             f"longest wait {figures['longest_wait_s']:.2f} s"
         )
 
 
-def judged(sessions: list[dict[str, Any]], quick: bool = False) -> tuple[list[alone.Row], list[str]]:
+def evaluate(sessions: list[dict[str, Any]], quick: bool = False) -> tuple[list[alone.Row], list[str]]:
     """A row for each number of hot accounts (medians; the worst of shares and waits), and who starved.
 
     Blocks of a quick run that are too short to tell are not judged.
@@ -136,8 +136,8 @@ def judged(sessions: list[dict[str, Any]], quick: bool = False) -> tuple[list[al
             rows.append({"accounts": accounts, **block_medians(sessions, name), **worst})
         told = [each for each in found if not quick or each["successes_per_client"] >= LEAST_SUCCESSES]
         if len(told) < len(found):
-            say(f"  {accounts} hot accounts: too few successes to say that none starved")
-        problems += [f"{accounts} hot accounts: {said}" for each in told if (said := starved(each))]
+            log_progress(f"  {accounts} hot accounts: too few successes to say that none starved")
+        problems += [f"{accounts} hot accounts: {said}" for each in told if (said := starvation(each))]
     return rows, problems
 
 
@@ -171,15 +171,15 @@ def main(arguments: Sequence[str]) -> int:
     if options.plot:
         pictures.draw(PLOTS, options, options.plot)
         return 0
-    sizes = comparison.sized(QUICK if options.quick else FULL, options)
+    sizes = comparison.apply_sizes(QUICK if options.quick else FULL, options)
     accounts = [word for each in options.accounts or () for word in ("--accounts", str(each))]
-    status, path = alone.measured(
+    status, path = alone.run_alone(
         "contention",
         ["python -m bench contention", "--clients", str(options.clients), *accounts],
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),
-        lambda sessions: judged(sessions, options.quick),
+        lambda sessions: evaluate(sessions, options.quick),
         table,
     )
     if path is not None:

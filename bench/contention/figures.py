@@ -48,7 +48,7 @@ def longest_allowed_s(figures: Figures) -> float:
     return max(FORGIVEN_WAIT_S, MOST_MEAN_WAITS * float(figures["mean_wait_s"]))
 
 
-def starved(figures: Figures) -> str | None:
+def starvation(figures: Figures) -> str | None:
     """Why it cannot be said that nobody starved; None where it can."""
     if figures["successes_per_client"] < LEAST_SUCCESSES:
         return (

@@ -19,7 +19,7 @@ from bench import argument_types
 from bench.feed.figures import table
 from bench.figures.ratios import block_medians
 from bench.machine.process import cpu_seconds
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import alone, comparison
 from bench.sessions.jobs import Block
 from bench.sessions.session import LockstepSession
@@ -38,11 +38,11 @@ class FeedSession(LockstepSession):
 
     def blocks_of(self, sizes: Sequence[int], transactions: int) -> None:
         """All of them are filled first, so that no reader comes right behind a writer."""
-        filled = [(body_bytes, *self._filled(body_bytes, transactions)) for body_bytes in sizes]
+        filled = [(body_bytes, *self._fill(body_bytes, transactions)) for body_bytes in sizes]
         for body_bytes, topic, facts in filled:
             self._read(body_bytes, topic, transactions, facts)
 
-    def _filled(self, body_bytes: int, transactions: int) -> tuple[str, Block]:
+    def _fill(self, body_bytes: int, transactions: int) -> tuple[str, Block]:
         topic = self.topic(FLUSH)
         words = {"topic": topic, "body_bytes": body_bytes, "transactions": transactions}
         facts = self.job("fill_feed", bootstrap=self.target.bootstrap, **words)
@@ -61,13 +61,13 @@ class FeedSession(LockstepSession):
 
         block = self.observe(f"feed{body_bytes}", FLUSH, work, max_outstanding=1)
         figures = block["figures"]
-        say(
+        log_progress(
             f"  bodies of {body_bytes:6} bytes: {figures['transactions_per_s']:,.0f} transactions/s, client "
             f"{figures['client_us']:.1f} us, broker {figures['broker_us']:.1f} us each"
         )
 
 
-def judged(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
+def evaluate(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
     """A row for each size; `above_us` is what client and broker spend more than for an empty body."""
     rows: list[alone.Row] = []
     for body_bytes in BODY_BYTES:
@@ -103,14 +103,14 @@ def _run(options: argparse.Namespace, sizes: Sizes, parent: Path) -> comparison.
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; the exit status."""
     options = _parser().parse_args(arguments)
-    sizes = comparison.sized(QUICK if options.quick else FULL, options)
-    status, _ = alone.measured(
+    sizes = comparison.apply_sizes(QUICK if options.quick else FULL, options)
+    status, _ = alone.run_alone(
         "feed",
         ["python -m bench feed", "--transactions", str(options.transactions)],
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),
-        judged,
+        evaluate,
         table,
     )
     return status

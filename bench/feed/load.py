@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from bench.load.wire import WrongAnswer
-from bench.machine.timing import microseconds
+from bench.machine.clocks import microseconds
 from lockstep.transactions import RequestId, lock
 from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Record
@@ -42,7 +42,7 @@ def transaction(number: int, body_bytes: int) -> AppendAttempt:
     return AppendAttempt(RequestId(CLIENT, 0, number), {0: part})
 
 
-def projected(batch: bytes) -> bytes:
+def without_values(batch: bytes) -> bytes:
     """The batch without its records' values: the least that a broker would have to do to leave them out."""
     header = read_header(batch)
     builder = BatchBuilder(
@@ -70,7 +70,7 @@ async def _fill(job: Result) -> Result:
         await log.close()
     request, parts = transaction(0, job["body_bytes"])
     batch = batch_of(parts[0], request, ProducerIdentity(0, 0, 0), job["topic"], bytes(16), 0)
-    return {"batch_bytes": len(batch), "project_us": microseconds(lambda: projected(batch))}
+    return {"batch_bytes": len(batch), "project_us": microseconds(lambda: without_values(batch))}
 
 
 async def _read(job: Result) -> Result:

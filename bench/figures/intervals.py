@@ -69,7 +69,7 @@ def _median_of(session: dict[str, Any], key: Key) -> float | None:
     return statistics.median(found[key]) if key in found else None
 
 
-def paired(sessions: Sessions, ratio: Ratio) -> list[float]:
+def round_ratios(sessions: Sessions, ratio: Ratio) -> list[float]:
     """The ratio of each round that both sides measured, in order. Sessions carry their `round`."""
     subject, baseline = _sides_of(ratio)
     by_round: dict[int, dict[str, float]] = {}
@@ -107,7 +107,7 @@ def with_intervals(
 def _with_interval(
     row: dict[str, Any], sessions: Sessions, ratio: Ratio, goal: Goal | None
 ) -> dict[str, Any]:
-    found = [] if ratio.own or ratio.bound else paired(sessions, ratio)
+    found = [] if ratio.own or ratio.bound else round_ratios(sessions, ratio)
     if not found:
         return row
     interval = interval_of(found)

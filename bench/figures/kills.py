@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Sequence
 
 
-def seen(values: Sequence[float]) -> list[float]:
+def observed_times(values: Sequence[float]) -> list[float]:
     """The times of the kills that the client saw."""
     return [value for value in values if value > 0]
 
 
 def words(values: Sequence[float]) -> str:
     """Median, worst and number of kills, and how many of them were not seen; empty for none."""
-    found = seen(values)
+    found = observed_times(values)
     if not found:
         return f"none of {len(values)} kills was seen" if values else ""
     text = f"{statistics.median(found):.3g} s, at most {max(found):.3g} s, {len(values)} kills"

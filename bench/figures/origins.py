@@ -18,7 +18,7 @@ class MixedMachines(ValueError):
     """Rows that were measured on different machines, or with different versions."""
 
 
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differing_facts(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The names of the facts in which two machines differ."""
     return sorted(name for name in (one.keys() | other.keys()) - PASSING if one.get(name) != other.get(name))
 
@@ -26,7 +26,7 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def check_machine(rows: Iterable[tuple[str, dict[str, Any]]], machine: dict[str, Any]) -> None:
     """Raises MixedMachines where a row, by name, was not measured on this machine."""
     for name, row in rows:
-        if found := differing(row["machine"], machine):
+        if found := differing_facts(row["machine"], machine):
             raise MixedMachines(
                 f"{name} was measured elsewhere: {', '.join(found)} differ; use another --out"
             )

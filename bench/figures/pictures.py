@@ -13,7 +13,7 @@ from typing import Any
 
 from bench import argument_types
 from bench.kept import read
-from bench.progress import say
+from bench.progress import log_progress
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def draw(plots: str, options: argparse.Namespace, result: Path) -> None:
     """Draw a kept result. Args: plots: the module that does, by name, as it is slow to import."""
     path = options.picture or result.with_suffix(".svg")
     importlib.import_module(plots).draw(read(result), path)
-    say(f"drawn: {os.path.relpath(path)}")
+    log_progress(f"drawn: {os.path.relpath(path)}")
 
 
 def canvas(salt: str, rows: int, columns: int, inches: tuple[float, float]) -> tuple[Any, list[Any]]:

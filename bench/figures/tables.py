@@ -206,12 +206,12 @@ def facts(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def joined(parts: Iterable[str]) -> str:
+def join_parts(parts: Iterable[str]) -> str:
     """A section of these parts, the empty ones left out."""
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def with_failures(parts: Iterable[str], result: dict[str, Any]) -> str:
-    """As `joined`, and at its end what failed."""
+    """As `join_parts`, and at its end what failed."""
     failed = "; ".join(text.splitlines()[0] for text in result["failures"])
-    return joined([*parts, f"Failed: {failed}" if failed else ""])
+    return join_parts([*parts, f"Failed: {failed}" if failed else ""])

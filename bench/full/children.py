@@ -11,7 +11,7 @@ from pathlib import Path
 PATIENCE_S = 90.0
 
 
-def ended(command: Sequence[str], directory: Path) -> int:
+def run_child(command: Sequence[str], directory: Path) -> int:
     """Run it to its end, what it prints on standard error; its exit status. Whatever interrupts the wait
     ends the command first."""
     child = subprocess.Popen(command, cwd=directory, stdout=sys.stderr)

@@ -26,10 +26,10 @@ from tabulate import tabulate
 
 from bench import argument_types
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
-from bench.ending import EXIT_FAILED, told
+from bench.exit_status import EXIT_FAILED, report_failures
 from bench.figures.origins import MixedMachines
 from bench.full.cells import Cell, cells_of
-from bench.full.children import ended
+from bench.full.children import run_child
 from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
@@ -38,7 +38,7 @@ from bench.kept import LOCAL_RESULTS
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.cluster import NODES
 from bench.sessions.failures import FAILURES, RoundFailed
 from bench.sessions.jobs import Block
@@ -121,7 +121,7 @@ def available(visit: Visit) -> Visit:
     absent = {broker.name: broker.missing() for _, broker in plan(visit.cells, 1)}
     for name, why in absent.items():
         if why:
-            say(f"  SKIPPED {name}: {why}")
+            log_progress(f"  SKIPPED {name}: {why}")
     here = tuple(cell for cell in visit.cells if not absent[TARGETS[cell.target].name])
     return replace(visit, cells=here)
 
@@ -131,19 +131,22 @@ def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
 
     Raises MixedMachines where some of it is not to be measured now.
     """
-    elsewhere = rows.elsewhere(visit.workload.name, visit.nodes, machine)
-    if not elsewhere:
+    cells_of_other_machines = rows.cells_of_other_machines(visit.workload.name, visit.nodes, machine)
+    if not cells_of_other_machines:
         return visit
-    names = elsewhere | {cell.name for cell in visit.cells}
+    names = cells_of_other_machines | {cell.name for cell in visit.cells}
     cells = tuple(cell for cell in cells_of(visit.workload, visit.nodes) if cell.name in names)
     whole = available(replace(visit, cells=cells))
-    if left := sorted(elsewhere - {cell.name for cell in whole.cells}):
+    if left := sorted(cells_of_other_machines - {cell.name for cell in whole.cells}):
         raise MixedMachines(
             f"{visit.workload.name}: {left[0]} was measured elsewhere, and a table is of one machine: "
             "measure all of it, or use another --out"
         )
     rows.forget(whole.cells)
-    say(f"  {visit.workload.name} was begun on another machine: {len(elsewhere)} cells are measured again")
+    log_progress(
+        f"  {visit.workload.name} was begun on another machine: "
+        f"{len(cells_of_other_machines)} cells are measured again"
+    )
     return whole
 
 
@@ -156,14 +159,14 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
     memory_kept = {} if rows.quick else memory.kept(parent)
     measured = Measured(rows, {**origin.facts, "memory_kept": memory_kept}, visit.workload.rounds)
     for number, broker in plan(visit.cells, visit.workload.rounds):
-        say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
+        log_progress(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
         session = session_of(broker, visit.nodes, sizes, parent)
         mine = [cell for cell in visit.cells if cell.target in broker.targets.values()]
         try:
             session.open()
             _measure_cells(session, mine, number, measured)
         except FAILURES as error:
-            say(f"  FAILED: {error}\n{session.log_tail()}")
+            log_progress(f"  FAILED: {error}\n{session.log_tail()}")
             for cell in mine:
                 if not measured.has_row(cell):
                     measured.failed(cell, f"{broker.name} failed: {error}")
@@ -188,7 +191,7 @@ def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, meas
         try:
             measured.found(cell, measure(session, cell, policy_of[cell.target], keep))
         except RoundFailed as error:
-            say(f"  FAILED: {cell}: {error}")
+            log_progress(f"  FAILED: {cell}: {error}")
             measured.failed(cell, str(error))
             if not answers(HOST, session.target.port, timeout_s=5.0):
                 raise
@@ -199,9 +202,9 @@ def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) ->
     words = [*cell.workload.command, *(["--quick"] if rows.quick else [])]
     command = [sys.executable, "-m", "bench", *words, "--directory", str(parent)]
     with tempfile.TemporaryDirectory(prefix="bench-full-") as scratch:
-        say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(words)}")
+        log_progress(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(words)}")
         memory.let_go()
-        status = ended([*command, "--out", scratch], ROOT)
+        status = run_child([*command, "--out", scratch], ROOT)
         kept = sorted(Path(scratch).glob("*.json"))
         if not kept:
             error = f"python -m bench {cell.workload.command[0]} ended with {status} and no result"
@@ -228,13 +231,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="cells that failed before, too")
     parser.add_argument("--quick", action="store_true", help="hardly any warm-up: whether it works")
     parser.add_argument(
-        "--workloads", type=argument_types.existing, default=DIRECTORY, help="directory of the files"
+        "--workloads",
+        type=argument_types.existing_directory,
+        default=DIRECTORY,
+        help="directory of the files",
     )
     argument_types.add_directories(parser, None, "of the rows; quick runs have one of their own")
     return parser
 
 
-def _chosen(options: argparse.Namespace) -> list[Workload]:
+def _select_workloads(options: argparse.Namespace) -> list[Workload]:
     """The workloads as the command line narrows them. BadWorkload."""
     found = read_all(options.workloads)
     if not found:
@@ -260,11 +266,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     rows = Rows(options.out or (LOCAL_RESULTS / "full-quick" if options.quick else RESULTS), options.quick)
     try:
-        workloads = _chosen(options)
+        workloads = _select_workloads(options)
     except BadWorkload as error:
         parser.error(str(error))
     if options.list:
-        print(listing(workloads, rows))
+        print(list_visits(workloads, rows))
         return 0
     parent = argument_types.directory_of(options)
     visits = visits_of(workloads, rows, options.again)
@@ -281,15 +287,15 @@ def main(arguments: Sequence[str]) -> int:
             here = on_one_machine(here, rows, machine_facts(parent))
             run_visit(here, rows, sizes, parent)
         except MixedMachines as error:
-            say(f"  SKIPPED {error}")
+            log_progress(f"  SKIPPED {error}")
             left_out = EXIT_FAILED
         except (NoBlockDevice, ToolchainMissing) as error:
-            say(f"cannot measure here: {error}")
+            log_progress(f"cannot measure here: {error}")
             return EXIT_FAILED
         done += 1
-        say(remaining(workloads, rows))
-    status = told(failures_among(workloads, rows))
-    say(f"{remaining(workloads, rows)}; rows: {os.path.relpath(rows.directory)}")
+        log_progress(remaining_cells(workloads, rows))
+    status = report_failures(failures_among(workloads, rows))
+    log_progress(f"{remaining_cells(workloads, rows)}; rows: {os.path.relpath(rows.directory)}")
     return status or left_out
 
 
@@ -303,7 +309,7 @@ def failures_among(workloads: Sequence[Workload], rows: Rows) -> list[str]:
     return [f"{cell}: {failure}" for cell, row in found if row is not None for failure in failures_of(row)]
 
 
-def remaining(workloads: Sequence[Workload], rows: Rows) -> str:
+def remaining_cells(workloads: Sequence[Workload], rows: Rows) -> str:
     """How many cells have no row, in a line."""
     found = [rows.row(cell) for cell in _all_cells(workloads)]
     missing = found.count(None)
@@ -312,7 +318,7 @@ def remaining(workloads: Sequence[Workload], rows: Rows) -> str:
     return f"{len(found) - missing} of {len(found)} cells are there{and_failed}, {missing} remain"
 
 
-def listing(workloads: Sequence[Workload], rows: Rows) -> str:
+def list_visits(workloads: Sequence[Workload], rows: Rows) -> str:
     """A line for each visit, and the sum."""
     lines = []
     for workload in workloads:
@@ -323,4 +329,4 @@ def listing(workloads: Sequence[Workload], rows: Rows) -> str:
             failed = sum(row is not None and bool(failures_of(row)) for row in found)
             lines.append([workload.name, nodes, len(cells), there, failed or "", workload.about])
     heads = ["workload", "nodes", "cells", "there", "failed", "what it is"]
-    return f"{tabulate(lines, headers=heads)}\n\n{remaining(workloads, rows)}"
+    return f"{tabulate(lines, headers=heads)}\n\n{remaining_cells(workloads, rows)}"

@@ -46,10 +46,12 @@ class Rows:
         row = self.row(cell)
         return row is None or (again and bool(failures_of(row)))
 
-    def elsewhere(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
+    def cells_of_other_machines(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
         """The names of one table's cells that have rows of another machine."""
         paths = (self.directory / workload).glob(f"{nodes}n-*.json")
-        return {path.stem for path in paths if origins.differing(read(path, "machine")["machine"], machine)}
+        return {
+            path.stem for path in paths if origins.differing_facts(read(path, "machine")["machine"], machine)
+        }
 
     def forget(self, cells: Iterable[Cell]) -> None:
         """Remove their rows, which are to be measured again: they are missing from now on."""

@@ -7,13 +7,13 @@ from typing import Any
 
 from bench.baselines.targets import WORDS
 from bench.figures import origins
-from bench.figures.tables import facts, joined
+from bench.figures.tables import facts, join_parts
 from bench.full import cost
 from bench.full.cells import cells_of
 from bench.full.lookup import MARKED
 from bench.full.rows import failures_of, is_comparison, paths_of
 from bench.full.spread import Row
-from bench.full.tables import SHOWN, by_table, marked, tables
+from bench.full.tables import SHOWN, by_table, rows_too_far_apart, tables
 from bench.full.work import MEMORY_S
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
@@ -21,7 +21,7 @@ from bench.kept import Unreadable, read
 KIND = "full"
 
 
-def gathered(directory: Path) -> dict[str, Any]:
+def collect_rows(directory: Path) -> dict[str, Any]:
     """The rows below a directory that are of today's cells, or of no file that there is, as one result; facts
     are those of the newest cell.
 
@@ -75,8 +75,8 @@ def _how(result: dict[str, Any]) -> list[str]:
     return [
         "A cell is the median of its rounds: two short blocks where a workload says nothing else, without an "
         f"interval. {MARKED} (in their first figure; at a fixed rate, in their p50), so that its figure is "
-        f"of neither. That is so in {len(marked(closed))} of {len(closed)} closed loops and in "
-        f"{len(marked(cells))} of all {len(cells)} cells.",
+        f"of neither. That is so in {len(rows_too_far_apart(closed))} of {len(closed)} closed loops and in "
+        f"{len(rows_too_far_apart(cells))} of all {len(cells)} cells.",
         "Below a table, *behind* is a cell all of whose rounds are worse than all rounds of the other: what "
         "lies within the spread is not counted. `lockstep` is held against every Kafka, `lockstep-os` "
         "against those that flush nothing either.",
@@ -114,4 +114,4 @@ def section(result: dict[str, Any]) -> str:
         *tables(result),
         "\n".join(["Failed:", "", *errors]) if errors else "",
     ]
-    return joined(parts)
+    return join_parts(parts)

@@ -62,7 +62,7 @@ SUBJECTS = {
 """Who is judged beside whom: a Lockstep without flushes only beside a Kafka without."""
 
 
-def shown(row: Row) -> tuple[tuple[str, str, str], ...]:
+def cell_figures(row: Row) -> tuple[tuple[str, str, str], ...]:
     """The figures of a row's cell: name, unit, words."""
     settings = row["settings"]
     return (
@@ -70,15 +70,15 @@ def shown(row: Row) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def leading(row: Row) -> str:
+def leading_figure(row: Row) -> str:
     """The figure whose rounds speak for a cell: the first, and at a rate that all keep to the p50."""
-    name = shown(row)[0][0]
+    name = cell_figures(row)[0][0]
     return "p50_ms" if name == "requests_per_s" and row["point"].get("rate") else name
 
 
-def marked(rows: list[Row]) -> list[Row]:
+def rows_too_far_apart(rows: list[Row]) -> list[Row]:
     """Those of the rows whose rounds are too far apart."""
-    return [row for row in rows if "error" not in row and doubt(row, leading(row))]
+    return [row for row in rows if "error" not in row and doubt(row, leading_figure(row))]
 
 
 def _figure(value: float) -> str:
@@ -88,11 +88,11 @@ def _figure(value: float) -> str:
 def _cell(row: Row) -> str:
     if "error" in row:
         return "failed"
-    mark = f" {MARK}" if doubt(row, leading(row)) else ""
+    mark = f" {MARK}" if doubt(row, leading_figure(row)) else ""
     if row["settings"]["kind"] == "failover" and row.get("rounds"):
         blocks = [block for block in row["rounds"] if block.get("proven", True)]
         return kills.words([block["figures"]["first_ack_s"] for block in blocks]) + mark
-    found = [(median(row, name), unit) for name, unit, _ in shown(row)]
+    found = [(median(row, name), unit) for name, unit, _ in cell_figures(row)]
     return ", ".join(f"{_figure(value)} {unit}" for value, unit in found if value is not None) + mark
 
 
@@ -125,9 +125,9 @@ def tables(result: dict[str, Any]) -> list[str]:
         lines = _lines(rows, targets)
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
-        elsewhere = _elsewhere(rows[0]["machine"], result["machine"])
-        said = (_visits(rows), _behind(rows), _fetches(rows), _paused(rows))
-        parts = (title, _about(rows[0], result["abouts"]), elsewhere, text, *said)
+        cells_of_other_machines = _other_machine_note(rows[0]["machine"], result["machine"])
+        said = (_visits(rows), _behind(rows), _fetches(rows), _pauses_note(rows))
+        parts = (title, _about(rows[0], result["abouts"]), cells_of_other_machines, text, *said)
         found.append("\n\n".join(part for part in parts if part))
     return found
 
@@ -136,7 +136,7 @@ def _about(row: Row, abouts: dict[str, str]) -> str:
     """What is measured, in words, and what the figures are."""
     kind = row["settings"]["kind"]
     about = abouts.get(row["workload"], "")
-    figures = ", ".join(words for _, _, words in shown(row))
+    figures = ", ".join(words for _, _, words in cell_figures(row))
     said = (
         f"{about[:1].upper()}{about[1:]}." if about else "",
         f"Timed blocks of {row['settings']['minutes'] * 60:.2g} s." if kind in TIMED else "",
@@ -160,7 +160,7 @@ def _behind_of(rows: list[Row], ours: str) -> str:
     """By which figures, and in how many points of a table, a Lockstep is behind which Kafka, beyond the
     rounds' spread; empty where there is nothing to compare."""
     said, compared = [], 0
-    for figure, unit, words in shown(rows[0]):
+    for figure, unit, words in cell_figures(rows[0]):
         lost_to = []
         for other in SUBJECTS[ours]:
             pairs = _pairs(rows, figure, ours, other)
@@ -197,7 +197,7 @@ def _fetches(rows: list[Row]) -> str:
     )
 
 
-def _paused(rows: list[Row]) -> str:
+def _pauses_note(rows: list[Row]) -> str:
     """In which cells the machine itself stood still, and for how long; empty for none."""
     found = []
     for row in rows:
@@ -221,7 +221,7 @@ def _visits(rows: list[Row]) -> str:
     return f"Not all measured in turns: {'; '.join(said)}."
 
 
-def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> str:
+def _other_machine_note(machine: dict[str, Any], newest: dict[str, Any]) -> str:
     """What to say of a table that is of another machine than the newest cells; empty where it is not."""
-    found = [f"{name}: {machine[name]}" for name in origins.differing(machine, newest)]
+    found = [f"{name}: {machine[name]}" for name in origins.differing_facts(machine, newest)]
     return f"Measured elsewhere, {', '.join(found)}." if found else ""

@@ -16,10 +16,10 @@ from bench.baselines.targets import OneBroker, ThreeBrokers
 from bench.full.cells import Cell
 from bench.machine.process import RssSampler
 from bench.one_node import groups
-from bench.raw import taken
+from bench.raw import take_block
 from bench.sessions import blocks
 from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block, unclaimed
+from bench.sessions.jobs import Block, unclaimed_block
 from bench.settings import FAN_OUT_BYTES, PRODUCERS
 
 AnySession = OneBroker | ThreeBrokers
@@ -36,16 +36,16 @@ def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes]
     sampler = RssSampler(session.target.pids)
 
     def work(raw: Path) -> Block:
-        with sampler.sampling():
-            return _measured(session, cell, policy, raw)
+        with sampler.sample_rss():
+            return _measure(session, cell, policy, raw)
 
-    block = taken(work, keep)
+    block = take_block(work, keep)
     block["rss_max_mb"] = sampler.result()["rss_max_mb"]
     block["bytes"] = int(block["figures"].get("total_records", 0)) * cell.workload.message_bytes
     return block
 
 
-def _measured(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+def _measure(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """As `KINDS`; of three nodes, where a leader may have moved, what fails is tried once more."""
 
     def work() -> Block:
@@ -167,7 +167,7 @@ def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     count = cell.at["connections"]
     words = {**_lanes(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
     _warm_lanes(session, policy, words)
-    with session.held_connections(count) as kib_each:
+    with session.idle_connections(count) as kib_each:
 
         def work(topic: str) -> Block:
             result = session.job("lanes", topic=topic, **words)
@@ -212,7 +212,7 @@ def _failover(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     session.await_replicas(topic)
     if (stored := sum(session.end_offsets(topic, 1))) < figures["total_records"]:
         raise WrongCount(f"{cell}: {figures['total_records'] - stored} acknowledged records lost")
-    return unclaimed(str(cell), policy, figures)
+    return unclaimed_block(str(cell), policy, figures)
 
 
 KINDS: dict[str, Callable[[AnySession, Cell, str, Path], Block]] = {

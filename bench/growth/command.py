@@ -15,17 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, told
+from bench.exit_status import EXIT_FAILED, report_failures
 from bench.figures import origins
 from bench.figures.ratios import medians
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
-from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of, table
+from bench.growth.steps import Step, collect_steps, is_whole, named_steps, path_of, step_of, table
 from bench.kept import LOCAL_RESULTS, write
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import FAILURES, RoundFailed
 from bench.sessions.session import LockstepSession
 from bench.settings import QUICK as SIZES
@@ -35,20 +35,20 @@ from compat_tests.targets import ROOT
 RESULTS = ROOT / "bench" / "results" / "growth"
 
 
-def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Path) -> Step:
+def measure_step(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Path) -> Step:
     """One step, as it is kept. RoundFailed, TargetFailed, NoBlockDevice."""
     rounds: list[dict[str, float]] = []
     origin = Origin(parent)
     for number in range(repeats):
-        say(f"[{time.strftime('%H:%M:%S')}] {value:,} {axis.words}, {number + 1} of {repeats}")
+        log_progress(f"[{time.strftime('%H:%M:%S')}] {value:,} {axis.words}, {number + 1} of {repeats}")
         session = LockstepSession(SIZES, parent)
         try:
             rounds.append(work.step(session, axis, value, lengths))
         finally:
             session.close()
-        if unproven := session.unproven():
-            raise RoundFailed("; ".join(unproven))
-        say("  " + ", ".join(f"{name} {figure:,.3g}" for name, figure in rounds[-1].items()))
+        if unproven_blocks := session.unproven_blocks():
+            raise RoundFailed("; ".join(unproven_blocks))
+        log_progress("  " + ", ".join(f"{name} {figure:,.3g}" for name, figure in rounds[-1].items()))
     if problems := origin.problems():
         raise RoundFailed("; ".join(problems))
     return {
@@ -83,15 +83,15 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
     failures = []
     parent = argument_types.directory_of(options)
     there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
-    origins.check_machine(named([step for step in there if step]), machine_facts(parent))
+    origins.check_machine(named_steps([step for step in there if step]), machine_facts(parent))
     chosen = wanted[: options.limit]
     if chosen and not options.quick:
         memory.kept(parent)
     for axis, value in chosen:
         try:
-            step = measured(axis, value, lengths, options.repeats, parent)
+            step = measure_step(axis, value, lengths, options.repeats, parent)
         except FAILURES as error:
-            say(f"  FAILED: {error}")
+            log_progress(f"  FAILED: {error}")
             failures.append(f"{axis.name} {value}: {error}")
             continue
         write(path_of(options.out, axis, value), json.dumps(step, indent=1) + "\n")
@@ -111,18 +111,18 @@ def main(arguments: Sequence[str]) -> int:
         try:
             failures = _run(options, lengths, missing)
         except (NoBlockDevice, ToolchainMissing, origins.MixedMachines) as error:
-            say(f"cannot measure here: {error}")
+            log_progress(f"cannot measure here: {error}")
             return EXIT_FAILED
         missing = [each for each in steps if not is_whole(options.out, *each, lengths)]
     if any(step_of(options.out, *each, lengths) for each in steps):
-        result = gathered(options.out, lengths)
+        result = collect_steps(options.out, lengths)
         print(table(result))
         if options.picture:
             from bench.growth import plots
 
             plots.draw(result, options.picture)
-            say(f"drawn: {os.path.relpath(options.picture)}")
+            log_progress(f"drawn: {os.path.relpath(options.picture)}")
     names = ", ".join(f"{axis.name} {value:,}" for axis, value in missing)
     remaining = f"; remaining: {names}" if names else ""
-    say(f"{len(steps) - len(missing)} of {len(steps)} steps are there{remaining}")
-    return told(failures)
+    log_progress(f"{len(steps) - len(missing)} of {len(steps)} steps are there{remaining}")
+    return report_failures(failures)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts, joined
+from bench.figures.tables import facts, join_parts
 from bench.growth.axes import FLAT, RATE
 from bench.growth.slopes import EXPLAINED
-from bench.growth.steps import disturbed, far_apart, table
+from bench.growth.steps import disturbed_steps, far_apart, table
 
 PICTURE = "growth.svg"
 """Beside the page: `python -m bench growth --picture docs/growth.svg`."""
@@ -15,7 +15,7 @@ PICTURE = "growth.svg"
 
 def section(result: dict[str, Any]) -> str:
     """How cost grows."""
-    noisy, apart = disturbed(result), far_apart(result)
+    noisy, apart = disturbed_steps(result), far_apart(result)
     steps = result["steps"].get("connections", [])
     closed = any("held_connections" not in step["figures"] for step in steps)
     logs = result["steps"].get("log_gib", [])
@@ -48,4 +48,4 @@ def section(result: dict[str, Any]) -> str:
         else "",
         f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
     ]
-    return joined(parts)
+    return join_parts(parts)

@@ -39,7 +39,7 @@ def step_of(directory: Path, axis: Axis, value: int, lengths: Lengths) -> Step |
     return found if found["lengths"] == asdict(lengths) else None
 
 
-def lacking(axis: Axis, step: Step) -> list[str]:
+def missing_figures(axis: Axis, step: Step) -> list[str]:
     """The figures of its axis that a step has not: it was measured before they were."""
     return [fitted.figure for fitted in axis.fitted if fitted.figure not in step["figures"]]
 
@@ -47,10 +47,10 @@ def lacking(axis: Axis, step: Step) -> list[str]:
 def is_whole(directory: Path, axis: Axis, value: int, lengths: Lengths) -> bool:
     """Whether the step is there with all that is measured today; one that is not is measured again."""
     step = step_of(directory, axis, value, lengths)
-    return step is not None and not lacking(axis, step)
+    return step is not None and not missing_figures(axis, step)
 
 
-def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
+def collect_steps(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
     """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts.
 
     Raises MixedMachines where they are of several machines, Unreadable.
@@ -63,13 +63,13 @@ def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
     if not found:
         raise Unreadable(f"{directory} has no step of `python -m bench growth`")
     newest = max(found, key=lambda step: str(step["started"]))
-    origins.check_machine(named(found), newest["machine"])
+    origins.check_machine(named_steps(found), newest["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
     shared["commits"] = origins.commits_of(found)
     return {"kind": KIND, "command": "python -m bench growth", "failures": [], "steps": steps, **shared}
 
 
-def named(steps: Sequence[Step]) -> list[tuple[str, Step]]:
+def named_steps(steps: Sequence[Step]) -> list[tuple[str, Step]]:
     return [(f"{step['axis']} {step['value']:,}", step) for step in steps]
 
 
@@ -106,7 +106,7 @@ def fits(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def promised(result: dict[str, Any]) -> list[dict[str, Any]]:
+def flat_slopes(result: dict[str, Any]) -> list[dict[str, Any]]:
     """What is to stay flat, as rows with a goal: the value is the slope."""
     return [
         {
@@ -127,7 +127,7 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
     return tabulate(fits(result), headers=HEADS, tablefmt=style, disable_numparse=True)
 
 
-def disturbed(result: dict[str, Any]) -> list[str]:
+def disturbed_steps(result: dict[str, Any]) -> list[str]:
     """The steps beside which other work used more of a processor than `DISTURBED`."""
     return [
         f"{step['value']:,} {axis.words} ({step['figures']['foreign_cpu_share']:.0%})"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench.growth.axes import RATE, WINDOW, Axis, Lengths
-from bench.growth.reading import device_read, evict
+from bench.growth.reads import device_read, evict
 from bench.load.latency import quantiles
 from bench.machine import process
 from bench.sessions.failures import RoundFailed, WrongCount
@@ -30,15 +30,15 @@ def step(session: LockstepSession, axis: Axis, value: int, lengths: Lengths) -> 
     if axis.name == "log_gib":
         return _log(session, value, lengths)
     if axis.name == "groups":
-        with _held_groups(session, value):
-            return _loaded(session, lengths)
+        with _idle_groups(session, value):
+            return _measure_load(session, lengths)
     partitions = value if axis.name == "partitions" else 1
     producers = value if axis.name == "connections" else PRODUCERS
     idle = value if axis.name == "connections" else 0
-    return _loaded(session, lengths, partitions, producers, idle)
+    return _measure_load(session, lengths, partitions, producers, idle)
 
 
-def _loaded(
+def _measure_load(
     session: LockstepSession,
     lengths: Lengths,
     partitions: int = 1,
@@ -49,7 +49,7 @@ def _loaded(
     work = _load(session, lengths, partitions, producers)
     outstanding = producers * WINDOW
     block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
-    with session.held_connections(idle_connections):
+    with session.idle_connections(idle_connections):
         rest = _at_rest(session, lengths)
     return {**_costs(block), "held_connections": float(idle_connections), **rest}
 
@@ -90,7 +90,7 @@ def _at_rest(session: LockstepSession, lengths: Lengths) -> Figures:
 
 
 @contextmanager
-def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
+def _idle_groups(session: LockstepSession, count: int) -> Iterator[None]:
     """So many groups with a member each, joined and settled."""
     topic = session.topic(FLUSH)
     with session.holding_job("hold_members", topic=topic, groups=count, members=1) as child:

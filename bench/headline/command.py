@@ -21,7 +21,7 @@ from bench.figures.ratios import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.sizes import ONE_FULL, ONE_QUICK, THREE_FULL, THREE_QUICK, HeadlineSizes
-from bench.raw import Held
+from bench.raw import RawSamples
 from bench.running import comparison
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
 from bench.sessions.session import Session
@@ -81,8 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"three nodes are measured in {' and '.join(sorted(work.NODES_ROWS))} only")
     sizes = _sizes(options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
-    raw = Held()
-    return comparison.measured(
+    raw = RawSamples()
+    return comparison.run_comparison(
         KIND,
         ["python -m bench headline", *argument_types.words(options, ("nodes", "row"))],
         options,
@@ -113,7 +113,7 @@ def _run(
     wanted: frozenset[str],
     heap: str,
     parent: Path,
-    raw: Held,
+    raw: RawSamples,
 ) -> comparison.Outcomes:
     def made(planned: Planned) -> Session:
         side, kind, policies = planned.side, planned.kind, planned.policies

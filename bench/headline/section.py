@@ -111,7 +111,7 @@ def _first_starts(result: dict[str, Any]) -> str:
     return f" First starts of Kafka's sessions took {min(took):.1f} to {max(took):.1f} s." if took else ""
 
 
-def _counted(result: dict[str, Any]) -> str:
+def _pair_count(result: dict[str, Any]) -> str:
     """Of how many pairs the ratios are."""
     rounds = sorted({each["rounds"] for each in result["sizes"].values()})
     pairs = sorted({len(row["pairs"]) for row in result["comparison"] if "pairs" in row})
@@ -137,7 +137,7 @@ def section(result: dict[str, Any]) -> str:
         f"![Every ratio with its interval, and the goals]({PICTURE})",
         table(result, "github"),
         "*How to read this*: a ratio is the geometric mean over pairs of neighbouring sessions "
-        f"({_counted(result)}), the columns before it are medians over all sessions. *A/A* is how far two "
+        f"({_pair_count(result)}), the columns before it are medians over all sessions. *A/A* is how far two "
         "sessions of the same broker were apart at most, as a factor: a ratio nearer to 1 says nothing. A "
         "question mark: the interval holds the goal's bound. In the picture right is better, whatever the "
         "unit, lines are the intervals, red marks the goals. How it was measured, and what each block cost: "

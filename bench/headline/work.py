@@ -15,10 +15,10 @@ from bench.headline.sizes import (
     HeadlineSizes,
 )
 from bench.machine.process import RssSampler
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions import blocks
 from bench.sessions.cluster import NodesSession
-from bench.sessions.jobs import unclaimed
+from bench.sessions.jobs import unclaimed_block
 from bench.sessions.session import Session
 from bench.settings import FLUSH, PRODUCERS
 
@@ -33,7 +33,7 @@ def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> 
     session.open()
     topic, filled = "", None
     sampler = RssSampler(session.target.pids)
-    with sampler.sampling():
+    with sampler.sample_rss():
         for policy in session.policies:
             _one_policy(session, policy, sizes, wanted)
         if wanted & {"consume", "restart"}:
@@ -41,7 +41,7 @@ def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> 
         if filled is not None and "consume" in wanted:
             blocks.consume(session, topic, filled)
     session.memory = sampler.result()
-    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
+    log_progress(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
     if filled is not None and "restart" in wanted:
         blocks.restart(session, topic, filled)
 
@@ -54,9 +54,9 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
         warmup = sizes.small_warmup_records
         blocks.produce(session, policy, "small", record_bytes=size, records=count, warmup=warmup)
     if "latency" in wanted:
-        blocks.closed(session, "latency1", policy, 1)
-        blocks.closed(session, "latency16", policy, PRODUCERS)
-        blocks.closed(session, "latency64", policy, MANY_PRODUCERS)
+        blocks.closed_loop(session, "latency1", policy, 1)
+        blocks.closed_loop(session, "latency16", policy, PRODUCERS)
+        blocks.closed_loop(session, "latency64", policy, MANY_PRODUCERS)
     if "fan_out" in wanted:
         blocks.fan_out(session, policy, sizes.fan_out_bytes)
 
@@ -65,23 +65,25 @@ def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
     """As `one_node`, for a cluster. RoundFailed, TargetFailed."""
     session.open()
     sampler = RssSampler(session.target.pids)
-    with sampler.sampling():
+    with sampler.sample_rss():
         for policy in session.policies:
             if "produce" in wanted:
                 _produce(session, policy)
             if "latency" in wanted:
-                _closed(session, "n3_latency1", policy, 1, 1)
-                _closed(session, "n3_latency16", policy, PRODUCERS, 1)
+                _closed_loop(session, "n3_latency1", policy, 1, 1)
+                _closed_loop(session, "n3_latency16", policy, PRODUCERS, 1)
                 if policy == FLUSH:
-                    _closed(session, "n3_partitions16", policy, PRODUCERS, NODES_PARTITIONS)
+                    _closed_loop(session, "n3_partitions16", policy, PRODUCERS, NODES_PARTITIONS)
     figures = sampler.result()
-    session.blocks.append(unclaimed("n3_memory", ANY, figures))
-    say(f"  memory           {figures['rss_max_mb']:.0f} MB at most, all nodes")
+    session.blocks.append(unclaimed_block("n3_memory", ANY, figures))
+    log_progress(f"  memory           {figures['rss_max_mb']:.0f} MB at most, all nodes")
 
 
 def _produce(session: NodesSession, policy: str) -> None:
     session.once_more("n3_produce", lambda: blocks.produce(session, policy, "n3_produce"))
 
 
-def _closed(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
-    session.once_more(name, lambda: blocks.closed(session, name, policy, producers, partitions, spread="led"))
+def _closed_loop(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
+    session.once_more(
+        name, lambda: blocks.closed_loop(session, name, policy, producers, partitions, spread="led")
+    )

@@ -35,7 +35,7 @@ JOBS = {
     "client_closed_loop": "bench.load.clients",
     "client_transactions": "bench.load.clients",
     "atomic_appends": "bench.load.appends",
-    "random_read": "bench.growth.reading",
+    "random_read": "bench.growth.reads",
     "open_loop": "bench.logstore.client",
     "fill_feed": "bench.feed.load",
     "read_feed": "bench.feed.load",

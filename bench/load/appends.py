@@ -63,7 +63,7 @@ async def through_client(job: Result) -> tuple[array[int], int]:
     log = RemoteLog(job["bootstrap"], job["topic"], CLIENT)
     try:
         await log.open()
-        return await _timed(job, lambda append: log.append(append, APPEND_TIMEOUT_S))
+        return await _time_sends(job, lambda append: log.append(append, APPEND_TIMEOUT_S))
     finally:
         await log.close()
 
@@ -94,7 +94,7 @@ async def bare(job: Result) -> tuple[array[int], int]:
                 if each.error_code:
                     raise WrongAnswer(f"refused with error code {each.error_code}: {each.error_message}")
 
-        return await _timed(job, send)
+        return await _time_sends(job, send)
 
 
 def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
@@ -109,7 +109,9 @@ def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
     return request
 
 
-async def _timed(job: Result, send: Callable[[AppendAttempt], Awaitable[object]]) -> tuple[array[int], int]:
+async def _time_sends(
+    job: Result, send: Callable[[AppendAttempt], Awaitable[object]]
+) -> tuple[array[int], int]:
     value = b"x" * job["record_bytes"]
     opens_ns = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
     closes_ns = opens_ns + int(job["seconds"] * 1e9)

@@ -43,7 +43,7 @@ class _Loop(threading.Thread):
             }
         )
 
-    def _delivered(self, error: object, message: object) -> None:
+    def _on_delivery(self, error: object, message: object) -> None:
         if error is not None:
             self.error = str(error)
 
@@ -53,7 +53,7 @@ class _Loop(threading.Thread):
                 sent_ns = time.perf_counter_ns()
                 if sent_ns >= self._close_ns:
                     return
-                self._producer.produce(self._topic, self._value, partition=0, on_delivery=self._delivered)
+                self._producer.produce(self._topic, self._value, partition=0, on_delivery=self._on_delivery)
                 if self._producer.flush(ACK_TIMEOUT_S):
                     self.error = f"no acknowledgement within {ACK_TIMEOUT_S:.0f} s"
                 done_ns = time.perf_counter_ns()
@@ -101,13 +101,13 @@ def client_transactions(job: Result) -> Result:
         }
     )
     try:
-        initialized(producer)
+        init_transactions(producer)
         return _transactions(job, producer)
     except KafkaException as error:
         raise WrongAnswer(str(error)) from error
 
 
-def initialized(producer: Producer) -> None:
+def init_transactions(producer: Producer) -> None:
     """Has the producer's transactions begin; tries again where the coordinator is just moving."""
     for attempt in range(INIT_ATTEMPTS):
         try:

@@ -41,7 +41,7 @@ def byte_string(data: bytes) -> bytes:
     return struct.pack(">i", len(data)) + data
 
 
-def framed(api_key: int, correlation_id: int, body: bytes) -> bytearray:
+def encode_frame(api_key: int, correlation_id: int, body: bytes) -> bytearray:
     """A whole request with length prefix and header v1."""
     head = struct.pack(">hhih", api_key, VERSIONS[api_key], correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
     return bytearray(struct.pack(">i", len(head) + len(body)) + head + body)
@@ -203,7 +203,7 @@ class CommitTemplate:
             + struct.pack(">ii", 1, partition)
         )
         body = before + struct.pack(">qi", 0, -1) + string("")
-        self.request = framed(OFFSET_COMMIT, 0, body)
+        self.request = encode_frame(OFFSET_COMMIT, 0, body)
         self._offset_pos = len(self.request) - len(body) + len(before)
         self.records = 1
         self.batch_bytes = len(body)

@@ -98,17 +98,17 @@ class _Loop:
     def run(self) -> None:
         """Until the window has closed and all is answered. WrongAnswer."""
         if self._rate:
-            self._scheduled()
+            self._run_scheduled()
         else:
-            self._unbounded()
+            self._run_unbounded()
         deadline = time.perf_counter() + LATE_S
         while any(lane.waiting for lane in self.lanes):
             if time.perf_counter() > deadline:
                 raise WrongAnswer(f"requests unanswered {LATE_S:.0f} s after the end")
-            for lane in self._answered(SOCKET_TIMEOUT_S):
+            for lane in self._ready_lanes(SOCKET_TIMEOUT_S):
                 lane.send()
 
-    def _scheduled(self) -> None:
+    def _run_scheduled(self) -> None:
         """Each lane has its own schedule, shifted against the others'."""
         each_ns = int(1e9 * len(self.lanes) / self._rate)
         count = len(self.lanes)
@@ -120,7 +120,7 @@ class _Loop:
                 return
             wait_ns = at - time.perf_counter_ns()
             if wait_ns > 0:
-                for lane in self._answered(max(0, wait_ns - SPIN_NS) / 1e9):
+                for lane in self._ready_lanes(max(0, wait_ns - SPIN_NS) / 1e9):
                     lane.send()
                 continue
             if at >= self._open_ns:
@@ -128,17 +128,17 @@ class _Loop:
             heapq.heapreplace(due, (at + each_ns, number))
             self.lanes[number].due(at)
 
-    def _unbounded(self) -> None:
+    def _run_unbounded(self) -> None:
         clock = time.perf_counter_ns
         for lane in self.lanes:
             for _ in range(lane.window):
                 lane.due(clock())
         while clock() < self._close_ns:
-            for lane in self._answered(SOCKET_TIMEOUT_S):
+            for lane in self._ready_lanes(SOCKET_TIMEOUT_S):
                 while lane.has_room:
                     lane.due(clock())
 
-    def _answered(self, timeout_s: float) -> list[Lane]:
+    def _ready_lanes(self, timeout_s: float) -> list[Lane]:
         """The lanes that were answered within the time."""
         found = []
         if timeout_s > 0:  # epoll's own clock is milliseconds, rounded up

@@ -48,7 +48,7 @@ class Connection:
     async def ask(self, api_key: int, body: bytes) -> bytes:
         """The response's body. WrongAnswer."""
         self._correlation_id += 1
-        self._writer.write(wire.framed(api_key, self._correlation_id, body))
+        self._writer.write(wire.encode_frame(api_key, self._correlation_id, body))
         while True:
             try:
                 size, got = struct.unpack(">ii", await self._reader.readexactly(8))
@@ -89,7 +89,7 @@ class Group:
         self.owned.setdefault(generation, {})[member_id] = assignment
         self.changed.set()
 
-    async def settled(self, members: int) -> None:
+    async def wait_until_stable(self, members: int) -> None:
         """Wait until one generation of so many members has been given out whole. WrongAnswer."""
         until = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
@@ -218,19 +218,19 @@ async def _one_group(job: Result, name: str) -> tuple[float, float, float]:
     began = time.perf_counter()
     tasks = [asyncio.ensure_future(member.live(heartbeat_s)) for member in members[:-1]]
     try:
-        await _first(group.settled(size), tasks)
+        await _first(group.wait_until_stable(size), tasks)
         start_s = time.perf_counter() - began
         await asyncio.sleep(2 * heartbeat_s)
         began = time.perf_counter()
         last = asyncio.ensure_future(members[-1].live(heartbeat_s))
-        await _first(group.settled(size + 1), [*tasks, last])
+        await _first(group.wait_until_stable(size + 1), [*tasks, last])
         join_s = time.perf_counter() - began
         await asyncio.sleep(2 * heartbeat_s)
         last.cancel()
         await asyncio.gather(last, return_exceptions=True)
         began = time.perf_counter()
         await members[-1].leave()
-        await _first(group.settled(size), tasks)
+        await _first(group.wait_until_stable(size), tasks)
         return start_s, join_s, time.perf_counter() - began
     finally:
         for task in tasks:
@@ -240,9 +240,9 @@ async def _one_group(job: Result, name: str) -> tuple[float, float, float]:
             await member.leave()
 
 
-async def _first(settled: Coroutine[Any, Any, None], members: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for `settled`, unless a member, which never ends by itself, fails first."""
-    task = asyncio.ensure_future(settled)
+async def _first(wait_until_stable: Coroutine[Any, Any, None], members: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for `wait_until_stable`, unless a member, which never ends by itself, fails first."""
+    task = asyncio.ensure_future(wait_until_stable)
     done, _ = await asyncio.wait({task, *members}, return_when=asyncio.FIRST_COMPLETED)
     if task not in done:
         task.cancel()
@@ -275,7 +275,7 @@ async def _hold_members(job: Result) -> Result:
             group = Group(f"held-{number}", job["topic"], size)
             mine = connections[number * size : (number + 1) * size]
             members = [Member(group, each, HELD_SESSION_MS) for each in mine]
-            tasks = [asyncio.ensure_future(_until_settled(member, size)) for member in members]
+            tasks = [asyncio.ensure_future(_join_until_stable(member, size)) for member in members]
             await asyncio.gather(*tasks)
 
     await asyncio.gather(*(settle(number) for number in range(job["groups"])))
@@ -285,10 +285,10 @@ async def _hold_members(job: Result) -> Result:
     return {"held": len(connections), "seconds": seconds}
 
 
-async def _until_settled(member: Member, size: int) -> None:
+async def _join_until_stable(member: Member, size: int) -> None:
     """Join, and heartbeat often until the whole group is one generation."""
     live = asyncio.ensure_future(member.live(0.02))
     try:
-        await _first(member.group.settled(size), [live])
+        await _first(member.group.wait_until_stable(size), [live])
     finally:
         live.cancel()

@@ -79,7 +79,7 @@ def _request_header(api_key: int, api_version: int) -> bytes:
     return struct.pack(">hhih", api_key, api_version, 0, len(_CLIENT_ID)) + _CLIENT_ID + b"\x00"
 
 
-def _framed(payload: bytes) -> bytearray:
+def _with_length(payload: bytes) -> bytearray:
     return bytearray(struct.pack(">i", len(payload)) + payload)
 
 
@@ -109,7 +109,7 @@ class ProduceTemplate:
             + partitions
             + b"\x00\x00"
         )
-        self.request = _framed(_request_header(PRODUCE, PRODUCE_VERSION) + body)
+        self.request = _with_length(_request_header(PRODUCE, PRODUCE_VERSION) + body)
         self.batch_bytes = sum(len(batch) for batch in batches.values())
         self.records = records
         """Records in the whole request."""
@@ -156,7 +156,7 @@ class FetchTemplate:
         header = _request_header(FETCH, FETCH_VERSION)
         tail = struct.pack(">qiqi", 0, -1, -1, partition_max_bytes) + b"\x00\x00" + b"\x01\x01\x00"
         self._offset_pos = 4 + len(header) + len(head)
-        self.request = _framed(header + head + tail)
+        self.request = _with_length(header + head + tail)
         self._records_pos = 4 + 4 + 1 + 4 + 2 + 4 + 1 + len(_compact(name)) + 1
 
     def stamp(self, correlation_id: int, offset: int) -> bytearray:

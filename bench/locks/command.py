@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench import argument_types
-from bench.ending import EXIT_GOAL_MISSED
+from bench.exit_status import EXIT_GOAL_MISSED
 from bench.load.closed_loop import Producer
 from bench.load.connection import connect
 from bench.load.latency import quantiles
@@ -83,7 +83,7 @@ class Side:
             self.cpu_us.append(used * 1e6 / len(latencies))
 
 
-def measured(seconds: float, rounds: int, flush: str) -> dict[str, object]:
+def measure(seconds: float, rounds: int, flush: str) -> dict[str, object]:
     """All of it as one object."""
     with LockstepTarget({"log.flush": flush, "lockstep.data.groups": "1"}) as target:
         admin = AdminClient({"bootstrap.servers": target.bootstrap})
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--policy", choices=POLICIES, default=FLUSH)
     parser.add_argument("--most", type=argument_types.positive, default=1.3, help="what both ratios may be")
     chosen = parser.parse_args(arguments)
-    figures = measured(chosen.seconds, chosen.rounds, LOG_FLUSH[chosen.policy])
+    figures = measure(chosen.seconds, chosen.rounds, LOG_FLUSH[chosen.policy])
     print(json.dumps(figures, indent=1))
     worst = max(float(str(figures[name])) for name in ("ratio_p50", "ratio_cpu"))
     return EXIT_GOAL_MISSED if worst > chosen.most else 0

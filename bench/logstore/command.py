@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, told
+from bench.exit_status import EXIT_FAILED, report_failures
 from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
 from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
 from bench.logstore.replicas import STREAM_BYTES_PER_S
 from bench.logstore.tables import summary
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import comparison
 from bench.settings import FLUSH, OS, POLICIES
 
@@ -41,7 +41,7 @@ def _runs(options: argparse.Namespace, axes: Axes, parent: Path) -> comparison.O
     chosen = options.experiment if isinstance(options.experiment, list) else [options.experiment]
     names = frozenset(NAMES if "all" in chosen else chosen)
     runs = plan(axes, names, tuple(options.policy or (FLUSH, OS)))
-    say(f"{len(runs)} runs")
+    log_progress(f"{len(runs)} runs")
     measured: list[dict[str, Any]] = [
         {
             "experiment": run.experiment,
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         axes = replace(axes, seconds=options.seconds)
     chosen = [] if options.experiment == "all" else options.experiment
     words = [*chosen, *argument_types.words(options, ("quick", "seconds", "policy"))]
-    found = comparison.performed(options, lambda parent: _runs(options, axes, parent))
+    found = comparison.perform(options, lambda parent: _runs(options, axes, parent))
     if found is None:
         return EXIT_FAILED
     result = {
@@ -80,4 +80,4 @@ def main(arguments: Sequence[str]) -> int:
     path = keep(result, options.out, "logstore")
     print(summary(result))
     pictures.draw(PLOTS, options, path)
-    return told(result["failures"])
+    return report_failures(result["failures"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.logstore.replicas import RUN_TIMEOUT_S, Figures, Load, Replicas, Store
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed
 from bench.settings import FLUSH
 
@@ -154,7 +154,7 @@ def perform(runs: list[Run], parent: Path, prime_bytes: int) -> Iterator[tuple[R
         place = end
 
 
-def priming(total_bytes: int) -> Load:
+def priming_load(total_bytes: int) -> Load:
     """As fast as it goes."""
     return Load(4096, 32, 1e6, RUN_TIMEOUT_S / 2, 0.0, total_bytes // (4096 * 32))
 
@@ -168,29 +168,29 @@ def _with_store(
         try:
             with Replicas(store, parent) as replicas:
                 if prime_bytes:
-                    replicas.run(priming(prime_bytes))
+                    replicas.run(priming_load(prime_bytes))
                 while done < len(runs):
                     run = runs[done]
                     figures = {**replicas.run(run.load), "repeated": failed}
-                    _say(run, figures)
+                    _print_figures(run, figures)
                     done, failed = done + 1, 0
                     yield run, figures
         except RoundFailed as error:
-            say(f"  FAILED: {error}")
+            log_progress(f"  FAILED: {error}")
             failed += 1
             if failed > REPEATS:
                 done, failed = done + 1, 0
                 yield runs[done - 1], {"error": str(error)}
 
 
-def _say(run: Run, figures: Figures) -> None:
+def _print_figures(run: Run, figures: Figures) -> None:
     store, load = run.store, run.load
     words = [run.experiment, f"{store.replicas} replicas", "flush" if store.flush else "os"]
     words += ["naive"] * store.naive
     if run.experiment == "pipeline":
         words += [f"depth {store.depth or 'none'}", f"loss {store.loss:g}"]
     late = f", p50 {figures['p50_ms']:.2f} ms" if "p50_ms" in figures else ""
-    say(
+    log_progress(
         f"  {' '.join(words)}: {load.payload_bytes} B x {load.batch} at {load.rate:,.0f}/s: "
         f"{figures['payloads_per_s']:,.0f}/s, {figures['mb_per_s']:.1f} MB/s{late}, "
         f"leader {figures['cpu_share']['leader']:.0%}, client {figures['cpu_share']['client']:.0%} of a CPU"

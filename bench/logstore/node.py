@@ -105,7 +105,7 @@ class Intake(asyncio.Protocol):
             self.transport.pause_reading()
         if self._node.serial:
             self._held += batches
-            batches = [] if self._taken > self._committed else self._take_held()
+            batches = [] if self._taken > self._committed else self._take_pending()
         if batches:
             self._append(batches)
 
@@ -114,7 +114,7 @@ class Intake(asyncio.Protocol):
         assert self.transport is not None
         self.transport.abort()
 
-    def _take_held(self) -> list[bytearray]:
+    def _take_pending(self) -> list[bytearray]:
         held, self._held = self._held, []
         return held
 
@@ -151,7 +151,7 @@ class Intake(asyncio.Protocol):
             self._paused = False
             transport.resume_reading()
         if self._held and self._taken == self._committed:
-            self._append(self._take_held())
+            self._append(self._take_pending())
 
 
 class Node:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import facts, joined
+from bench.figures.tables import facts, join_parts
 from bench.logstore.tables import SEEDS_HEADLINES, summary
 
 PICTURE = "logstore.svg"
@@ -43,4 +43,4 @@ def section(result: dict[str, Any]) -> str:
         parts.append(f"{repeated} of {len(result['runs'])} runs failed once and were repeated.")
     if result["failures"]:
         parts.append(f"{len(result['failures'])} runs failed twice and are left out.")
-    return joined(parts)
+    return join_parts(parts)

@@ -25,7 +25,7 @@ from lockstep import native
 _PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
 
 
-def _said(*command: str) -> str:
+def _command_output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     return (done.stdout or done.stderr).strip()
 
@@ -40,7 +40,7 @@ def _processor() -> str:
 def _java() -> str:
     """Its own word for its version; "none" where there is none, which not everything here needs."""
     try:
-        return _said(java_command(), "-version").splitlines()[0]
+        return _command_output(java_command(), "-version").splitlines()[0]
     except ToolchainMissing:
         return "none"
 
@@ -79,9 +79,9 @@ _BUT_RESULTS = (".", ":(exclude)bench/results")
 
 def sources() -> str:
     """A digest of what is started in a run, each session anew: committed modules, and changes to them."""
-    committed = _said("git", "ls-tree", "-r", "HEAD", "--", *_SOURCES).splitlines()
+    committed = _command_output("git", "ls-tree", "-r", "HEAD", "--", *_SOURCES).splitlines()
     modules = [line for line in committed if line.endswith(".py")]
-    changed = _said("git", "diff", "HEAD", "--", *(f"{name}/*.py" for name in _SOURCES))
+    changed = _command_output("git", "diff", "HEAD", "--", *(f"{name}/*.py" for name in _SOURCES))
     return hashlib.sha256("\n".join([*modules, changed]).encode()).hexdigest()[:16]
 
 
@@ -89,8 +89,10 @@ def code_facts() -> dict[str, Any]:
     """The commit measured, whether the tree differed from it in more than results, and `native` where the
     modules that `make native` compiled are used."""
     facts: dict[str, Any] = {
-        "commit": _said("git", "rev-parse", "HEAD"),
-        "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)),
+        "commit": _command_output("git", "rev-parse", "HEAD"),
+        "dirty": bool(
+            _command_output("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)
+        ),
     }
     if os.environ.get(native.VARIABLE) == "1":
         facts["native"] = True

@@ -27,7 +27,7 @@ import psutil
 
 from bench.machine.device import NoBlockDevice, device_of
 from bench.machine.pauses import await_calm
-from bench.progress import say
+from bench.progress import log_progress
 from compat_tests.targets import ROOT
 
 Figures = dict[str, float]
@@ -91,11 +91,11 @@ def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
         device_of(parent)
     except NoBlockDevice:
         return {}  # the cache of such a file is no cache; whoever measures says so, too
-    say("filling the page cache, up to three minutes, so that no broker is the first to use memory")
+    log_progress("filling the page cache, up to three minutes, so that no broker is the first to use memory")
     _holders.append(Holder(parent, left_bytes))
     found = keep_again()
     if found:
-        say("waiting until the machine stands still no more, up to two minutes")
+        log_progress("waiting until the machine stands still no more, up to two minutes")
         _holders[0].figures = {**found, "calm_after_s": round(await_calm(), 1)}
     return _holders[0].figures if _holders else {}
 
@@ -108,7 +108,7 @@ def keep_again() -> Figures:
     try:
         return _holders[0].fill()
     except (OSError, ValueError):
-        say("FREE MEMORY IS KEPT NO MORE, its process has ended: from here on memory is as it comes")
+        log_progress("FREE MEMORY IS KEPT NO MORE, its process has ended: from here on memory is as it comes")
         let_go()
         return {}
 

@@ -110,7 +110,7 @@ class RssSampler:
                 return
 
     @contextlib.contextmanager
-    def sampling(self) -> Iterator[RssSampler]:
+    def sample_rss(self) -> Iterator[RssSampler]:
         """Sample while the body runs."""
         self._thread.start()
         try:

@@ -26,13 +26,13 @@ import uvloop
 from tabulate import tabulate
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.exit_status import EXIT_FAILED
 from bench.load.wire import ProduceTemplate, record_batch
+from bench.machine.clocks import REPEATS, microseconds
 from bench.machine.facts import Origin
-from bench.machine.timing import REPEATS, microseconds
 from bench.micro import history
 from bench.micro.raft import raft_steps
-from bench.progress import say
+from bench.progress import log_progress
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from compat_tests.probe import HOST
 from protocol.api import read_request_header
@@ -269,7 +269,7 @@ def read_steps(directory: Path) -> Iterator[Step]:
     yield "read 1 MiB, tail cache", lambda: log.read(number, end - 900, READ_BYTES, end)
 
 
-def between(references: Sequence[Step], others: Callable[[], dict[str, float]]) -> dict[str, float]:
+def bracket(references: Sequence[Step], others: Callable[[], dict[str, float]]) -> dict[str, float]:
     """The references before and after the others, and those: the machine's speed may change meanwhile."""
     before = [microseconds(step) for _, step in references]
     found = others()
@@ -278,9 +278,9 @@ def between(references: Sequence[Step], others: Callable[[], dict[str, float]]) 
     return dict(zip((name for name, _ in references), means, strict=True)) | found
 
 
-def measured(directory: Path | None) -> dict[str, float]:
+def measure_steps(directory: Path | None) -> dict[str, float]:
     """Microseconds of every step. Args: directory: where data directories are made."""
-    return between([*reference_steps()], partial(_own, directory))
+    return bracket([*reference_steps()], partial(_own, directory))
 
 
 def _own(directory: Path | None) -> dict[str, float]:
@@ -311,27 +311,29 @@ def main(arguments: Sequence[str]) -> int:
         history.read(options.history)  # before anything is measured
         facts = Origin(argument_types.directory_of(options)).facts
         if facts["code"]["dirty"]:
-            say("FAILED: the tree has changes in no commit: commit them, so that a record names its code")
+            log_progress(
+                "FAILED: the tree has changes in no commit: commit them, so that a record names its code"
+            )
             return EXIT_FAILED
-    steps = measured(options.directory)
+    steps = measure_steps(options.directory)
     rows = [[name, f"{taken:.2f}"] for name, taken in steps.items()]
     print(tabulate(rows, headers=["step", "us"], disable_numparse=True, colalign=("left", "right")))
-    return _recorded(steps, facts, options.history) if options.record else 0
+    return _record(steps, facts, options.history) if options.record else 0
 
 
-def _recorded(steps: dict[str, float], facts: dict[str, Any], path: Path) -> int:
+def _record(steps: dict[str, float], facts: dict[str, Any], path: Path) -> int:
     """Add to the history in this file and judge it; the exit status."""
     entry = history.record(steps, **facts)
     history.append(path, entry)
     known = [each for each in history.read(path) if history.comparable(each, entry)]
-    say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
+    log_progress(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
     factor = history.newest_factor(known)
     if factor is not None:
         words = f"the references take {factor:.2f} times as long as usual"
-        say(f"{words}: a step is judged by what is beyond that")
-    others = ", ".join(each for each in steps if not history.is_judged(each))
-    say(f"not judged: references, and what waits for the disk ({others})")
+        log_progress(f"{words}: a step is judged by what is beyond that")
+    others = ", ".join(each for each in steps if not history.is_comparable_over_time(each))
+    log_progress(f"not judged: references, and what waits for the disk ({others})")
     slower = history.regressions(known)
     for regression in slower:
-        say(f"SLOWER: {regression}")
+        log_progress(f"SLOWER: {regression}")
     return EXIT_FAILED if slower else 0

@@ -116,7 +116,7 @@ def comparable(one: Record, other: Record) -> bool:
     return all(one["machine"][name] == other["machine"][name] for name in _SAME)
 
 
-def is_judged(step: str) -> bool:
+def is_comparable_over_time(step: str) -> bool:
     """Whether a step can become slower by a change of ours, and by little else."""
     return not step.startswith(_REFERENCES) and _WAITS not in step
 
@@ -147,7 +147,7 @@ def regressions(records: Sequence[Record]) -> list[Regression]:
         records: of one kind of machine, oldest first.
     """
     found = []
-    for step in filter(is_judged, records[-1]["steps"] if records else ()):
+    for step in filter(is_comparable_over_time, records[-1]["steps"] if records else ()):
         measured = [each for each in records if step in each["steps"]]
         place = _first_slower(measured, step)
         if place is None:
@@ -171,7 +171,7 @@ def courses(records: Sequence[Record]) -> list[Course]:
         measured = [each for each in records if step in each["steps"]]
         first, newest = measured[0], measured[-1]
         grown = newest["steps"][step] / _usual([first], step, newest)
-        changes = _changes(measured, step) if is_judged(step) else []
+        changes = _changes(measured, step) if is_comparable_over_time(step) else []
         largest = max(changes, key=lambda change: abs(math.log(change.factor)), default=None)
         ends = first["steps"][step], newest["steps"][step]
         found.append(Course(step, len(measured), *ends, grown, largest))
@@ -181,7 +181,7 @@ def courses(records: Sequence[Record]) -> list[Course]:
 def _changes(measured: Sequence[Record], step: str) -> list[Change]:
     """Every change that stayed, each at the first record that shows it, oldest first."""
     found = []
-    factors = [_lasting(measured, step, place) for place in range(1, len(measured))]
+    factors = [_lasting_factor(measured, step, place) for place in range(1, len(measured))]
     for place, (before, factor) in enumerate(itertools.pairwise([None, *factors]), 1):
         if factor is None or (before is not None and (before > 1) == (factor > 1)):
             continue  # the same change is beyond what was usual until that is in the window
@@ -193,12 +193,12 @@ def _changes(measured: Sequence[Record], step: str) -> list[Change]:
 def _first_slower(measured: Sequence[Record], step: str) -> int | None:
     """The first place from which on all are slower than what was usual before it."""
     for place in range(1, len(measured)):
-        if (_lasting(measured, step, place) or 0.0) > SLOWER:
+        if (_lasting_factor(measured, step, place) or 0.0) > SLOWER:
             return place
     return None
 
 
-def _lasting(measured: Sequence[Record], step: str, place: int) -> float | None:
+def _lasting_factor(measured: Sequence[Record], step: str, place: int) -> float | None:
     """How many times as long as was usual before this place a step takes from there on, in the median; None
     where not all records since are slower than that, nor all faster."""
     before = measured[max(0, place - WINDOW) : place]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import joined, number
+from bench.figures.tables import join_parts, number
 from bench.kept import Unreadable
 from bench.micro import history
 
@@ -17,7 +17,7 @@ NAMES = frozenset({"commit", "started", "machine", "steps"})
 HEADS = ["", "first, us", "newest, us", "newest over first", "largest step", "with", "last without"]
 
 
-def gathered(path: Path) -> dict[str, Any]:
+def collect_records(path: Path) -> dict[str, Any]:
     """The newest record and those that may be compared with it, oldest first, as one result for the page.
 
     Raises Unreadable for what is no history, or an empty one.
@@ -48,7 +48,7 @@ def _rows(records: list[dict[str, Any]]) -> list[list[str]]:
         change = course.largest
         if course.records == 1:
             line += ["one record", "", ""]
-        elif not history.is_judged(course.step):
+        elif not history.is_comparable_over_time(course.step):
             line += ["not judged", "", ""]
         elif change is None:
             line += ["none", "", ""]
@@ -98,4 +98,4 @@ def section(result: dict[str, Any]) -> str:
         tabulate(_rows(records), headers=HEADS, tablefmt="github", disable_numparse=True),
         f"Slower now: {'; '.join(slower)}." if slower else "Nothing is slower now.",
     ]
-    return joined(parts)
+    return join_parts(parts)

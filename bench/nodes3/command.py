@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     comparison.check_baseline_tree(parser, options)
     required = comparison.required_goals(parser, options, RATIOS, GOALS)
-    sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
+    sizes = comparison.apply_sizes(NODES_QUICK if options.quick else NODES_FULL, options)
     policies, shapes = tuple(options.policy or (FLUSH, OS)), tuple(options.groups or SHAPES)
     rows = frozenset(ROWS if options.row == "all" else [options.row])
     plan = plan_sessions(options.subject, comparison.baseline_of(options), policies, shapes, sizes.rounds)
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
 
         return comparison.run_sessions(plan, make, lambda _, session: _measure(session, rows, sizes))
 
-    return comparison.measured(
+    return comparison.run_comparison(
         "nodes3",
         ["python -m bench nodes3", options.row],
         options,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bench.figures.ratios import ANY
 from bench.machine.process import RssSampler
-from bench.progress import say
-from bench.sessions.blocks import closed, produce
+from bench.progress import log_progress
+from bench.sessions.blocks import closed_loop, produce
 from bench.sessions.cluster import NodesSession
 from bench.sessions.failures import WrongCount
-from bench.sessions.jobs import unclaimed
+from bench.sessions.jobs import unclaimed_block
 from bench.settings import PRODUCERS
 
 ROWS = ("produce", "latency", "memory", "loss")
@@ -21,22 +21,22 @@ ROWS = ("produce", "latency", "memory", "loss")
 def run(session: NodesSession, rows: frozenset[str], losses: int) -> None:
     """Everything that was asked for; memory is sampled while all nodes live."""
     if rows - {"loss"}:
-        _loaded(session, rows)
+        _measure_load(session, rows)
     if "loss" in rows:
         for shape in session.shapes:
             _losses(session, shape, losses)
 
 
-def _loaded(session: NodesSession, rows: frozenset[str]) -> None:
+def _measure_load(session: NodesSession, rows: frozenset[str]) -> None:
     sampler = RssSampler(session.target.pids)
-    with sampler.sampling():
+    with sampler.sample_rss():
         for shape in session.shapes:
             for policy in session.policies:
                 _blocks(session, rows, policy, shape)
     session.memory = sampler.result()
-    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most, all nodes")
+    log_progress(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most, all nodes")
     for shape in session.shapes:
-        session.blocks.append(unclaimed(f"memory_{shape}", ANY, session.memory))
+        session.blocks.append(unclaimed_block(f"memory_{shape}", ANY, session.memory))
 
 
 def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:
@@ -48,7 +48,7 @@ def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int
             name = f"latency{producers}_{shape}"
             session.once_more(
                 name,
-                lambda name=name, producers=producers: closed(  # type: ignore[misc]
+                lambda name=name, producers=producers: closed_loop(  # type: ignore[misc]
                     session, name, policy, producers, shape, spread="led"
                 ),
             )
@@ -65,5 +65,5 @@ def _losses(session: NodesSession, shape: int, count: int) -> None:
         stored = sum(session.end_offsets(topic, shape))
         if stored < acked:
             raise WrongCount(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
-        session.blocks.append(unclaimed(f"loss_{shape}", ANY, figures))
-        say(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")
+        session.blocks.append(unclaimed_block(f"loss_{shape}", ANY, figures))
+        log_progress(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")

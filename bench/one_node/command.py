@@ -17,7 +17,7 @@ from bench.figures.ratios import BASELINE, SUBJECT
 from bench.machine.process import RssSampler
 from bench.one_node.goals import GOALS, RATIOS
 from bench.one_node.work import BACKLOG_ROWS, QUICK_ROWS, ROWS, run
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import comparison
 from bench.sessions.session import Session
 from bench.settings import FLUSH, FULL, OS, POLICIES, QUICK
@@ -66,11 +66,11 @@ def _run_session(session: Session, rows: frozenset[str], with_restart: bool, is_
     """Args: is_whole: it serves every row that was asked for; only then its memory is beside others'."""
     session.open()
     sampler = RssSampler(session.target.pids)
-    with sampler.sampling():
+    with sampler.sample_rss():
         run(session, rows, with_restart=with_restart)
     found = sampler.result()
     session.memory = found if is_whole else {}
-    say(f"  memory           {found['rss_max_mb']:.0f} MB at most")
+    log_progress(f"  memory           {found['rss_max_mb']:.0f} MB at most")
 
 
 def _parser(others: Collection[str], told: str) -> argparse.ArgumentParser:
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str], others: Collection[str], told: str) -> int:
     comparison.check_baseline_tree(parser, options)
     required = comparison.required_goals(parser, options, RATIOS, GOALS)
     options.quick = options.quick or options.row == "quick"
-    sizes = comparison.sized(QUICK if options.quick else FULL, options)
+    sizes = comparison.apply_sizes(QUICK if options.quick else FULL, options)
     policies = tuple(options.policy) if options.policy else (FLUSH, OS)
     rows = frozenset({"all": ROWS, "quick": QUICK_ROWS}.get(options.row, [options.row]))
     plan = plan_sessions(options.subject, comparison.baseline_of(options), policies, sizes.rounds, rows)
@@ -121,4 +121,4 @@ def main(arguments: Sequence[str], others: Collection[str], told: str) -> int:
         return comparison.run_sessions(plan, make, measure)
 
     start = ["python -m bench", options.row]
-    return comparison.measured(options.row, start, options, sizes, run_plan, required, GOALS, RATIOS)
+    return comparison.run_comparison(options.row, start, options, sizes, run_plan, required, GOALS, RATIOS)

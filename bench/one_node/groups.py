@@ -16,9 +16,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from bench.machine import process
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import Block, next_line, unclaimed
+from bench.sessions.jobs import Block, next_line, unclaimed_block
 from bench.sessions.session import Session
 from bench.settings import FLUSH
 
@@ -49,7 +49,7 @@ def run(session: Session, policy: str) -> None:
     session.warm(commits)
     _commits(session, policy, words)
     _rebalances(session, policy, words)
-    _held(session, policy, words)
+    _measure_members(session, policy, words)
 
 
 def _flush_offsets_topic(session: Session) -> None:
@@ -72,7 +72,9 @@ def _commits(session: Session, policy: str, words: dict[str, str]) -> None:
 
     block = session.observe("commits", policy, work, max_outstanding=COMMITTERS)
     figures = block["figures"]
-    say(f"  commits          {figures['requests_per_s']:,.0f} commits/s, p99 {figures['p99_ms']:.2f} ms")
+    log_progress(
+        f"  commits          {figures['requests_per_s']:,.0f} commits/s, p99 {figures['p99_ms']:.2f} ms"
+    )
 
 
 def _rebalances(session: Session, policy: str, words: dict[str, str]) -> None:
@@ -80,12 +82,12 @@ def _rebalances(session: Session, policy: str, words: dict[str, str]) -> None:
     if session.kind == "kafka":
         session.job("rebalance", **{**size, **words, "group": f"{words['group']}-warm"})
     figures = session.job("rebalance", **size, **words)
-    session.blocks.append(unclaimed("rebalance", policy, figures))
+    session.blocks.append(unclaimed_block("rebalance", policy, figures))
     shown = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
-    say(f"  rebalance        {GROUP_MEMBERS} members: {shown}")
+    log_progress(f"  rebalance        {GROUP_MEMBERS} members: {shown}")
 
 
-def _held(session: Session, policy: str, words: dict[str, str]) -> None:
+def _measure_members(session: Session, policy: str, words: dict[str, str]) -> None:
     """Resident memory before the first connection and with every member in its group."""
     before = process.rss_bytes(session.target.pids[0])
     with session.holding_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words) as child:
@@ -99,5 +101,5 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
         "kib_each_connection": (connected - before) / count / 1024,
         "seconds": held["seconds"],
     }
-    session.blocks.append(unclaimed("members", policy, figures))
-    say(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")
+    session.blocks.append(unclaimed_block("members", policy, figures))
+    log_progress(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")

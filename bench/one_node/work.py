@@ -7,7 +7,7 @@ work of its own: it is sampled while these run. Measures with `bench.sessions.bl
 from __future__ import annotations
 
 from bench.one_node import groups
-from bench.sessions.blocks import closed, consume, fill, produce, report_closed, restart
+from bench.sessions.blocks import closed_loop, consume, fill, produce, report_closed, restart
 from bench.sessions.jobs import Block
 from bench.sessions.session import Session
 from bench.settings import FLUSH, PARTITIONS, PRODUCERS
@@ -41,8 +41,8 @@ def run(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
 
 def latency(session: Session, policy: str) -> None:
     """One closed-loop producer, then sixteen; then sixteen that are a real client."""
-    closed(session, "latency1", policy, 1)
-    closed(session, "latency16", policy, PRODUCERS)
+    closed_loop(session, "latency1", policy, 1)
+    closed_loop(session, "latency16", policy, PRODUCERS)
 
     def work(topic: str) -> Block:
         result = session.client_closed_loop(topic, PRODUCERS)
@@ -59,7 +59,7 @@ def partitions(session: Session, policy: str) -> None:
     """
     if policy != FLUSH:
         return
-    closed(session, "partitions_one", policy, 1, PARTITIONS)
-    closed(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
-    closed(session, "span1", policy, 1, 1, records=PARTITIONS)
-    closed(session, "span16", policy, 1, PARTITIONS, spread="span")
+    closed_loop(session, "partitions_one", policy, 1, PARTITIONS)
+    closed_loop(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
+    closed_loop(session, "span1", policy, 1, 1, records=PARTITIONS)
+    closed_loop(session, "span16", policy, 1, PARTITIONS, spread="span")

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT")
     parser.add_argument(
         "--directory",
-        type=argument_types.existing,
+        type=argument_types.existing_directory,
         metavar="DIRECTORY",
         help="write the pages and their pictures there instead of printing them",
     )

@@ -27,7 +27,7 @@ def _single(grid: Grid) -> str:
     )
 
 
-def _awaited(results: Results) -> str:
+def _awaiting_producer(results: Results) -> str:
     """One producer that awaits each answer."""
     said = []
     for words, name in (("one node", "latency1.p50.cross"), ("three nodes", "n3.latency1.p50.cross")):
@@ -105,7 +105,7 @@ def _ahead(grid: Grid, nodes: int, promise: str) -> str:
     return f"{' and '.join(said)} on {NODES[nodes]}"
 
 
-def _flushed(grid: Grid) -> str:
+def _flush_cost(grid: Grid) -> str:
     """What flushes cost both."""
     said = [text for nodes in NODES if (text := _ahead(grid, nodes, BOTH))]
     if not said:
@@ -113,7 +113,7 @@ def _flushed(grid: Grid) -> str:
     return f"**each write has to be on a disk before it is acknowledged.** {'; '.join(said)}, both flushing."
 
 
-def _replicated(grid: Grid) -> str:
+def _without_flushes(grid: Grid) -> str:
     """Three nodes without flushes."""
     said = _ahead(grid, 3, FREE)
     return f"**each write has to be on several nodes.** {said}, neither flushing." if said else ""
@@ -136,25 +136,25 @@ def _small(results: Results) -> str:
 
 def ahead(results: Results, grid: Grid) -> str:
     """Where Lockstep is ahead; empty where it is so nowhere."""
-    lines = [line for line in (_flushed(grid), _replicated(grid), _small(results)) if line]
+    lines = [line for line in (_flush_cost(grid), _without_flushes(grid), _small(results)) if line]
     if not lines:
         return ""
     means = "Means are geometric, over all cells of the grid's closed loops, those that Kafka wins included."
-    return f"{_listed('Use Lockstep if', lines)}\n{means}\n"
+    return f"{_list_section('Use Lockstep if', lines)}\n{means}\n"
 
 
 def section(results: Results, grid: Grid) -> str:
     """When to use Kafka instead; empty where nothing was compared with it."""
-    lines = [_single(grid), _awaited(results), _many(grid), _large(grid), _players(results)]
+    lines = [_single(grid), _awaiting_producer(results), _many(grid), _large(grid), _players(results)]
     kept = [line for line in lines if line]
     if not kept:
         return ""
     cpus = _processors(results)
     kept.append(ALWAYS.format(cpus=cpus))
-    return _listed("Use Kafka instead if", kept)
+    return _list_section("Use Kafka instead if", kept)
 
 
-def _listed(title: str, lines: list[str]) -> str:
+def _list_section(title: str, lines: list[str]) -> str:
     return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)]) + "\n"
 
 

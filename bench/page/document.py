@@ -28,8 +28,8 @@ from bench.micro import section as micro
 from bench.nodes3 import section as nodes3
 from bench.one_node import section as one_node
 from bench.page import first, grid_losses, losses, promises
-from bench.page.links import placed
-from bench.page.prepared import ONE_NODE, prepared
+from bench.page.links import relocate_links
+from bench.page.prepared import ONE_NODE, prepare
 from bench.player import section as player
 from bench.profile import section as profile
 from bench.spark import section as spark
@@ -60,7 +60,7 @@ MAKERS = {
     "profile": profile.section,
     micro.KIND: micro.section,
     player.KIND: player.section,
-    player.ALONE: player.stalled,
+    player.ALONE: player.stalled_section,
     "spark": spark.section,
     "logstore": logstore.section,
 }
@@ -97,7 +97,7 @@ PAGES = (
 FIRST = "benchmarks.md"
 
 
-def _started(result: dict[str, Any]) -> str:
+def _start_time(result: dict[str, Any]) -> str:
     return str(result.get("started") or "")
 
 
@@ -108,9 +108,9 @@ def _by_kind(results: Sequence[dict[str, Any]]) -> Results:
         raise ValueError("at most one result of each kind")
     for run in full.comparisons(by_kind["full"]) if "full" in by_kind else ():
         kind = run.get("kind", ONE_NODE)
-        if kind not in by_kind or _started(run) > _started(by_kind[kind]):
+        if kind not in by_kind or _start_time(run) > _start_time(by_kind[kind]):
             by_kind[kind] = run
-    return {kind: prepared(result) for kind, result in by_kind.items()}
+    return {kind: prepare(result) for kind, result in by_kind.items()}
 
 
 def pages(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> dict[str, str]:
@@ -139,7 +139,7 @@ def pages(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> dict[st
         kept_ones = [text for text in sections if text]
         if kept_ones:
             head = f"# Benchmarks: {each.title}\n\n{first.GENERATED} {HEAD}\n"
-            found[each.path] = placed("\n".join([head, *kept_ones]), each.path)
+            found[each.path] = relocate_links("\n".join([head, *kept_ones]), each.path)
     used = [each.get("kept_in") or named.get(kind, "") for kind, each in by_kind.items()]
     titles = {each.path: each.title for each in PAGES if each.path in found}
     whole = first.page(by_kind, goals, against, titles, [name for name in used if name])
@@ -168,7 +168,7 @@ def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
     if result.get("kind") == "spark":
         return spark.with_comparison(result)
     if result.get("kind") == "growth":
-        return {**result, "comparison": growth_steps.promised(result)}
+        return {**result, "comparison": growth_steps.flat_slopes(result)}
     return result
 
 
@@ -187,9 +187,9 @@ def read(path: Path) -> dict[str, Any]:
     Raises Unreadable, OSError.
     """
     if path.is_dir():
-        return growth_steps.gathered(path) if any(path.glob("*.json")) else full.gathered(path)
+        return growth_steps.collect_steps(path) if any(path.glob("*.json")) else full.collect_rows(path)
     if path.suffix == history.HISTORY.suffix:
-        return micro.gathered(path)
+        return micro.collect_records(path)
     found = kept.read(path, "machine")
     if found.get("kind", ONE_NODE) not in MAKERS:
         raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")

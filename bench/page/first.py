@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.figures.tables import code_line, joined
+from bench.figures.tables import code_line, join_parts
 from bench.full.lookup import Grid
 from bench.headline import section as headline
 from bench.page import advice, grid_losses, losses, promises, seeds, short
@@ -73,7 +73,7 @@ def _goals(by_kind: Results, goals: list[dict[str, Any]]) -> str:
     said = [f"Headline: {headline.met(by_kind['headline'])}"] if "headline" in by_kind else []
     earlier = promises.counts(goals)
     said += [f"{earlier} [All of them](benchmarks/promised.md)."] if earlier else []
-    return joined(["## Goals", *said]) if said else ""
+    return join_parts(["## Goals", *said]) if said else ""
 
 
 def _losses(against: list[dict[str, Any]], grid: Grid) -> str:
@@ -89,7 +89,7 @@ def _losses(against: list[dict[str, Any]], grid: Grid) -> str:
         "second; means are geometric, over all cells, those that Lockstep wins included"
         f"{grid_losses.in_turns(grid)}. Every loss, and each size: [losses](benchmarks/losses.md).",
     ]
-    return joined(parts)
+    return join_parts(parts)
 
 
 def page(

@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import joined
+from bench.figures.tables import join_parts
 from bench.full.lookup import (
     BOTH,
     CROSS,
@@ -30,7 +30,7 @@ def _mean(pairs: Pairs) -> str:
     return f"{mean(pairs):.2f}" if pairs else ""
 
 
-def _counted(pairs: Pairs) -> str:
+def _summary(pairs: Pairs) -> str:
     """Behind in how many, and the mean."""
     return f"{behind(pairs)} of {len(pairs)}, {_mean(pairs)}" if pairs else ""
 
@@ -108,8 +108,8 @@ def by_size(grid: Grid) -> str:
                     grid.closed_loops(load, nodes, each, [size]) for each in (FREE, BOTH, CROSS)
                 )
                 if both:
-                    cells = [_counted(free), _counted(both), _partitions(grid, load, nodes, (size,))]
-                    lines.append([str(nodes), words, WORDS[size], *cells, _counted(cross)])
+                    cells = [_summary(free), _summary(both), _partitions(grid, load, nodes, (size,))]
+                    lines.append([str(nodes), words, WORDS[size], *cells, _summary(cross)])
     if not lines:
         return ""
     heads = ["nodes", "load", "size", FREE, BOTH, f"{BOTH}: 1, 16, 64 partitions", CROSS]
@@ -144,4 +144,4 @@ def section(grid: Grid) -> str:
         f"mean of the ratios of all cells, won and lost. A flushing Lockstep beside a flushing Kafka is "
         f"{said}.",
     ]
-    return joined(parts)
+    return join_parts(parts)

@@ -7,7 +7,7 @@ import re
 _RELATIVE = re.compile(r"(\]\()(?!https?:|#|/|mailto:)")
 
 
-def placed(text: str, page: str) -> str:
+def relocate_links(text: str, page: str) -> str:
     """The text with its links as they are from `page`, a path below docs/."""
     folder, _, _ = page.rpartition("/")
     moved = _RELATIVE.sub(rf"\1{'../' * page.count('/')}", text)

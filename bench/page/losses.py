@@ -12,7 +12,7 @@ from tabulate import tabulate
 
 from bench.figures.directions import more_is_better
 from bench.figures.ratios import UNEQUAL
-from bench.figures.tables import joined
+from bench.figures.tables import join_parts
 
 ROUNDED = 0.005
 """What is shown as 1.00 is neither won nor lost."""
@@ -65,7 +65,7 @@ def losses(results: list[dict[str, Any]]) -> list[list[str]]:
     return found
 
 
-def _compared(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _comparison_rows(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in results if each.get("comparison") and is_with_another(each)]
 
 
@@ -75,7 +75,7 @@ def _count(results: list[dict[str, Any]]) -> int:
 
 def section(results: list[dict[str, Any]]) -> str:
     """Every loss; empty where nothing was compared."""
-    compared = _compared(results)
+    compared = _comparison_rows(results)
     if not compared:
         return ""
     rows, total = losses(compared), _count(compared)
@@ -89,14 +89,14 @@ def section(results: list[dict[str, Any]]) -> str:
         tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
         "Rows without an interval may be noise where they are near 1.",
     ]
-    return joined(parts)
+    return join_parts(parts)
 
 
 def short(results: list[dict[str, Any]]) -> str:
     """A line for each kind with losses: how many, the heaviest; empty where nothing was compared."""
     lines = []
     won: list[tuple[str, int]] = []
-    for result in _compared(results):
+    for result in _comparison_rows(results):
         lost = losses([result])
         if not lost:
             won.append((result.get("kind", "one node"), _count([result])))

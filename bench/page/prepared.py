@@ -30,7 +30,7 @@ KILLS = ("loss.", "resume.")
 """Ratios of seconds after a leader's loss begin so."""
 
 
-def prepared(result: dict[str, Any]) -> dict[str, Any]:
+def prepare(result: dict[str, Any]) -> dict[str, Any]:
     """The result with its comparison's rows so; the same one where it has none."""
     if not isinstance(result.get("comparison"), list):
         return result
@@ -45,12 +45,12 @@ def prepared(result: dict[str, Any]) -> dict[str, Any]:
 def _of_seen_kills(row: dict[str, Any]) -> dict[str, Any]:
     """The row with medians of the kills that were seen; others as they are."""
     ours, theirs = row.get("subject_values", []), row.get("baseline_values", [])
-    is_changed = kills.seen(ours) != list(ours) or kills.seen(theirs) != list(theirs)
+    is_changed = kills.observed_times(ours) != list(ours) or kills.observed_times(theirs) != list(theirs)
     if not str(row.get("ratio", "")).startswith(KILLS) or not is_changed:
         return row
-    if not kills.seen(ours) or not kills.seen(theirs):
+    if not kills.observed_times(ours) or not kills.observed_times(theirs):
         return {**row, "value": None}
-    return _divided(row, kills.seen(ours), kills.seen(theirs))
+    return _divide(row, kills.observed_times(ours), kills.observed_times(theirs))
 
 
 def _of_whole_sessions(result: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
@@ -68,10 +68,10 @@ def _of_whole_sessions(result: dict[str, Any], row: dict[str, Any]) -> dict[str,
     ours, theirs = found[SUBJECT], found[BASELINE]
     if not ours or not theirs:
         return row
-    return {**_divided(row, ours, theirs), "subject_values": ours, "baseline_values": theirs}
+    return {**_divide(row, ours, theirs), "subject_values": ours, "baseline_values": theirs}
 
 
-def _divided(row: dict[str, Any], ours: list[float], theirs: list[float]) -> dict[str, Any]:
+def _divide(row: dict[str, Any], ours: list[float], theirs: list[float]) -> dict[str, Any]:
     """The row with these values, their medians, and whether its goal is met by those."""
     subject, baseline = statistics.median(ours), statistics.median(theirs)
     changed = {**row, "subject": subject, "baseline": baseline, "value": subject / baseline}

@@ -6,14 +6,14 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import interval, joined, verdict
+from bench.figures.tables import interval, join_parts, verdict
 from bench.full.lookup import Grid
 
 OWN_TABLE = "headline"
 """The kind whose section begins with its own count of goals."""
 
 
-def judged(results: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def ratios_with_goals(results: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """(result, row) of each ratio that has a goal, in the page's order."""
     return [
         (result, row)
@@ -26,7 +26,7 @@ def judged(results: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str
 
 def counts(results: list[dict[str, Any]]) -> str:
     """How many goals of each kind are met, on one line; empty where nothing has a goal."""
-    found = judged(results)
+    found = ratios_with_goals(results)
     of_kind: dict[str, list[bool]] = {}
     for result, row in found:
         of_kind.setdefault(result.get("kind", "one node"), []).append(bool(row.get("met")))
@@ -40,7 +40,9 @@ def counts(results: list[dict[str, Any]]) -> str:
 def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
     """Which of two runs judges offset commits, with what the other has; empty where there are not two."""
     pair = [grid.row("groups", 1, target) for target in ("lockstep", "kafka-flush")]
-    rows = [row for _, row in judged(results) if row.get("ratio") == "commits.flush" and row["value"]]
+    rows = [
+        row for _, row in ratios_with_goals(results) if row.get("ratio") == "commits.flush" and row["value"]
+    ]
     if not rows or pair[0] is None or pair[1] is None:
         return ""
     ours, theirs = (row["medians"]["commits_requests_per_s"] for row in pair if row)
@@ -55,7 +57,7 @@ def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str
 
     Args: memory: what is to be said of one node's.
     """
-    found = judged(results)
+    found = ratios_with_goals(results)
     if not found:
         return ""
     lines = []
@@ -79,4 +81,4 @@ def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str
         _commits(results, grid or Grid(None)),
         f"*Resident memory* of one node. {memory}" if memory else "",
     ]
-    return joined(parts)
+    return join_parts(parts)

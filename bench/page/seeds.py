@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import joined
+from bench.figures.tables import join_parts
 from bench.full.lookup import Grid
 from bench.logstore.tables import SEEDS_HEADLINES, relative_to_naive, runs_of
 from bench.page import ziplog
@@ -46,28 +46,28 @@ def logstore_rows(result: dict[str, Any]) -> Rows:
         used = [run["figures"]["cpu_share"]["leader"] for run in batches]
         add(
             "7b",
-            f"1 KB, all batch sizes: {_span(rates, 'MB/s')}{_offered(batches)}; the leader took "
+            f"1 KB, all batch sizes: {_span(rates, 'MB/s')}{_offer_note(batches)}; the leader took "
             f"{max(used):.0%} to {min(used):.0%} of a CPU",
         )
     saturated = [run["figures"]["mb_per_s"] for run in _of_size(result, "7c", 4096)]
     if saturated:
-        add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s{_capped(max(saturated), result)}")
+        add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s{_cap_note(max(saturated), result)}")
     replicas = _of_size(result, "7d", 1024)
     if replicas:
         rates = [run["figures"]["mb_per_s"] for run in replicas]
-        words = f"1 KB, 1 to 5 replicas: {_span(rates, 'MB/s')}{_offered(replicas)}"
+        words = f"1 KB, 1 to 5 replicas: {_span(rates, 'MB/s')}{_offer_note(replicas)}"
         larger = [f"{run['figures']['mb_per_s']:.1f}" for run in _of_size(result, "7d", 4096)]
         add("7d", words + (f"; 4 KB: {', '.join(larger)} MB/s" if larger else ""))
     return found
 
 
-def _offered(runs: list[dict[str, Any]]) -> str:
+def _offer_note(runs: list[dict[str, Any]]) -> str:
     """Says so where every run took all that was offered: it could not have taken more."""
     whole = all(run["figures"]["payloads_per_s"] >= ALL * run["load"]["rate"] for run in runs)
     return ", all that was offered" if whole else ""
 
 
-def _capped(highest: float, result: dict[str, Any]) -> str:
+def _cap_note(highest: float, result: dict[str, Any]) -> str:
     """Says so where a stream took as much as it may here: it could not have taken more."""
     cap = result.get("stream_bytes_per_s", 0) / 1e6
     return f", all that was offered (a stream's cap here: {cap:.0f})" if cap and highest >= ALL * cap else ""
@@ -110,4 +110,4 @@ def section(by_kind: dict[str, dict[str, Any]]) -> str:
     ]
     if "player" not in by_kind:
         parts.append("Seed 000's are not among this page's results: `python -m bench player` measures them.")
-    return joined(parts)
+    return join_parts(parts)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tabulate import tabulate
 
 from bench.figures import kills
-from bench.figures.tables import joined, number
+from bench.figures.tables import join_parts, number
 from bench.full.lookup import (
     BOTH,
     BOTH_TUNED,
@@ -63,7 +63,7 @@ def row_of(results: Results, kind: str, ratio: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def compared(kind: str, ratio: str) -> Pick:
+def comparison_pick(kind: str, ratio: str) -> Pick:
     """A figure of one of the comparisons."""
 
     def pick(results: Results, grid: Grid) -> Cell | None:
@@ -75,7 +75,7 @@ def compared(kind: str, ratio: str) -> Pick:
     return pick
 
 
-def gridded(workload: str, nodes: int, promise: str, figure: str, **point: int) -> Pick:
+def grid_pick(workload: str, nodes: int, promise: str, figure: str, **point: int) -> Pick:
     """A figure of the grid; words instead where a broker did not keep the rate that it was measured at."""
 
     def pick(results: Results, grid: Grid) -> Cell | None:
@@ -105,7 +105,7 @@ def _of_grid(
     title: str, workload: str, nodes: int, figure: str, **point: int
 ) -> tuple[str, dict[str, list[Pick]]]:
     return _row(
-        title, nodes, {each: [gridded(workload, nodes, each, figure, **point)] for each in TARGET_PAIRS}
+        title, nodes, {each: [grid_pick(workload, nodes, each, figure, **point)] for each in TARGET_PAIRS}
     )
 
 
@@ -115,16 +115,16 @@ def _rows(nodes: int) -> Iterable[tuple[str, dict[str, list[Pick]]]]:
     sixteen = {"partitions": 16, "producers": 16, "rate": 0}
     one = {"partitions": 1, "producers": 16, "rate": 0}
     picks = {
-        BOTH: [compared("headline", f"{head}produce.flush")],
-        FREE: [compared(kind, f"produce.os{end}")],
-        CROSS: [compared("headline", f"{head}produce.cross")],
+        BOTH: [comparison_pick("headline", f"{head}produce.flush")],
+        FREE: [comparison_pick(kind, f"produce.os{end}")],
+        CROSS: [comparison_pick("headline", f"{head}produce.cross")],
     }
     yield _row("throughput, 1 partition, 1 producer, MB/s", nodes, picks)
     title = "throughput, 16 partitions, 16 producers, MB/s"
     yield _of_grid(title, "throughput-1kb", nodes, MESSAGES_MB, **sixteen)
-    picks = {each: [gridded("requests-1kb", nodes, each, "requests_per_s", **one)] for each in TARGET_PAIRS}
-    picks[BOTH].insert(0, compared("headline", f"{head}latency16.rate.flush"))
-    picks[CROSS].insert(0, compared("headline", f"{head}latency16.rate.cross"))
+    picks = {each: [grid_pick("requests-1kb", nodes, each, "requests_per_s", **one)] for each in TARGET_PAIRS}
+    picks[BOTH].insert(0, comparison_pick("headline", f"{head}latency16.rate.flush"))
+    picks[CROSS].insert(0, comparison_pick("headline", f"{head}latency16.rate.cross"))
     yield _row("requests/s, 1 partition, 16 producers", nodes, picks)
     title = "requests/s, 16 partitions, 16 producers"
     yield _of_grid(title, "requests-1kb", nodes, "requests_per_s", **sixteen)
@@ -209,8 +209,9 @@ def whole_table(results: Results, grid: Grid) -> str:
     if lost is not None:
         ours, theirs, source = lost
         ratio_text = ""
-        if kills.seen(ours) and kills.seen(theirs):
-            ratio_text = f"{statistics.median(kills.seen(ours)) / statistics.median(kills.seen(theirs)):.2f}"
+        our_times, their_times = kills.observed_times(ours), kills.observed_times(theirs)
+        if our_times and their_times:
+            ratio_text = f"{statistics.median(our_times) / statistics.median(their_times):.2f}"
         title = "three nodes: leader killed to next acknowledgement"
         lines.append([title, kills.words(ours), kills.words(theirs), ratio_text, source])
     heads = ["", "Lockstep", "Kafka", "ratio", "from"]
@@ -241,4 +242,4 @@ def section(results: Results, grid: Grid) -> str:
         "*Means*: geometric, requests a second, of 1, 16, 64 partitions and producers each, 1 KB. *Tuned*: "
         "as its documentation allows (`bench/baselines/tuned.py` has the reasons), on other days.",
     ]
-    return joined(parts)
+    return join_parts(parts)

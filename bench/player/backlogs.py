@@ -12,14 +12,14 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.player.children import Child, Connected, Told, Words
+from bench.player.children import Child, Connected, LineChild, Words
 from bench.player.delays import PlayerSession, player_of
 from bench.player.points import GRPC, RAW, Axes
 from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import unclaimed
+from bench.sessions.jobs import unclaimed_block
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4
@@ -78,26 +78,26 @@ class Backlogs:
         self.fill(topic, count, BATCH_RECORDS)
         with (
             self._targets(THROUGHPUT_TARGETS, "raw" if system == RAW else "grpc") as targets,
-            self._player(topic, targets.heard()["addresses"], system, "key") as player,
+            self._player(topic, targets.next_response()["addresses"], system, "key") as player,
         ):
-            player.heard()
-            found = self._played(targets, count)
+            player.next_response()
+            found = self._await_records(targets, count)
         begun_ns = min(each["greeted_ns"] for each in found)
         took_s = (max(each["last_ns"] for each in found) - begun_ns) / 1e9
         name = "throughput" if system == GRPC else f"throughput_{system}"
         per_s = count / took_s
         figures = {"records": count, "seconds": took_s, "records_per_s": per_s}
         self._note(name, {**figures, "mb_per_s": per_s * KEY_VALUE_BYTES / 1e6})
-        say(f"  {name:26} {per_s:,.0f} records/s")
+        log_progress(f"  {name:26} {per_s:,.0f} records/s")
 
     def recovery(self, missed: int) -> None:
         """One of two targets is away while so many entries are written. RoundFailed."""
         topic = self.session.topic(FLUSH)
         with (
             self._targets(2, "grpc") as targets,
-            self._player(topic, targets.heard()["addresses"], GRPC, "all") as player,
+            self._player(topic, targets.next_response()["addresses"], GRPC, "all") as player,
         ):
-            player.heard()
+            player.next_response()
             self.fill(topic, WARM_ENTRIES)
             self.wait(targets, [WARM_ENTRIES] * 2)
             targets.ask({"do": "away", "target": 1})
@@ -109,25 +109,27 @@ class Backlogs:
         took_s = (target["last_ns"] - target["greeted_ns"]) / 1e9
         figures = {"missed": missed, "recovery_s": took_s, "entries_per_s": missed / took_s}
         self._note(f"recovery{missed}", {**figures, "reconnect_s": (target["greeted_ns"] - back_ns) / 1e9})
-        say(f"  missed {missed:,} entries: {took_s:.3f} s from the greeting to the last")
+        log_progress(f"  missed {missed:,} entries: {took_s:.3f} s from the greeting to the last")
 
     def dummies(self, every: int) -> None:
         """A target that gets the first entry only, and a player that starts again. RoundFailed."""
         count = self.axes.dummy_entries
         topic = self.session.topic(FLUSH)
         with self._targets(2, "grpc") as targets:
-            addresses = targets.heard()["addresses"]
+            addresses = targets.next_response()["addresses"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every) as player:
-                player.heard()
+                player.next_response()
                 self.fill(topic, count, keys=count, window=DUMMY_WINDOW)  # so that few come at a time
                 self.wait(targets, [count, 1])
-                sent = self._settled(player)["dummies"]
+                sent = self._await_end(player)["dummies"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every, player_term=2) as again:
-                again.heard()
-                found = self._settled(again)
+                again.next_response()
+                found = self._await_end(again)
         figures = {name: found[name] for name in ("read_again", "start_s")}
         self._note(f"dummies{every}", {"entries": count, "dummies": sent, **figures})
-        say(f"  a dummy every {every or 'never'}: {found['read_again']:,} of {count:,} entries read again")
+        log_progress(
+            f"  a dummy every {every or 'never'}: {found['read_again']:,} of {count:,} entries read again"
+        )
 
     # -- parts ------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Backlogs:
         words = {"player_term": player_term, "settings": {"longest_backoff_ms": BACKOFF_MS, **settings}}
         return player_of(self.session, system, topic, addresses, route, **words)
 
-    def _played(self, targets: Child, count: int) -> list[Words]:
+    def _await_records(self, targets: Child, count: int) -> list[Words]:
         """Until the targets have so many records together."""
         deadline = time.monotonic() + PLAYED_TIMEOUT_S
         while True:
@@ -179,7 +181,7 @@ class Backlogs:
         found: list[Words] = targets.ask(line, PLAYED_TIMEOUT_S + 10)["targets"]
         return found
 
-    def _settled(self, player: Told) -> Words:
+    def _await_end(self, player: LineChild) -> Words:
         """Its status when it has reached the end, and nothing is unacknowledged any more."""
         deadline = time.monotonic() + PLAYED_TIMEOUT_S
         while True:
@@ -191,4 +193,4 @@ class Backlogs:
             time.sleep(0.05)
 
     def _note(self, name: str, figures: dict[str, Any]) -> None:
-        self.session.blocks.append(unclaimed(name, FLUSH, figures))
+        self.session.blocks.append(unclaimed_block(name, FLUSH, figures))

@@ -26,7 +26,7 @@ from compat_tests.waiting import readable
 
 Words = dict[str, Any]
 
-HOSTING = [sys.executable, "-m", "bench.player.hosting"]
+HOSTING = [sys.executable, "-m", "bench.player.child_host"]
 """The words before `serve` of a broker that takes players."""
 PORT_FILE = "player.port"
 """In that broker's directory: where they are asked for."""
@@ -35,7 +35,7 @@ READY_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
 
 
-class Told:
+class LineChild:
     """Somebody who answers lines: `send` and `receive` bytes, `waited` for by a file number. RoundFailed."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Told:
         except OSError as error:
             raise RoundFailed(f"the {self.name} ended: {error}") from error
 
-    def heard(self, timeout_s: float = READY_TIMEOUT_S) -> Words:
+    def next_response(self, timeout_s: float = READY_TIMEOUT_S) -> Words:
         """The next answer."""
         deadline, line = time.monotonic() + timeout_s, b""
         while not line.endswith(b"\n"):
@@ -70,10 +70,10 @@ class Told:
 
     def ask(self, words: Words, timeout_s: float = READY_TIMEOUT_S) -> Words:
         self.tell(words)
-        return self.heard(timeout_s)
+        return self.next_response(timeout_s)
 
 
-class Child(Told):
+class Child(LineChild):
     """`python -m bench.player.NAME`, started with its job. A context object."""
 
     def __init__(self, name: str, job: Words) -> None:
@@ -109,7 +109,7 @@ class Child(Told):
         self._process.stdout.close()
 
 
-class Connected(Told):
+class Connected(LineChild):
     """The same within a broker that takes players, over a connection of its own. A context object.
 
     Args: directory: the broker's.
@@ -134,7 +134,7 @@ class Connected(Told):
         self._socket.close()
 
 
-def say_ready() -> None:
+def report_ready() -> None:
     """A child can begin."""
     print(json.dumps({"ready": True}), flush=True)
 

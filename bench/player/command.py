@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.exit_status import EXIT_FAILED
 from bench.figures import pictures
 from bench.figures.ratios import compare
 from bench.figures.tables import table
@@ -88,7 +88,7 @@ def _plan(options: argparse.Namespace, parts: frozenset[str], sizes: Sizes) -> l
     return [Planned(ONE, parts, True)] if options.smoke else plan_sessions(parts, sizes.rounds)
 
 
-def _shown(result: dict[str, Any]) -> str:
+def _summary(result: dict[str, Any]) -> str:
     ratios = table(result) if result["comparison"] else ""
     return "\n\n".join(
         [tables.summary(result), ratios, *(f"NOT AT ITS RATE: {each}" for each in result["notes"])]
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         plan = _plan(options, parts, sizes)
         return comparison.run_sessions(plan, lambda each: make(each, sizes, parent, options.heap), measure)
 
-    found = comparison.performed(options, run)
+    found = comparison.perform(options, run)
     if found is None:
         return EXIT_FAILED
     result = {
@@ -138,6 +138,6 @@ def main(arguments: Sequence[str]) -> int:
             json.dumps({key: result[key] for key in ("command", "comparison", "notes", "failures")}, indent=1)
         )
     else:
-        print(_shown(result))
+        print(_summary(result))
     pictures.draw(PLOTS, options, path)
     return comparison.exit_status(result, frozenset(goal.ratio for goal in required))

@@ -11,8 +11,8 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.player.children import Words, answer, child_main, next_line, say_ready
-from bench.player.noted import Noted, delays, parts_wanted
+from bench.player.children import Words, answer, child_main, next_line, report_ready
+from bench.player.noted import Noted, delays, expected_parts
 from bench.player.workload import Shape
 
 POLL_S = 0.2
@@ -68,7 +68,7 @@ class ShardConsumer(threading.Thread):
         self._consumer.close()
 
 
-def received(noted: list[Noted], wanted: list[int]) -> bool:
+def have_received(noted: list[Noted], wanted: list[int]) -> bool:
     """Whether all have got as much as they wait for."""
     return all(len(each) >= count for each, count in zip(noted, wanted, strict=True))
 
@@ -82,13 +82,13 @@ def work(job: Words) -> None:
     for consumer in consumers:
         consumer.assigned.wait()
     _look(consumers)
-    say_ready()
+    report_ready()
     written = next_line()
     if written is not None:
         noted = [each.noted for each in consumers]
-        wanted = [parts_wanted(each, shape, written["transactions"]) for each in range(shape.targets)]
+        wanted = [expected_parts(each, shape, written["transactions"]) for each in range(shape.targets)]
         deadline = time.monotonic() + written["timeout_s"]
-        while not received(noted, wanted) and time.monotonic() < deadline:
+        while not have_received(noted, wanted) and time.monotonic() < deadline:
             _look(consumers)
             time.sleep(0.05)
         for consumer in consumers:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.machine import process
-from bench.player.children import Child, Connected, Told, Words
+from bench.player.children import Child, Connected, LineChild, Words
 from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.jobs import Block, Running
 from bench.settings import FLUSH
 
@@ -51,7 +51,7 @@ class PlayerSession(Protocol):
     def target(self) -> Running: ...
     def topic(self, policy: str, partitions: int = 1) -> str: ...
     def leader_directory(self, topic: str) -> Path:
-        """Of the broker that leads the topic, and takes players (`bench.player.hosting`)."""
+        """Of the broker that leads the topic, and takes players (`bench.player.child_host`)."""
 
     def observe(
         self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int
@@ -71,7 +71,7 @@ def player_of(
         **more,
     }
     if system == REMOTE:
-        return Child("playing", words)
+        return Child("player_runs", words)
     return Connected("player", session.leader_directory(topic), words)
 
 
@@ -94,7 +94,7 @@ class Blocks:
         def work() -> Block:
             with ExitStack() as stack:
                 consumers = self._consumers(stack, point, shards, ISOLATION[system])
-                return self._written(job, consumers, ARRIVE_TIMEOUT_S)
+                return self._write(job, consumers, ARRIVE_TIMEOUT_S)
 
         self.observe(block_name(system, loop, point), loop, work)
 
@@ -111,8 +111,8 @@ class Blocks:
                 consumers = self._consumers(stack, point, shards, "read_committed")
                 words = {"bootstrap": self.session.target.bootstrap, "log": log, "topics": shards}
                 player = stack.enter_context(Child("kafka_player", words))
-                player.heard()
-                return self._written(job, consumers, BACKLOG_TIMEOUT_S)
+                player.next_response()
+                return self._write(job, consumers, BACKLOG_TIMEOUT_S)
 
         self.observe(block_name("two_level", "closed", point), "closed", work)
 
@@ -124,7 +124,7 @@ class Blocks:
     def _consumers(self, stack: ExitStack, point: Point, topics: list[str], isolation: str) -> Child:
         where = {"bootstrap": self.session.target.bootstrap, "topics": topics, "isolation": isolation}
         child = stack.enter_context(Child("consumers", {**point._asdict(), **where}))
-        child.heard()
+        child.next_response()
         return child
 
     # -- LogPlayer --------------------------------------------------------------------------------------
@@ -140,24 +140,24 @@ class Blocks:
             if system == STORED:
                 words["directory"] = str(self.session.directory)
             with Child("targets", words) as targets:
-                addresses = targets.heard()["addresses"]
+                addresses = targets.next_response()["addresses"]
                 with player_of(self.session, system, topic, addresses, "split") as player:
-                    player.heard()
+                    player.next_response()
                     before_s = self._player_cpu(player)
-                    figures = self._written(job, targets, ARRIVE_TIMEOUT_S)
+                    figures = self._write(job, targets, ARRIVE_TIMEOUT_S)
                     used_s = self._player_cpu(player) - before_s
                     return {**figures, "player_cpu_us": used_s / figures["writes"] * 1e6}
 
         return self.observe(name or block_name(system, loop, point), loop, work)
 
-    def _player_cpu(self, player: Told) -> float:
+    def _player_cpu(self, player: LineChild) -> float:
         """CPU seconds of whoever plays so far: a process of its own, or the brokers."""
         pids = [player.pid] if isinstance(player, Child) else self.session.target.pids
         return sum(map(process.cpu_seconds, pids))
 
     # -- both -------------------------------------------------------------------------------------------
 
-    def _written(self, job: Words, targets: Child, timeout_s: float) -> Block:
+    def _write(self, job: Words, targets: Child, timeout_s: float) -> Block:
         written, window = self.write(job)
         arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
         return {**written, **arrived}
@@ -167,7 +167,7 @@ class Blocks:
         self._runs += 1
         name = f"bench-writer-{self._runs}"
         with Child("writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}) as writer:
-            writer.heard()
+            writer.next_response()
             written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
         return written, {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
 
@@ -180,7 +180,7 @@ class Blocks:
         words += f"p99 {figures['apply_p99_ms']:8.2f} ms"
         if "player_mean_ms" in figures:
             words += f"; player {figures['player_mean_ms']:.3f} ms, p99 {figures['player_p99_ms']:.3f} ms"
-        say(words)
+        log_progress(words)
         return block
 
 

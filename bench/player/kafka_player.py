@@ -12,7 +12,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.player.children import Words, answer, child_main, next_line, say_ready
+from bench.player.children import Words, answer, child_main, next_line, report_ready
 from bench.player.workload import split
 from bench.player.writer import TIMEOUT_S, producer_for
 
@@ -80,7 +80,7 @@ def work(job: Words) -> None:
     player.start()
     player.assigned.wait()
     if not player.error:
-        say_ready()
+        report_ready()
         next_line()
         player.end()
     answer({"error": player.error} if player.error else {"entries": player.entries})

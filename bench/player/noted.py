@@ -51,7 +51,7 @@ class Noted:
                 yield at_ns - dispatched_ns if dispatched_ns != NEVER else -1, at_ns - sent_ns
 
 
-def parts_wanted(target: int, shape: Shape, transactions: int) -> int:
+def expected_parts(target: int, shape: Shape, transactions: int) -> int:
     """How many parts a target gets of so many transactions."""
     return sum(target in shape.targets_of(number) for number in range(transactions))
 
@@ -61,9 +61,9 @@ def delays(noted: Sequence[Noted], opens_ns: int, closes_ns: int) -> dict[str, A
     samples = [each for one in noted for each in one.samples(opens_ns, closes_ns)]
     dispatched = array("q", [player for player, _ in samples if player >= 0])
     found: dict[str, Any] = {"samples": len(samples)}
-    found |= _named("apply", array("q", [apply for _, apply in samples]))
-    return found | (_named("player", dispatched) if dispatched else {})
+    found |= _prefix_names("apply", array("q", [apply for _, apply in samples]))
+    return found | (_prefix_names("player", dispatched) if dispatched else {})
 
 
-def _named(name: str, values: array[int]) -> dict[str, float]:
+def _prefix_names(name: str, values: array[int]) -> dict[str, float]:
     return {f"{name}_{figure}": value for figure, value in quantiles(values).items()}

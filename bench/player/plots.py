@@ -9,7 +9,7 @@ from typing import Any
 from bench.figures import pictures
 from bench.player.points import CLOSED, GRPC, LOG_PLAYERS, OPEN, PLAIN, RAW, REMOTE, TRANSACTIONS, TWO_LEVEL
 from bench.player.ratios import CALM_MS, THROUGHPUT
-from bench.player.tables import Measured, blocks_by_name, delays_of, numbered, sustained
+from bench.player.tables import Measured, blocks_by_name, delays_of, numbered_blocks, sustained_rates
 
 PERCENTILES = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}
 STYLES = {CLOSED: "-", OPEN: "--"}
@@ -105,19 +105,19 @@ def _transports(picture: _Picture) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _sustained(picture: _Picture) -> None:
+def _plot_sustained(picture: _Picture) -> None:
     axes = picture.panel("LogPlayer delay by rate, average", "transactions/s", log=True)
-    for targets, rates in sustained(picture.result).items():
+    for targets, rates in sustained_rates(picture.result).items():
         xs = [rate for rate, _ in rates]
         ys = [figures["player_mean_ms"] for _, figures in rates]
         axes.plot(xs, ys, marker="o", markersize=3, label=f"{targets} targets")
     axes.axhline(CALM_MS, color="gray", linewidth=0.8, linestyle=":", label=f"{CALM_MS} ms")
 
 
-def _numbered(
+def _plot_numbered(
     picture: _Picture, prefix: str, name: str, axes: Any, called: Callable[[int], str] = "{:,}".format
 ) -> None:
-    points = [(called(number), figures[name]) for number, figures in numbered(picture.result, prefix)]
+    points = [(called(number), figures[name]) for number, figures in numbered_blocks(picture.result, prefix)]
     if points:
         axes.plot(*zip(*points, strict=True), marker="o", markersize=3)
         axes.set_ylim(bottom=0)
@@ -147,10 +147,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
         title = f"apply delay, Kafka {words} transactions, equal rates"
         _against(picture, baseline, by_targets=True, title=f"{number}a. {title}")
         _against(picture, baseline, by_targets=False, title=f"{number}b. {title}")
-    _sustained(picture)
-    _numbered(picture, "recovery", "recovery_s", picture.panel("recovery of a target", "entries missed", "s"))
+    _plot_sustained(picture)
+    _plot_numbered(
+        picture, "recovery", "recovery_s", picture.panel("recovery of a target", "entries missed", "s")
+    )
     axes = picture.panel("the player starts again", "a dummy every ... entries", "entries read again")
-    _numbered(picture, "dummies", "read_again", axes, lambda every: f"{every:,}" if every else "off")
+    _plot_numbered(picture, "dummies", "read_again", axes, lambda every: f"{every:,}" if every else "off")
     _throughput(picture)
     panels[-1].axis("off")
     pictures.save(figure, panels, path)

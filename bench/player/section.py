@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts, joined, reservations, table
+from bench.figures.tables import facts, join_parts, reservations, table
 from bench.player.points import FULL
 from bench.player.tables import summary
 
 KIND, ALONE = "player", "player_stalled"
-"""Of results: all of it, or `python -m bench player stalled`."""
+"""Of results: all of it, or `python -m bench player stalled_section`."""
 PICTURE = "player.svg"
 """Beside the page: `python -m bench player --plot RESULT.json --picture docs/player.svg`."""
 
@@ -44,11 +44,11 @@ def section(result: dict[str, Any]) -> str:
         "\n".join(["Open loops that did not keep their rate:", "", *late]) if late else "",
         "\n".join(["Failed:", "", *failed]) if failed else "",
     ]
-    return joined(parts)
+    return join_parts(parts)
 
 
-def stalled(result: dict[str, Any]) -> str:
-    """`python -m bench player stalled`, where the rest was measured in another run."""
+def stalled_section(result: dict[str, Any]) -> str:
+    """`python -m bench player stalled_section`, where the rest was measured in another run."""
     parts = [
         "## The player while a target stands still",
         "One durable node and four targets, the last in a process of its own, which is stopped (SIGSTOP) for "
@@ -59,4 +59,4 @@ def stalled(result: dict[str, Any]) -> str:
         summary(result, "github"),
         table(result, "github"),
     ]
-    return joined(parts)
+    return join_parts(parts)

@@ -123,13 +123,13 @@ def measure(planned: Planned, session: PlayerNode | PlayerNodes, axes: Axes) -> 
     if DELAYS in planned.parts:
         _log_player(Blocks(session, axes), axes)
     if SUSTAINED in planned.parts:
-        _sustained(Blocks(session, axes), axes)
+        _find_sustained(Blocks(session, axes), axes)
     if BACKLOGS in planned.parts:
         _backlogs(Backlogs(session, axes), axes)
     if STALLED in planned.parts:
         stalled = Stalled(session, axes)
         stalled.others()
-        stalled.missed()
+        stalled.measure_missed()
 
 
 def _kafka(blocks: Blocks, axes: Axes, *, with_two_level: bool) -> None:
@@ -153,7 +153,7 @@ def _log_player(blocks: Blocks, axes: Axes) -> None:
             blocks.log_player(STORED, loop, point)
 
 
-def _sustained(blocks: Blocks, axes: Axes) -> None:
+def _find_sustained(blocks: Blocks, axes: Axes) -> None:
     """Rates ascend until one is not kept, or the delay is far too long."""
     for targets in axes.sustained_targets:
         for rate in axes.sustained_rates:

@@ -17,8 +17,8 @@ from bench.player.backlogs import BATCH_RECORDS, KEYS, Backlogs
 from bench.player.children import Child
 from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
 from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
-from bench.progress import say
-from bench.sessions.jobs import Block, unclaimed
+from bench.progress import log_progress
+from bench.sessions.jobs import Block, unclaimed_block
 from bench.settings import FLUSH
 
 TARGETS: Final = 4
@@ -27,7 +27,7 @@ OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY = "others_calm", "others_stalled", "m
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
+def pause_process(pid: int) -> Iterator[None]:
     """That process stands still while the body runs."""
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -62,12 +62,12 @@ class Stalled:
             with ExitStack() as stack:
                 others = stack.enter_context(Child("targets", {**shape, "count": TARGETS - 1}))
                 last = stack.enter_context(Child("targets", {**shape, "count": 1, "first": TARGETS - 1}))
-                addresses = [*others.heard()["addresses"], *last.heard()["addresses"]]
+                addresses = [*others.next_response()["addresses"], *last.next_response()["addresses"]]
                 player = stack.enter_context(player_of(self.session, GRPC, topic, addresses, "split"))
-                player.heard()
+                player.next_response()
                 with ExitStack() as standing:
                     if name == OTHERS_STALLED:
-                        standing.enter_context(stopped(last.pid))
+                        standing.enter_context(pause_process(last.pid))
                     written, window = self._blocks.write(job)
                     asked = {**window, "timeout_s": ARRIVE_TIMEOUT_S}
                     arrived = others.ask(asked, 2 * ARRIVE_TIMEOUT_S)
@@ -76,27 +76,29 @@ class Stalled:
 
         self._blocks.observe(name, OPEN, work)
 
-    def missed(self) -> None:
+    def measure_missed(self) -> None:
         """Memory of a player, a process of its own, while one of two targets misses records. RoundFailed."""
         count, topic = self.axes.stall_records, self.session.topic(FLUSH)
         backlogs = Backlogs(self.session, self.axes)
         lean = {"targets": 1, "transport": "grpc", "directory": "", "keep": False}
         with Child("targets", lean) as other, Child("targets", lean) as last:
-            addresses = [*other.heard()["addresses"], *last.heard()["addresses"]]
+            addresses = [*other.next_response()["addresses"], *last.next_response()["addresses"]]
             with player_of(self.session, REMOTE, topic, addresses, "all") as player:
-                player.heard()
+                player.next_response()
                 assert isinstance(player, Child)
                 before, during = RssSampler([player.pid]), RssSampler([player.pid])
-                with before.sampling():
+                with before.sample_rss():
                     backlogs.fill(topic, count // 10, BATCH_RECORDS, KEYS)
                     for each in (other, last):
                         backlogs.wait(each, [count // 10])
-                with during.sampling():
-                    with stopped(last.pid):
+                with during.sample_rss():
+                    with pause_process(last.pid):
                         backlogs.fill(topic, count, BATCH_RECORDS, KEYS)
                         backlogs.wait(other, [count // 10 + count])
                     backlogs.wait(last, [count // 10 + count])
         calm, most = (each.result()["rss_max_mb"] for each in (before, during))
         figures = {"missed": count, "calm_mb": calm, "most_mb": most, "grown_mb": max(most - calm, 0.0)}
-        self.session.blocks.append(unclaimed(MISSED_MEMORY, FLUSH, figures))
-        say(f"  missed {count:,} records: the player had {calm:.0f} MB before, {most:.0f} MB at most")
+        self.session.blocks.append(unclaimed_block(MISSED_MEMORY, FLUSH, figures))
+        log_progress(
+            f"  missed {count:,} records: the player had {calm:.0f} MB before, {most:.0f} MB at most"
+        )

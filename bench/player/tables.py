@@ -45,7 +45,7 @@ def delays_of(result: dict[str, Any]) -> list[Measured]:
     ]
 
 
-def sustained(result: dict[str, Any]) -> dict[int, list[tuple[float, Figures]]]:
+def sustained_rates(result: dict[str, Any]) -> dict[int, list[tuple[float, Figures]]]:
     """By number of targets: (rate asked for, figures), rates ascending."""
     found: dict[int, list[tuple[float, Figures]]] = {}
     for name, figures in blocks_by_name(result).items():
@@ -64,7 +64,7 @@ def calm_rate(rates: list[tuple[float, Figures]]) -> float:
     return max(calm, default=0.0)
 
 
-def numbered(result: dict[str, Any], prefix: str) -> list[tuple[int, Figures]]:
+def numbered_blocks(result: dict[str, Any], prefix: str) -> list[tuple[int, Figures]]:
     """Blocks that are called `prefix` and a number, by that."""
     found = [
         (int(match[1]), figures)
@@ -81,12 +81,12 @@ def summary(result: dict[str, Any], style: str = "simple") -> str:
         ("Beside the seed's (its machine: see `bench.player.ratios`), ms", _seed(result, style)),
         (
             f"Highest rate at which the average LogPlayer delay was at most {CALM_MS} ms",
-            _sustained(result, style),
+            _sustained_table(result, style),
         ),
         ("From a log that is there", _throughput(result, style)),
         ("A target that missed something", _recoveries(result, style)),
         ("Entries read again when the player starts again", _dummies(result, style)),
-        ("While one target stands still", _stalled(result, style)),
+        ("While one target stands still", _stalled_table(result, style)),
     ]
     return "\n\n".join(f"{title}\n\n{text}" for title, text in parts if text)
 
@@ -140,14 +140,14 @@ def seen_here(result: dict[str, Any], seen: Seen, loop: str) -> float | None:
     return max(values, default=None)
 
 
-def _sustained(result: dict[str, Any], style: str) -> str:
+def _sustained_table(result: dict[str, Any], style: str) -> str:
     rows = [
         [
             str(targets),
             f"{calm_rate(rates):,.0f}",
             ", ".join(f"{r:,.0f}: {f['player_mean_ms']:.2f}" for r, f in rates),
         ]
-        for targets, rates in sustained(result).items()
+        for targets, rates in sustained_rates(result).items()
     ]
     return _table(rows, ["targets", "transactions/s", "average ms at each rate"], style)
 
@@ -174,7 +174,7 @@ def _recoveries(result: dict[str, Any], style: str) -> str:
             f"{each['recovery_s']:.3f}",
             f"{each['entries_per_s']:,.0f}",
         ]
-        for missed, each in numbered(result, "recovery")
+        for missed, each in numbered_blocks(result, "recovery")
     ]
     return _table(
         rows, ["entries missed", "s until it was greeted", "s from there to the last", "entries/s"], style
@@ -189,12 +189,12 @@ def _dummies(result: dict[str, Any], style: str) -> str:
             f"{each['read_again']:,.0f}",
             f"{each['start_s']:.3f}",
         ]
-        for every, each in numbered(result, "dummies")
+        for every, each in numbered_blocks(result, "dummies")
     ]
     return _table(rows, ["a dummy every", "entries in the log", "read again", "s until it follows"], style)
 
 
-def _stalled(result: dict[str, Any], style: str) -> str:
+def _stalled_table(result: dict[str, Any], style: str) -> str:
     found = blocks_by_name(result)
     rows = [
         [words, f"{found[name]['per_s']:,.0f}"]

@@ -21,7 +21,7 @@ from typing import Any
 import uvloop
 
 from bench.player.children import Words, answer, child_main, next_line
-from bench.player.noted import delays, parts_wanted
+from bench.player.noted import delays, expected_parts
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import Shape
 from compat_tests.probe import HOST
@@ -90,13 +90,13 @@ class Targets:
             await asyncio.sleep(LOOK_S)
 
 
-async def _told(targets: Targets, shape: Shape | None, line: Words) -> dict[str, Any]:
+async def _run_command(targets: Targets, shape: Shape | None, line: Words) -> dict[str, Any]:
     do = line.get("do", "delays")
     if do == "delays":
         assert shape is not None
         count = line["transactions"]
         numbers = range(targets.first, targets.first + len(targets.watched))
-        await targets.received([parts_wanted(each, shape, count) for each in numbers], line["timeout_s"])
+        await targets.received([expected_parts(each, shape, count) for each in numbers], line["timeout_s"])
         noted = [each.noted() for each in targets.watched]
         for target, each in zip(numbers, noted, strict=True):
             each.check(target, shape, count)
@@ -119,7 +119,7 @@ async def serve(job: Words) -> None:
         await targets.listen(target)
     answer({"addresses": targets.addresses})
     while (line := await asyncio.to_thread(next_line)) is not None:
-        answer(await _told(targets, shape, line))
+        answer(await _run_command(targets, shape, line))
     for target in range(len(targets.watched)):
         await targets.leave(target)
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
-from bench.load.clients import initialized
+from bench.load.clients import init_transactions
 from bench.load.latency import quantiles
-from bench.player.children import Words, answer, child_main, next_line, say_ready
+from bench.player.children import Words, answer, child_main, next_line, report_ready
 from bench.player.workload import NEVER, Shape, split, transaction
 
 OUTSTANDING = 64
@@ -118,7 +118,7 @@ def producer_for(bootstrap: str, transactional_id: str | None = None) -> Produce
     if transactional_id is None:
         return Producer(settings)
     producer = Producer({**settings, "transactional.id": transactional_id})
-    initialized(producer)
+    init_transactions(producer)
     return producer
 
 
@@ -185,7 +185,7 @@ def work(job: Words) -> None:
     way = (InTransactions if is_transactional else ToTopics)(producer, job, acknowledged)
     for topic in job["topics"]:
         producer.list_topics(topic, timeout=30)  # so that nothing is learned at the first append
-    say_ready()
+    report_ready()
     while next_line() is not None:
         try:
             answer(write(job, way, producer, acknowledged))

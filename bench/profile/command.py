@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.exit_status import EXIT_FAILED
 from bench.kept import LOCAL_RESULTS
 from bench.profile import split, stages
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.blocks import PERFORMANCE_TOOL, produce
 from bench.sessions.cluster import NODES
 from bench.sessions.session import Session
@@ -61,10 +61,12 @@ def _load(session: Session, work: str, seconds: float) -> None:
     producers = 1 if work == "latency1" else PRODUCERS
     topic = session.topic(session.policies[0])
     done = session.closed_loop(topic, producers, seconds=seconds, warmup_s=0.2)
-    say(f"{done['requests_per_s']:,.0f} requests/s, p50 {done['p50_ms']:.3f} ms, p99 {done['p99_ms']:.3f} ms")
+    log_progress(
+        f"{done['requests_per_s']:,.0f} requests/s, p50 {done['p50_ms']:.3f} ms, p99 {done['p99_ms']:.3f} ms"
+    )
 
 
-def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
+def _sample(session: Session, work: str, seconds: float, native: bool) -> None:
     session.open()
     with tempfile.TemporaryDirectory() as scratch:
         folded = Path(scratch) / "stacks"
@@ -124,16 +126,16 @@ def main(arguments: Sequence[str]) -> int:
         return split.run(options)
     parent = argument_types.directory_of(options)
     session = Session("subject", "lockstep", (options.policy,), QUICK, parent)
-    say(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")
+    log_progress(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")
     if options.work == "produce":
-        say(f"load: {PERFORMANCE_TOOL}")
+        log_progress(f"load: {PERFORMANCE_TOOL}")
     try:
         if options.exact:
             _exact(session, options.work, options.seconds)
         else:
-            _sampled(session, options.work, options.seconds, not options.python_only)
+            _sample(session, options.work, options.seconds, not options.python_only)
     except TargetFailed as error:
-        say(f"FAILED: {error}")
+        log_progress(f"FAILED: {error}")
         return EXIT_FAILED
     finally:
         session.close()

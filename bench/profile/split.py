@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, told
+from bench.exit_status import EXIT_FAILED, report_failures
 from bench.figures.ratios import SUBJECT
 from bench.kept import keep
 from bench.machine import process
 from bench.machine.facts import Origin
 from bench.profile import stages, system_calls
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
 from bench.sessions.commits import commits_by_topic
 from bench.sessions.failures import RoundFailed
@@ -76,7 +76,9 @@ def _leader(session: Session, topic: str) -> LockstepTarget:
     return found
 
 
-def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, flame: Path | None) -> Split:
+def measure_split(
+    nodes: int, policy: str, work: str, seconds: float, parent: Path, flame: Path | None
+) -> Split:
     """One split, and its flame graph where `flame` says so. RoundFailed, TargetFailed."""
     producers = 1 if work == "latency1" else PRODUCERS
     session = _session(nodes, policy, parent)
@@ -130,9 +132,9 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
 
 
 def _calls(script: str | None, cpu_share: float, commit_us: float) -> dict[str, float]:
-    found = system_calls.counted(script or "")
+    found = system_calls.count_samples(script or "")
     if not found:
-        say("no system calls: perf is missing here, or may not look")
+        log_progress("no system calls: perf is missing here, or may not look")
         return {}
     return system_calls.per_commit(found, cpu_share, commit_us)
 
@@ -148,18 +150,18 @@ def run(options: argparse.Namespace) -> int:
     origin = Origin(parent)
     found: list[Split] = []
     for nodes in options.nodes or (1, NODES):
-        say(f"{nodes} node(s), {options.work}, {options.policy}")
+        log_progress(f"{nodes} node(s), {options.work}, {options.policy}")
         flame = options.flame.with_stem(f"{options.flame.stem}-{nodes}") if options.flame else None
         if flame:
             flame.parent.mkdir(parents=True, exist_ok=True)
         try:
-            split = measured(nodes, options.policy, options.work, options.seconds, parent, flame)
+            split = measure_split(nodes, options.policy, options.work, options.seconds, parent, flame)
         except (RoundFailed, TargetFailed) as error:
-            say(f"FAILED: {error}")
+            log_progress(f"FAILED: {error}")
             return EXIT_FAILED
         found.append(split)
         if flame:
-            say(f"drawn: {os.path.relpath(flame)}")
+            log_progress(f"drawn: {os.path.relpath(flame)}")
     failures = origin.problems()
     result = {
         "format": 1,
@@ -172,4 +174,4 @@ def run(options: argparse.Namespace) -> int:
     keep(result, options.out, KIND)
     print(stages.table(result))
     print(system_calls.table(result))
-    return told(failures)
+    return report_failures(failures)

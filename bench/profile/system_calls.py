@@ -52,18 +52,18 @@ def record(pid: int, seconds: float, directory: Path) -> str | None:
         return None
 
 
-def counted(script: str) -> Counter[str]:
+def count_samples(script: str) -> Counter[str]:
     """Samples by what the thread was doing. Args: script: samples with a line for each frame, apart by blank
     lines. A call that is not listed, an interrupt or a page fault is OTHER."""
     found: Counter[str] = Counter()
     for sample in script.split("\n\n"):
         _, _, frames = sample.strip("\n").partition("\n")
         if frames:
-            found[_doing(frames)] += 1
+            found[_activity(frames)] += 1
     return found
 
 
-def _doing(frames: str) -> str:
+def _activity(frames: str) -> str:
     calls = [CALLS[name] for name in _CALL.findall(frames) if name in CALLS]
     if calls:
         return calls[-1]

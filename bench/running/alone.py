@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, told
+from bench.exit_status import EXIT_FAILED, report_failures
 from bench.kept import keep
 from bench.running import comparison
 from bench.settings import Sizes
@@ -27,7 +27,7 @@ def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
     return " ".join([*words, *argument_types.words(options, ("quick", "rounds", "seconds"))])
 
 
-def measured(
+def run_alone(
     name: str,
     words: Sequence[str],
     options: argparse.Namespace,
@@ -41,11 +41,11 @@ def measured(
     Args:
         name: of the kind of result and the kept file.
         words: how the command line begins.
-        run: as `comparison.performed` takes it.
+        run: as `comparison.perform` takes it.
         judged: from sessions to rows, and what is wrong with them.
         shown: the result as a table.
     """
-    found = comparison.performed(options, run)
+    found = comparison.perform(options, run)
     if found is None:
         return EXIT_FAILED, None
     rows, problems = judged(found["sessions"])
@@ -63,4 +63,4 @@ def measured(
         print(json.dumps({key: result[key] for key in ("command", "rows", "failures")}, indent=1))
     else:
         print(shown(result))
-    return told(result["failures"]), path
+    return report_failures(result["failures"]), path

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED, told
+from bench.exit_status import EXIT_FAILED, EXIT_GOAL_MISSED, report_failures
 from bench.figures.intervals import with_intervals
 from bench.figures.ratios import BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.figures.tables import reservations, table
@@ -26,8 +26,8 @@ from bench.kept import LOCAL_RESULTS, keep
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin
-from bench.progress import say
-from bench.raw import Held
+from bench.progress import log_progress
+from bench.raw import RawSamples
 from bench.sessions.cluster import NODE_HEAP
 from bench.sessions.failures import FAILURES
 from bench.sessions.session import Session
@@ -114,7 +114,7 @@ def required_goals(
     return found
 
 
-def sized(sizes: Sizes, options: argparse.Namespace) -> Sizes:
+def apply_sizes(sizes: Sizes, options: argparse.Namespace) -> Sizes:
     """The sizes with what the command line changes."""
     if options.rounds:
         sizes = replace(sizes, rounds=options.rounds)
@@ -146,44 +146,44 @@ def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P
     failures: list[str] = []
     began = time.monotonic()
     for number, planned in enumerate(plan, 1):
-        say(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
+        log_progress(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
         session = make(planned)
         try:
             measure(planned, session)
         except FAILURES as error:
             failures.append(f"session {number} ({planned}): {error}")
-            say(f"  FAILED: {error}\n{session.log_tail()}")
+            log_progress(f"  FAILED: {error}\n{session.log_tail()}")
         finally:
             session.close()
-        failures += [f"session {number}: {problem}" for problem in session.unproven()]
+        failures += [f"session {number}: {problem}" for problem in session.unproven_blocks()]
         sessions.append(session.outcome())
-    say(f"[{time.monotonic() - began:4.0f} s] done")
+    log_progress(f"[{time.monotonic() - began:4.0f} s] done")
     return sessions, failures
 
 
-def performed(
+def perform(
     options: argparse.Namespace, run: Callable[[Path], tuple[object, list[str]]]
 ) -> dict[str, Any] | None:
     """The facts of an `Origin`, memory kept, failures and `sessions`; None where nothing can be measured.
 
     Args:
-        run: as `measured`'s; what it measured need not be sessions.
+        run: as `run_comparison`'s; what it measured need not be sessions.
     """
     parent = argument_types.directory_of(options)
     if options.quick:
-        say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
+        log_progress("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
     try:
         origin = Origin(parent)
         memory_kept = {} if options.quick else memory.kept(parent)
         sessions, failures = run(parent)
     except (NoBlockDevice, ToolchainMissing) as error:
-        say(f"cannot measure here: {error}")
+        log_progress(f"cannot measure here: {error}")
         return None
     failures = [*failures, *origin.problems()]
     return {**origin.facts, "memory_kept": memory_kept, "failures": failures, "sessions": sessions}
 
 
-def measured(
+def run_comparison(
     name: str,
     words: Sequence[str],
     options: argparse.Namespace,
@@ -194,7 +194,7 @@ def measured(
     ratios: Mapping[str, Ratio],
     *,
     intervals: bool = False,
-    raw: Held | None = None,
+    raw: RawSamples | None = None,
     **more: Any,
 ) -> int:
     """Run, compare, keep and print; the exit status.
@@ -209,7 +209,7 @@ def measured(
         goals: shown beside their ratios, unless a broker is compared with itself.
         more: what else is kept.
     """
-    found = performed(options, run)
+    found = perform(options, run)
     if found is None:
         return EXIT_FAILED
     baseline = baseline_of(options)
@@ -242,16 +242,16 @@ def _finish(result: dict[str, Any], options: argparse.Namespace, required: froze
     else:
         print(table(result))
         if noted := reservations(result):
-            say(noted)
+            log_progress(noted)
     return exit_status(result, required)
 
 
 def exit_status(result: dict[str, Any], required: frozenset[str]) -> int:
     """What the command ends with; says what failed, and what was missed. Args: required: names of ratios."""
-    if status := told(result["failures"]):
+    if status := report_failures(result["failures"]):
         return status
     missed = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]
     for row in missed:
         value = "no figures" if row["value"] is None else f"{row['value']:.2f}"
-        say(f"MISSED: {row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}")
+        log_progress(f"MISSED: {row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}")
     return EXIT_GOAL_MISSED if missed else 0

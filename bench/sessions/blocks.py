@@ -15,9 +15,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench import raw
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block, unclaimed
+from bench.sessions.jobs import Block, unclaimed_block
 from bench.sessions.session import Session
 from bench.settings import (
     FAN_OUT_GROUPS,
@@ -89,7 +89,7 @@ def produce(
     report(block, f"{figures['mb_per_s']:.1f} MB/s, {figures['records_per_s']:,.0f} records/s")
 
 
-def closed(
+def closed_loop(
     session: Session,
     name: str,
     policy: str,
@@ -117,7 +117,7 @@ def _with_raw(session: Session, name: str, measured: Callable[[str], Block]) -> 
     take = session.keep_raw
     if take is None:
         return measured("")
-    return raw.taken(lambda path: measured(str(path)), lambda samples: take(name, samples))
+    return raw.take_block(lambda path: measured(str(path)), lambda samples: take(name, samples))
 
 
 def report_closed(block: Block) -> None:
@@ -174,13 +174,13 @@ def consume(session: Session, topic: str, filled: Block) -> None:
     policy = filled["policy"]
     for _ in range(session.sizes.read_passes):
         result = session.job("read_backlog", topic=topic, seconds=min(READ_S, session.sizes.latency_s))
-        session.blocks.append(unclaimed("consume", policy, result))
-        say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
+        session.blocks.append(unclaimed_block("consume", policy, result))
+        log_progress(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
     if not session.sizes.client_read_records:
         return
     result = _consume_with_client(session, topic, min(expected, session.sizes.client_read_records))
-    session.blocks.append(unclaimed("consume_client", policy, result))
-    say(f"  consume_client   {result['mb_per_s']:.0f} MB/s with librdkafka")
+    session.blocks.append(unclaimed_block("consume_client", policy, result))
+    log_progress(f"  consume_client   {result['mb_per_s']:.0f} MB/s with librdkafka")
 
 
 def _consume_with_client(session: Session, topic: str, records: int) -> Block:
@@ -235,8 +235,8 @@ def restart(session: Session, topic: str, filled: Block) -> None:
         if stored < records + number + 1:
             lost = records + number + 1 - stored
             raise WrongCount(f"{session.kind}: {lost} acknowledged records lost by kill -9")
-        session.blocks.append(unclaimed("restart", filled["policy"], figures))
-        say(f"  restart          first acknowledged record after {figures['first_ack_s']:.2f} s")
+        session.blocks.append(unclaimed_block("restart", filled["policy"], figures))
+        log_progress(f"  restart          first acknowledged record after {figures['first_ack_s']:.2f} s")
 
 
 def report(block: Block, text: str) -> None:
@@ -246,4 +246,4 @@ def report(block: Block, text: str) -> None:
         proof += f" (NOT PROVEN: {block['flushes_needed']} flushes needed)"
     elsewhere = block["foreign_cpu_share"]
     noise = f", other work used {elsewhere:.0%} of a CPU" if elsewhere > 0.1 else ""
-    say(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")
+    log_progress(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")

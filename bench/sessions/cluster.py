@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import Block, Running
 from bench.sessions.session import Session, of_tree
@@ -79,10 +79,10 @@ class NodesSession(Session):
     def open(self) -> None:
         """Start the nodes, let leaderships come to rest, warm up. RoundFailed, TargetFailed."""
         self.start_s = self.target.start()
-        self._await_settled(self.topic(self.policies[0], WARM_PARTITIONS))
+        self._await_stable(self.topic(self.policies[0], WARM_PARTITIONS))
         self._warm_up()
 
-    def _await_settled(self, topic: str) -> None:
+    def _await_stable(self, topic: str) -> None:
         deadline = time.monotonic() + SETTLED_WAIT_S
         leaders, since = self.leaders(topic), time.monotonic()
         while time.monotonic() < min(deadline, since + SETTLED_S):
@@ -111,7 +111,7 @@ class NodesSession(Session):
         deadline = time.monotonic() + SPREAD_WAIT_S
         while len(set(self.leaders(name))) < min(partitions, groups, NODES):
             if time.monotonic() > deadline:
-                say(f"  {name}: leaders {self.leaders(name)} after {SPREAD_WAIT_S:.0f} s")
+                log_progress(f"  {name}: leaders {self.leaders(name)} after {SPREAD_WAIT_S:.0f} s")
                 break
             time.sleep(0.2)
         return name
@@ -130,7 +130,7 @@ class NodesSession(Session):
         try:
             return self._led_slice(topic, producers)
         except RoundFailed as error:
-            say(f"  warm-up, once more: {error}")
+            log_progress(f"  warm-up, once more: {error}")
             return self._led_slice(topic, producers)
 
     def _led_slice(self, topic: str, producers: int) -> int:
@@ -149,7 +149,7 @@ class NodesSession(Session):
 
         RoundFailed, too, where leadership moved by itself before the kill: nothing was lost then.
         """
-        self._await_settled(topic)
+        self._await_stable(topic)
         leader = self.leaders(topic)[0]
         others = [number for number in self.cluster.nodes if number != leader]
         ports = [self.cluster.nodes[number].port for number in (leader, *others)]
@@ -174,7 +174,7 @@ class NodesSession(Session):
         """Until every partition has a leader and all its replicas again; a warning where it takes longer."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            if self._of_target().replicated(topic):
+            if self._of_target().is_replicated(topic):
                 return
             time.sleep(0.1)
-        say(f"  {topic}: not all replicas are back after {timeout_s:.0f} s")
+        log_progress(f"  {topic}: not all replicas are back after {timeout_s:.0f} s")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.cluster import NodesSession
 from broker.metadata import METADATA_GROUP
 from compat_tests.targets import TargetFailed
@@ -43,7 +43,7 @@ def count_commits(session: NodesSession) -> None:
         try:
             node.stop()
         except TargetFailed as error:
-            say(f"  group commits are not counted: {error}")
+            log_progress(f"  group commits are not counted: {error}")
             return
     found = [commits_by_topic(node.data_dir) for node in session.cluster.nodes.values()]
     for block in session.blocks:

@@ -22,7 +22,7 @@ JOB_TIMEOUT_S = 300.0
 Block = dict[str, Any]
 
 
-def unclaimed(name: str, policy: str, figures: Block) -> Block:
+def unclaimed_block(name: str, policy: str, figures: Block) -> Block:
     """A block for whose figures no durability is claimed, so that none has to be proven."""
     return {"name": name, "policy": policy, "figures": figures, "proven": True}
 

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.ending import not_now
+from bench.exit_status import not_now
 from bench.figures.ratios import SUBJECT
 from bench.machine import device, memory, process
 from bench.machine.pauses import Pauses
-from bench.progress import say
+from bench.progress import log_progress
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import JOB_TIMEOUT_S, Block, Jobs, Running
 from bench.sessions.topics import Topics
@@ -101,7 +101,7 @@ class Session(Jobs):
             "blocks": self.blocks,
         }
 
-    def unproven(self) -> list[str]:
+    def unproven_blocks(self) -> list[str]:
         """The blocks that are called durable and were not flushed often enough to be, in words."""
         return [
             f"{block['name']} {block['policy']} is not proven durable: "
@@ -174,7 +174,7 @@ class Session(Jobs):
             spent = time.monotonic() - began
             if spent >= least_s and (share < COMPILED_SHARE or spent >= most_s):
                 break
-        say(f"  warm after {spent:.0f} s; compiler threads {share:.0%} of a CPU")
+        log_progress(f"  warm after {spent:.0f} s; compiler threads {share:.0%} of a CPU")
         return {
             "seconds": round(spent, 1),
             "compiler_share_at_end": round(share, 3),
@@ -248,7 +248,7 @@ class Session(Jobs):
         )
 
     @contextlib.contextmanager
-    def held_connections(self, count: int) -> Iterator[float]:
+    def idle_connections(self, count: int) -> Iterator[float]:
         """Keep connections open that were answered once and say nothing; KiB that each costs the broker."""
         if not count:
             yield 0.0
@@ -308,7 +308,7 @@ class Session(Jobs):
             raise
         except RoundFailed as error:
             self.again.append(f"{name}: {error}")
-            say(f"  once more: {error}")
+            log_progress(f"  once more: {error}")
             return block()
 
     def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:

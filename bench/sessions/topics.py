@@ -37,7 +37,7 @@ class Topics:
         except KafkaException as error:
             raise RoundFailed(f"creating {name} failed: {error}") from error
         deadline = time.monotonic() + LEADERS_S
-        while not (self.replicated(name) and self._leads(name, partitions)):
+        while not (self.is_replicated(name) and self._leads(name, partitions)):
             if time.monotonic() > deadline:
                 raise RoundFailed(f"{name} has no leaders after {LEADERS_S:.0f} s")
             time.sleep(0.02)
@@ -52,7 +52,7 @@ class Topics:
         parts = found.partitions if found else {}
         return [(parts[index].leader, len(parts[index].isrs)) for index in sorted(parts)]
 
-    def replicated(self, name: str) -> bool:
+    def is_replicated(self, name: str) -> bool:
         """Whether every partition of it has a leader and all its replicas."""
         found = self._partitions(name)
         return bool(found) and all(leader >= 0 and in_sync >= self._replication for leader, in_sync in found)

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED, told
+from bench.exit_status import EXIT_FAILED, EXIT_GOAL_MISSED, report_failures
 from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import comparison
 from bench.settings import SHIPPED_HEAP
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
-from bench.spark.filling import create, fill
 from bench.spark.section import table
+from bench.spark.topic_fill import create, fill
 from compat_tests.clients.face import Refused
 from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.spark_driver import JARS, installed
@@ -54,7 +54,7 @@ class Run:
         rounds = self.seconds.setdefault(name, [])
         rounds += [[] for _ in range(round_ + 1 - len(rounds))]
         rounds[round_].append(seconds)
-        say(f"{name}: {seconds:.2f} s")
+        log_progress(f"{name}: {seconds:.2f} s")
 
     def target(self, kind: str, name: str) -> Target:
         """A broker on a fresh directory, not started."""
@@ -141,10 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pictures.draw(PLOTS, options, options.plot)
         return 0
     records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
-    found = comparison.performed(options, lambda parent: _measured(options, records, rounds, parent))
+    found = comparison.perform(options, lambda parent: _measure(options, records, rounds, parent))
     if found is None:
         return EXIT_FAILED
-    if status := told(found.pop("failures")):
+    if status := report_failures(found.pop("failures")):
         return status
     result = {
         "format": 1,
@@ -169,7 +169,7 @@ def _command_line(options: argparse.Namespace, records: int, rounds: int) -> str
     return " ".join(["python -m bench spark", *words, f"--rounds {rounds} --records {records}"])
 
 
-def _measured(
+def _measure(
     options: argparse.Namespace, records: int, rounds: int, parent: Path
 ) -> tuple[Seconds, list[str]]:
     """What was measured, and what failed: then nothing is kept."""

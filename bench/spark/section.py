@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import facts, interval, joined, number, verdict
+from bench.figures.tables import facts, interval, join_parts, number, verdict
 from bench.spark.figures import STOCK, TIMED, highest, milliseconds, rows, seconds_of
 
 PICTURE = "spark.svg"
@@ -68,9 +68,9 @@ def section(result: dict[str, Any]) -> str:
         "directories; Apache Kafka has the heap of 1 GB it ships with. The first read from a broker just "
         "started warms both it and Spark up and is not counted; there is no other warm-up, so that Kafka's "
         "compiler threads need not be quiet. What is read was written just before: it comes from the page "
-        f"cache. A ratio is the geometric mean over rounds ({_counted(pairs)} of reads; both sinks in turn "
-        "into one broker), with its 95 % interval (Student's t of the logarithms), which is wide for so few; "
-        "a question mark: it holds the goal's bound.",
+        f"cache. A ratio is the geometric mean over rounds ({_pair_count(pairs)} of reads; both sinks in "
+        "turn into one broker), with its 95 % interval (Student's t of the logarithms), which is wide for so "
+        "few; a question mark: it holds the goal's bound.",
     ]
     small = epochs(result, "github")
     if small:
@@ -79,8 +79,8 @@ def section(result: dict[str, Any]) -> str:
             "sink's writers are Python, started by Spark for each epoch, and stage their rows first.",
             small,
         ]
-    return joined(parts)
+    return join_parts(parts)
 
 
-def _counted(pairs: set[int]) -> str:
+def _pair_count(pairs: set[int]) -> str:
     return " and ".join(map(str, sorted(pairs))) if pairs else "none"

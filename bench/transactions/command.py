@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio
-from bench.progress import say
+from bench.progress import log_progress
 from bench.running import comparison
 from bench.sessions.cluster import NODES, NodesSession
 from bench.sessions.failures import RoundFailed
@@ -128,7 +128,7 @@ class TransactionsSession(NodesSession):
         words = f"p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms"
         if "commit_p50_ms" in figures:
             words += f", commit alone p50 {figures['commit_p50_ms']:.2f} ms"
-        say(f"  {name:20} {words}")
+        log_progress(f"  {name:20} {words}")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def run_comparison(
     comparison.add_heap(parser)
     options = parser.parse_args(arguments)
     required = comparison.required_goals(parser, options, ratios, goals)
-    sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
+    sizes = comparison.apply_sizes(NODES_QUICK if options.quick else NODES_FULL, options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), sizes.rounds)
 
     def run_plan(parent: Path) -> comparison.Outcomes:
@@ -182,7 +182,7 @@ def run_comparison(
 
         return comparison.run_sessions(plan, make, measure)
 
-    return comparison.measured(
+    return comparison.run_comparison(
         name,
         [f"python -m bench {name}"],
         options,

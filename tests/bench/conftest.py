@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.ending import SIGNALS
+from bench.exit_status import SIGNALS
 
 
 @pytest.fixture

@@ -29,14 +29,16 @@ def test_numbers(type_: Callable[[str], object], good: list[str], bad: list[str]
 
 
 def test_directories(tmp_path: Path) -> None:
-    assert argument_types.existing(str(tmp_path)) == argument_types.results(str(tmp_path)) == tmp_path
+    assert (
+        argument_types.existing_directory(str(tmp_path)) == argument_types.results(str(tmp_path)) == tmp_path
+    )
     new = tmp_path / "a" / "b"
     assert argument_types.results(str(new)) == new
     assert list(tmp_path.iterdir()) == [], "it is made when there is a result"
     with pytest.raises(argparse.ArgumentTypeError, match="there is no directory"):
-        argument_types.existing(str(new))
+        argument_types.existing_directory(str(new))
     with pytest.raises(argparse.ArgumentTypeError, match="cannot be written to"):
-        argument_types.existing("/proc/self")
+        argument_types.existing_directory("/proc/self")
     file = tmp_path / "file"
     file.write_text("")
     for wrong in (file, file / "below", Path("/proc/nope")):
@@ -66,7 +68,7 @@ def test_rounds_trees_and_pictures(tmp_path: Path) -> None:
         (argument_types.picture, str(tmp_path / "nowhere" / "x.svg")),
         (argument_types.tree, str(tmp_path)),
         (argument_types.tree, str(tmp_path / "nowhere")),
-        (argument_types.existing, ""),
+        (argument_types.existing_directory, ""),
         (argument_types.results, ""),
     ]
     for type_, text in refused:

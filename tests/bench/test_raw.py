@@ -17,7 +17,7 @@ SAMPLES = array("q", [3, 2**40, -1]).tobytes()
 def test_what_is_held_is_written_beside_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = raw.Held()
+    held = raw.RawSamples()
     said = held.add(2, "latency1-flush", SAMPLES)
     digest = hashlib.sha256(SAMPLES).hexdigest()
     assert said == {"samples": 3, "sha256": digest, "file": "latency1-flush-2.i64.gz"}
@@ -33,7 +33,7 @@ def test_what_is_held_is_written_beside_its_result(
 
 
 def test_a_run_without_latencies_makes_no_directory(tmp_path: Path) -> None:
-    raw.Held().write(tmp_path / "a.json")
+    raw.RawSamples().write(tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -47,11 +47,13 @@ def test_a_block_names_what_its_job_left_and_one_that_fails_leaves_nothing(tmp_p
             raise RuntimeError("broke")
         return {"name": "x"}
 
-    block = raw.taken(work, lambda samples: raw.write(tmp_path / "x.i64.gz", samples))
+    block = raw.take_block(work, lambda samples: raw.write(tmp_path / "x.i64.gz", samples))
     assert block["raw"]["samples"] == 3 and gzip.decompress((tmp_path / "x.i64.gz").read_bytes()) == SAMPLES
     with pytest.raises(RuntimeError, match="broke"):
-        raw.taken(lambda path: work(path, True), lambda samples: pytest.fail("kept of a block that failed"))
-    bare = raw.taken(lambda path: {"name": "y"}, lambda samples: pytest.fail("there are none"))
+        raw.take_block(
+            lambda path: work(path, True), lambda samples: pytest.fail("kept of a block that failed")
+        )
+    bare = raw.take_block(lambda path: {"name": "y"}, lambda samples: pytest.fail("there are none"))
     assert bare == {"name": "y"}
     assert len(scratch) == 2 and not any(path.parent.exists() for path in scratch)
 

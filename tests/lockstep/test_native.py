@@ -152,7 +152,7 @@ def test_a_default_of_an_exception_is_found() -> None:
 def test_the_same_tests_pass_compiled() -> None:
     pure = {**os.environ, "PYTHONPATH": str(ROOT), native.VARIABLE: "1"}
     ask = (
-        "from lockstep import native; native.enable_if_wanted(); "
+        "from lockstep import native; native.enable_if_requested(); "
         "from storage.raft import raft; print(raft.__file__)"
     )
     found = subprocess.run(

@@ -13,13 +13,13 @@ S = 1_000_000_000
 
 def test_only_the_window_is_counted_and_the_time_without_success_at_its_edges_is() -> None:
     window = Window(10 * S, 20 * S)
-    window.refused(9 * S)
-    window.succeeded(8 * S, 9 * S)
-    window.refused(11 * S)
-    window.succeeded(9 * S, 13 * S)
-    window.succeeded(13 * S, 14 * S)
-    window.refused(21 * S)
-    window.succeeded(19 * S, 21 * S)
+    window.record_conflict(9 * S)
+    window.record_success(8 * S, 9 * S)
+    window.record_conflict(11 * S)
+    window.record_success(9 * S, 13 * S)
+    window.record_success(13 * S, 14 * S)
+    window.record_conflict(21 * S)
+    window.record_success(19 * S, 21 * S)
     result = window.result()
     assert (result["total"], result["successes"], result["refusals"]) == (4, 2, 1)
     assert result["longest_wait_s"] == 6.0

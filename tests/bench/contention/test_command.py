@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.contention.client import balances
-from bench.contention.command import Clients, judged, main
+from bench.contention.command import Clients, evaluate, main
 from bench.contention.figures import LEAST_SUCCESSES, point
 from bench.running import alone
 from bench.sessions.failures import RoundFailed
@@ -25,18 +25,18 @@ def test_rows_are_medians_with_the_worst_share_and_wait() -> None:
         point([client_result(250), client_result(250, longest_wait_s=0.9)], 10.0),
         point([client_result(260), client_result(100)], 10.0),
     ]
-    rows, problems = judged(sessions_of(*rounds))
+    rows, problems = evaluate(sessions_of(*rounds))
     (row,) = rows
     assert (row["accounts"], row["goodput_per_s"]) == (3, 40.0)
     assert (row["least_share"], row["longest_wait_s"]) == (pytest.approx(100 / 180), 0.9)
     assert problems == []
-    unproven = sessions_of(*rounds, point([client_result(1)] * 2, 10.0))
-    unproven[-1]["blocks"][0]["proven"] = False
-    assert judged(unproven) == ([row], [])
-    assert judged(unproven[-1:]) == ([], [])
+    unproven_blocks = sessions_of(*rounds, point([client_result(1)] * 2, 10.0))
+    unproven_blocks[-1]["blocks"][0]["proven"] = False
+    assert evaluate(unproven_blocks) == ([row], [])
+    assert evaluate(unproven_blocks[-1:]) == ([], [])
     few = point([client_result(LEAST_SUCCESSES - 1)] * 2, 1.0)
-    assert judged(sessions_of(few))[1] != [] and judged(sessions_of(few), quick=True)[1] == []
-    _, problems = judged(
+    assert evaluate(sessions_of(few))[1] != [] and evaluate(sessions_of(few), quick=True)[1] == []
+    _, problems = evaluate(
         sessions_of(*rounds, point([client_result(400), client_result(10)], 10.0)), quick=True
     )
     assert len(problems) == 1 and problems[0].startswith("3 hot accounts: a client had 5%")
@@ -49,7 +49,7 @@ def test_what_is_kept_names_accounts_and_clients(monkeypatch: pytest.MonkeyPatch
         kept.append(words)
         return 1, None
 
-    monkeypatch.setattr(alone, "measured", measured)
+    monkeypatch.setattr(alone, "run_alone", measured)
     assert main(["--accounts", "3", "--accounts", "10", "--clients", "4"]) == main([]) == 1
     begin = ["python -m bench contention", "--clients"]
     assert kept == [[*begin, "4", "--accounts", "3", "--accounts", "10"], [*begin, "16"]]

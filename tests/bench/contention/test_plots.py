@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from bench.contention.command import judged, main
+from bench.contention.command import evaluate, main
 from bench.contention.figures import point, table
 from tests.bench.contention.results import client_result, sessions_of
 
 
 def test_table_and_picture(tmp_path: Path) -> None:
-    rows, _ = judged(sessions_of(point([client_result(200, 20), client_result(200)], 10.0)))
+    rows, _ = evaluate(sessions_of(point([client_result(200, 20), client_result(200)], 10.0)))
     result = {"rows": rows}
     assert "40" in table(result).splitlines()[-1] and "0.05" in table(result).splitlines()[-1]
     (tmp_path / "result.json").write_text(json.dumps(result))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.feed.load import CLIENT, fill_feed, projected, read_feed, transaction
+from bench.feed.load import CLIENT, fill_feed, read_feed, transaction, without_values
 from bench.load.wire import WrongAnswer
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -20,7 +20,7 @@ from protocol.records.batch import read_header, verify
 def test_a_batch_without_bodies_is_the_same_feed() -> None:
     request, parts = transaction(7, 500)
     batch = batch_of(parts[0], request, ProducerIdentity(3, 1, 9), "t", bytes(16), 1_000)
-    small = projected(batch)
+    small = without_values(batch)
     verify(small, 0, read_header(small))
     assert len(batch) - len(small) > 500
     (before,), (after,) = (committed_in(each, 0, 0, None)[0] for each in (batch, small))

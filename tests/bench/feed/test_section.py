@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.feed.command import judged
+from bench.feed.command import evaluate
 from bench.page.document import page
 from tests.bench.feed.results import feed_sessions
 from tests.bench.outcomes import FACTS
@@ -14,7 +14,7 @@ def test_the_page_tells_of_contention_and_of_bodies() -> None:
         **FACTS,
         "failures": [],
     }
-    rows, _ = judged(feed_sessions((0, 20.0, 1.0), (10_000, 40.0, 6.0)))
+    rows, _ = evaluate(feed_sessions((0, 20.0, 1.0), (10_000, 40.0, 6.0)))
     contended = {"accounts": 1000, "goodput_per_s": 1234.0, "refusals_per_success": 0.01, "p50_ms": 1.0}
     contended |= {"p99_ms": 2.0, "least_share": 0.93, "longest_wait_s": 0.2, "mean_wait_s": 0.01}
     text = page(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.figures.intervals import interval_of, noise_floor, paired, with_intervals
+from bench.figures.intervals import interval_of, noise_floor, round_ratios, with_intervals
 from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio, compare
 from bench.figures.tables import table
 from bench.settings import FLUSH, OS
@@ -52,8 +52,8 @@ def test_pairs_are_of_one_round_and_a_round_without_one_side_is_none() -> None:
         _session(BASELINE, 1, flush=10.0),
         _session(BASELINE, 2, flush=10.0),
     ]
-    assert paired(sessions, RATE) == [3.0, 4.0]
-    assert paired(sessions, CROSS) == []
+    assert round_ratios(sessions, RATE) == [3.0, 4.0]
+    assert round_ratios(sessions, CROSS) == []
 
 
 def test_the_noise_floor_is_of_neighbours_of_one_side() -> None:

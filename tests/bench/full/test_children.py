@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.full.children import ended
+from bench.full.children import run_child
 
 
 def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_path: Path) -> None:
@@ -29,6 +29,6 @@ def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_pat
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     with pytest.raises(KeyboardInterrupt):
-        ended([sys.executable, "-c", program], tmp_path)
+        run_child([sys.executable, "-c", program], tmp_path)
     assert mark.exists()
-    assert ended([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
+    assert run_child([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3

@@ -66,10 +66,10 @@ def test_a_table_that_was_begun_on_another_machine_is_begun_again(
     grid.write(TINY.replace("[0, 100]", "[0]"))
     assert grid.run() == 0
     (path,) = (grid.out / "tiny").glob("*.json")
-    elsewhere = path.read_text().replace('"kernel": "', '"kernel": "0')
-    path.write_text(elsewhere)
+    cells_of_other_machines = path.read_text().replace('"kernel": "', '"kernel": "0')
+    path.write_text(cells_of_other_machines)
     assert grid.run() == 0
-    assert path.read_text() == elsewhere, "nothing of it is missing"
+    assert path.read_text() == cells_of_other_machines, "nothing of it is missing"
 
     both = TINY.replace("[0, 100]", "[0]").replace('["lockstep"]', '["lockstep", "lockstep-os"]')
     grid.write(both)
@@ -108,7 +108,7 @@ def test_what_failed_within_a_command_fails_its_cell(
         (Path(words[-1]) / "result.json").write_text(json.dumps(result))
         return 1 if result["failures"] else 3
 
-    monkeypatch.setattr(command, "ended", ran)
+    monkeypatch.setattr(command, "run_child", ran)
     grid.write('name = "tiny"\nabout = "x"\nkind = "command"\ncommand = ["all"]\n')
     assert grid.run() == 1
     assert "FAILED: tiny/1n-all: session 2: broke" in capsys.readouterr().err

@@ -18,6 +18,6 @@ def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -
     assert figures["cpu_s_per_million_records"] == 250
     assert (figures["flushes_per_mb"], figures["device_bytes_per_byte"]) == (50, 3)
     assert "words" not in figures
-    unproven = {**block, "figures": {"requests_per_s": 99.0}, "proven": False}
-    assert row_medians([block, unproven])["requests_per_s"] == 10.0
-    assert row_medians([unproven]) == {}
+    unproven_blocks = {**block, "figures": {"requests_per_s": 99.0}, "proven": False}
+    assert row_medians([block, unproven_blocks])["requests_per_s"] == 10.0
+    assert row_medians([unproven_blocks]) == {}

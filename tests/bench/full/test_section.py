@@ -10,7 +10,7 @@ import pytest
 
 from bench.figures.origins import MixedMachines
 from bench.full.cells import cells_of
-from bench.full.section import comparisons, gathered, section
+from bench.full.section import collect_rows, comparisons, section
 from bench.full.workloads import read_all
 from compat_tests.targets import ROOT
 from tests.bench.full.kept_rows import write_row
@@ -19,7 +19,7 @@ from tests.bench.full.kept_rows import write_row
 def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_path: Path) -> None:
     rounds = [{"result": {"comparison": [], "kind": "nodes3"}}]
     write_row(tmp_path, "nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
-    result = gathered(tmp_path)
+    result = collect_rows(tmp_path)
     kept_in = "full/nodes/1n-nodes3.json"
     assert comparisons(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
     assert "### nodes" not in section(result)
@@ -28,7 +28,7 @@ def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_
 def test_what_failed_within_a_command_is_told(tmp_path: Path) -> None:
     rounds = [{"result": {"comparison": []}, "failures": ["session 2: broke\nits log"]}]
     write_row(tmp_path, "whole", "all", settings={"kind": "command"}, point={}, rounds=rounds)
-    assert "- whole/1n-all: session 2: broke" in section(gathered(tmp_path))
+    assert "- whole/1n-all: session 2: broke" in section(collect_rows(tmp_path))
 
 
 def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refused(tmp_path: Path) -> None:
@@ -37,15 +37,15 @@ def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refuse
     other = {"commit": "fedcba9876543210", "dirty": True}
     write_row(tmp_path, "requests", "kafka", medians=figures, rounds=[], code=other, started="2026-02-01")
     counted = "rows of 2 commits, newest first: fedcba987654 with changes (1), 0123456789ab (1)"
-    assert counted in section(gathered(tmp_path))
-    assert "Timed blocks of 3 s. In each cell: requests answered a second" in section(gathered(tmp_path))
+    assert counted in section(collect_rows(tmp_path))
+    assert "Timed blocks of 3 s. In each cell: requests answered a second" in section(collect_rows(tmp_path))
     machine = {"processor": "Q", "cpus": 2, "memory_gb": 8, "kernel": "7", "disk": {"device": "vda"}}
     write_row(tmp_path, "requests", "tansu", medians=figures, rounds=[], machine=machine)
     with pytest.raises(MixedMachines, match=r"1n-tansu was measured elsewhere: .*kernel.*processor"):
-        gathered(tmp_path)
+        collect_rows(tmp_path)
     write_row(tmp_path, "requests", "tansu", medians=figures, rounds=[], quick=True)
     with pytest.raises(ValueError, match="1n-tansu is of a quick run"):
-        gathered(tmp_path)
+        collect_rows(tmp_path)
 
 
 def test_rows_of_a_workload_that_has_changed_since_are_left_out(tmp_path: Path) -> None:
@@ -59,9 +59,9 @@ def test_rows_of_a_workload_that_has_changed_since_are_left_out(tmp_path: Path) 
     }
     write_row(tmp_path, "fan-out", "lockstep", **row, digest="of yesterday")
     with pytest.raises(ValueError, match="no rows of today's workloads"):
-        gathered(tmp_path)
+        collect_rows(tmp_path)
     write_row(tmp_path, "fan-out", "lockstep", **row, digest=cell.digest)
-    assert len(gathered(tmp_path)["rows"]) == 1
+    assert len(collect_rows(tmp_path)["rows"]) == 1
 
 
 def test_which_rows_have_cpu_is_true_of_the_kept_rows() -> None:

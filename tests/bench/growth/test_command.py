@@ -24,9 +24,9 @@ def test_a_step_is_measured_once_and_what_remains_is_said(
     assert figures["rss_mb"] > 10 and figures["cpu_s_per_million_records"] > 0
     assert 0 <= figures["requests_per_s"] <= RATE and 0 < figures["p50_ms"] <= figures["p99_ms"]
     assert main([*words, "--limit", "0"]) == 0 and path.read_text() == kept
-    elsewhere = json.loads(kept)
-    elsewhere["machine"]["kernel"] = "1.0"
-    path.write_text(json.dumps(elsewhere))
+    cells_of_other_machines = json.loads(kept)
+    cells_of_other_machines["machine"]["kernel"] = "1.0"
+    path.write_text(json.dumps(cells_of_other_machines))
     assert main(words) == 1, "no step of another machine is added to"
     assert "groups 1 was measured elsewhere: kernel differ" in capsys.readouterr().err
     path.write_text(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.growth.axes import BY_NAME
-from bench.growth.steps import gathered
+from bench.growth.steps import collect_steps
 from bench.page.document import page
 from tests.bench.growth.results import write_steps
 
@@ -15,14 +15,14 @@ def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
     noisy = quiet | {"foreign_cpu_share": 1.1}
     write_steps(tmp_path, "groups", {1: quiet | {"foreign_cpu_share": 0.1}, 10: noisy, 100: quiet})
     assert "Other work disturbed these steps: 10 consumer groups with a member each (110%)." in page(
-        [gathered(tmp_path)]
+        [collect_steps(tmp_path)]
     )
 
 
 def test_rounds_that_are_far_apart_are_named(tmp_path: Path) -> None:
     flat = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
     write_steps(tmp_path, "groups", {1: flat, 10: flat, 100: flat})
-    result = gathered(tmp_path)
+    result = collect_steps(tmp_path)
     assert "far apart" not in page([result])
     step = result["steps"]["groups"][1]
     step["rounds"] = [{"p99_ms": 0.67}, {"p99_ms": 194.3}]

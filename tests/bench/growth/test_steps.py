@@ -9,7 +9,7 @@ import pytest
 from bench.growth import plots
 from bench.growth.axes import BY_NAME
 from bench.growth.command import main
-from bench.growth.steps import fits, gathered, path_of
+from bench.growth.steps import collect_steps, fits, path_of
 from bench.page.document import page
 from tests.bench.growth.results import write_steps
 
@@ -19,7 +19,7 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     promised = {fitted.unit for fitted in BY_NAME["log_gib"].fitted if fitted.stays_flat}
     figures = {value: dict.fromkeys(names, 2.0) | {"start_s": 0.5 * value} for value in (1, 2, 5, 10)}
     write_steps(tmp_path, "log_gib", figures)
-    result = gathered(tmp_path)
+    result = collect_steps(tmp_path)
     verdicts = {row[1]: row[-1] for row in fits(result)}
     starts = "kill -9 to the first acknowledgement, s"
     assert verdicts.pop(starts) == "MISSED"
@@ -30,7 +30,7 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     assert "3 of 4 goals of earlier steps met" in text, "promised with the others"
     for value in (5, 10):
         path_of(tmp_path, BY_NAME["log_gib"], value).unlink()
-    few = fits(gathered(tmp_path))
+    few = fits(collect_steps(tmp_path))
     assert {row[-1] for row in few} == {"too few steps"} and len(few) == len(promised)
     assert "## How cost grows" in text and "0.5 at 1" in text and "5 at 10" in text
 
@@ -47,7 +47,7 @@ def test_steps_of_before_the_log_was_written_to_have_no_such_figures(
     words = ["--list", "--axis", "log_gib", "--out", str(tmp_path)]
 
     write_steps(tmp_path, "log_gib", dict.fromkeys(log.values, before))
-    result = gathered(tmp_path)
+    result = collect_steps(tmp_path)
     assert not units & {row[1] for row in fits(result)} and len(fits(result)) == len(log.fitted) - 3
     plots.draw(result, tmp_path / "picture.svg")
     text = page([result])
@@ -58,14 +58,14 @@ def test_steps_of_before_the_log_was_written_to_have_no_such_figures(
     assert "random read, cold" in said.out, "what they have is shown meanwhile"
 
     write_steps(tmp_path, "log_gib", dict.fromkeys((2, 5, 10), whole))
-    shown = {row[1]: row[2:4] for row in fits(gathered(tmp_path))}
+    shown = {row[1]: row[2:4] for row in fits(collect_steps(tmp_path))}
     assert all(shown[unit] == ["2 at 2", "2 at 10"] for unit in units)
     assert shown["resident MB"] == ["2 at 1", "2 at 20"]
-    assert "to the logs of 1, 20 GiB after" in page([gathered(tmp_path)])
+    assert "to the logs of 1, 20 GiB after" in page([collect_steps(tmp_path)])
     assert main(words) == 0 and "3 of 5 steps are there" in capsys.readouterr().err
 
     write_steps(tmp_path, "log_gib", dict.fromkeys(log.values, whole))
-    assert "Nothing was written" not in page([gathered(tmp_path)])
+    assert "Nothing was written" not in page([collect_steps(tmp_path)])
 
 
 def test_what_falls_without_a_trend_does_not_grow(tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_what_falls_without_a_trend_does_not_grow(tmp_path: Path) -> None:
     starts = {1: 5.0, 2: 1.0, 5: 5.0, 10: 1.0}
     figures = {value: dict.fromkeys(names, 2.0) | {"start_s": took} for value, took in starts.items()}
     write_steps(tmp_path, "log_gib", figures)
-    (row,) = (row for row in fits(gathered(tmp_path)) if "first acknowledgement" in row[1])
+    (row,) = (row for row in fits(collect_steps(tmp_path)) if "first acknowledgement" in row[1])
     assert (row[5], row[-1]) == ("no trend", "met")

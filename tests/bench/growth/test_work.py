@@ -32,4 +32,4 @@ def test_a_log_starts_again_and_is_read_at_random_places(tmp_path: Path) -> None
             session.job("random_read", topic=topic, end_offset=10**9, reads=3)
     finally:
         session.close()
-    assert not session.unproven()
+    assert not session.unproven_blocks()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.ending import EXIT_GOAL_MISSED
+from bench.exit_status import EXIT_GOAL_MISSED
 from bench.locks.command import main
 
 MOMENT = ["--seconds", "0.2", "--rounds", "1"]

@@ -9,7 +9,7 @@ import pytest
 from bench.kept import Unreadable
 from bench.machine import facts
 from bench.micro import command as micro
-from bench.micro.history import is_judged, read
+from bench.micro.history import is_comparable_over_time, read
 from tests.bench.micro.records import LONG, MACHINE, PYTHON, SHORT
 
 
@@ -17,10 +17,10 @@ def test_references_are_measured_before_the_others_and_after_them(monkeypatch: p
     taken = iter([1.0, 3.0, 7.0, 4.0, 12.0])
     monkeypatch.setattr(micro, "microseconds", lambda step: next(taken))
     steps: list[micro.Step] = [(PYTHON, lambda: None), (SHORT, lambda: None)]
-    found = micro.between(steps, lambda: {"decode": next(taken)})
+    found = micro.bracket(steps, lambda: {"decode": next(taken)})
     assert found == pytest.approx({PYTHON: 2.0, SHORT: 6.0, "decode": 7.0})
     assert [name for name, _ in micro.reference_steps()] == [PYTHON, SHORT, LONG]
-    assert all(is_judged(name) for name, _ in micro.codec_steps())
+    assert all(is_comparable_over_time(name) for name, _ in micro.codec_steps())
 
 
 def test_a_tree_with_changes_is_not_recorded(
@@ -28,7 +28,7 @@ def test_a_tree_with_changes_is_not_recorded(
 ) -> None:
     path = tmp_path / "history.jsonl"
     words = ["--record", "--history", str(path)]
-    monkeypatch.setattr(micro, "measured", lambda directory: pytest.fail("nothing is measured in vain"))
+    monkeypatch.setattr(micro, "measure_steps", lambda directory: pytest.fail("nothing is measured in vain"))
     monkeypatch.setattr(facts, "code_facts", lambda: {"commit": "a", "dirty": True})
     assert micro.main(words) == 1
     assert "commit them" in capsys.readouterr().err and not path.exists()
@@ -39,7 +39,7 @@ def test_a_tree_with_changes_is_not_recorded(
     monkeypatch.setattr(facts, "machine_facts", lambda directory: MACHINE)
     for commit, figure, status in (("a", 1.0, 0), ("b", 2.0, 1), ("c", 1.0, 0)):
         monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
-        monkeypatch.setattr(micro, "measured", lambda directory, figure=figure: {"decode": figure})
+        monkeypatch.setattr(micro, "measure_steps", lambda directory, figure=figure: {"decode": figure})
         assert micro.main(words) == status
     assert "SLOWER: decode: 2.00 us with b, 1.00 us before" in capsys.readouterr().err
     assert len(read(path)) == 3
@@ -53,7 +53,7 @@ def test_the_machine_is_told_apart_from_the_steps(
     for commit, reference, decode, status in (("a", 0.5, 1.0, 0), ("b", 1.0, 2.0, 0), ("c", 1.0, 3.0, 1)):
         steps = {LONG: reference, "decode": decode}
         monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
-        monkeypatch.setattr(micro, "measured", lambda directory, steps=steps: steps)
+        monkeypatch.setattr(micro, "measure_steps", lambda directory, steps=steps: steps)
         assert micro.main(words) == status
     told = capsys.readouterr().err
     assert "the references take 2.00 times as long as usual" in told

@@ -12,7 +12,7 @@ from bench.micro.history import (
     append,
     comparable,
     courses,
-    is_judged,
+    is_comparable_over_time,
     machine_factor,
     newest_factor,
     read,
@@ -102,7 +102,7 @@ def test_references_and_what_waits_for_the_disk_are_not_judged() -> None:
     before = {PYTHON: 9.0, SHORT: 0.4, disk: 100.0, group: 20.0}
     after = {PYTHON: 18.0, SHORT: 0.2, disk: 300.0, group: 30.0}  # together the two say: as fast as before
     (found,) = regressions([record_of("a", before), record_of("b", after)])
-    assert found.step == group and not is_judged(disk)
+    assert found.step == group and not is_comparable_over_time(disk)
 
 
 def test_a_commit_has_one_record_for_each_kind_of_machine(tmp_path: Path) -> None:

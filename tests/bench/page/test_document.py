@@ -20,5 +20,5 @@ def test_each_result_has_its_page_and_the_machine_is_told_once() -> None:
     first, other = found.values()
     assert "- P, 2 CPUs" in first and "P, 2 CPUs" not in other and "- commit 0123456789ab" in other
     assert "](benchmarks/logstore.md)" in first and "](../benchmarks.md)" in other
-    elsewhere = {**store, "machine": {**store["machine"], "kernel": "7"}}
-    assert "kernel 7" in pages([elsewhere])[FIRST]
+    cells_of_other_machines = {**store, "machine": {**store["machine"], "kernel": "7"}}
+    assert "kernel 7" in pages([cells_of_other_machines])[FIRST]

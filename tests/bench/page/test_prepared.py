@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.headline.goals import RATIOS
-from bench.page.prepared import prepared
+from bench.page.prepared import prepare
 
 
 def test_kept_titles_become_todays_and_kills_that_were_not_seen_are_in_no_median() -> None:
@@ -16,7 +16,7 @@ def test_kept_titles_become_todays_and_kills_that_were_not_seen_are_in_no_median
         "value": 3.0,
     }
     gone = {**old, "ratio": "no more", "title": "kept"}
-    found = prepared({"kind": "headline", "comparison": [old, gone]})["comparison"]
+    found = prepare({"kind": "headline", "comparison": [old, gone]})["comparison"]
     assert [row["title"] for row in found] == ["one node, 1 partition: throughput, both flush", "kept"]
     for title in (
         ratio.title for name, ratio in RATIOS.items() if "memory" not in name and name != "restart"
@@ -29,9 +29,9 @@ def test_kept_titles_become_todays_and_kills_that_were_not_seen_are_in_no_median
         "baseline": 1.0,
         "baseline_values": [1.0],
     }
-    (row,) = prepared({"kind": "nodes3", "comparison": [kill]})["comparison"]
+    (row,) = prepare({"kind": "nodes3", "comparison": [kill]})["comparison"]
     assert row["value"] == 1.5 and row["met"] is False and row["subject_values"] == kill["subject_values"]
-    (row,) = prepared({"kind": "nodes3", "comparison": [{**kill, "subject_values": [-1.0]}]})["comparison"]
+    (row,) = prepare({"kind": "nodes3", "comparison": [{**kill, "subject_values": [-1.0]}]})["comparison"]
     assert row["value"] is None
 
 
@@ -53,7 +53,7 @@ def test_memory_is_that_of_sessions_that_serve_what_the_others_serve() -> None:
     ]
     old = {"ratio": "memory.max", "title": "", "unit": "MB", "value": 0.13, "goal": "<= 0.15", "met": True}
     old |= {"subject": 130.0, "subject_values": [190.0, 210.0, 90.0], "baseline_values": [1000.0]}
-    (row,) = prepared({"comparison": [old], "sessions": sessions})["comparison"]
+    (row,) = prepare({"comparison": [old], "sessions": sessions})["comparison"]
     assert (row["value"], row["met"], row["subject_values"]) == (0.2, False, [190.0, 210.0])
-    (row,) = prepared({"comparison": [old], "sessions": sessions, "kind": "headline"})["comparison"]
+    (row,) = prepare({"comparison": [old], "sessions": sessions, "kind": "headline"})["comparison"]
     assert row["value"] == 0.13

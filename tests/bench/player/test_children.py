@@ -13,9 +13,9 @@ from bench.sessions.failures import RoundFailed
 def test_a_child_that_fails_says_why(session: Any) -> None:
     job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
     with Child("kafka_player", job) as child, pytest.raises(RoundFailed, match="the kafka_player: "):
-        child.heard()
+        child.next_response()
     with Child("writer", {"way": "log"}) as child:
         with pytest.raises(RoundFailed, match="KeyError"):
-            child.heard()
+            child.next_response()
         with pytest.raises(RoundFailed, match="the writer ended"):
-            child.heard()
+            child.next_response()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.load.wire import WrongAnswer
-from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted
+from bench.player.noted import Noted, WrongDelivery, delays, expected_parts
 from bench.player.workload import NEVER, Shape, split, transaction
 
 S = 1_000_000_000
@@ -37,6 +37,6 @@ def test_a_target_that_lost_doubled_or_reordered_something_is_found(numbers: tup
 
 def test_what_is_waited_for_is_what_is_checked() -> None:
     shape = Shape(20, 3)
-    wanted = [parts_wanted(target, shape, 50) for target in range(20)]
+    wanted = [expected_parts(target, shape, 50) for target in range(20)]
     assert sum(wanted) == 150
     assert wanted[3] == sum(3 in split(transaction(number, 0, 3), 20, 0) for number in range(50))

@@ -8,14 +8,14 @@ import pytest
 
 from bench.player.children import Child
 from bench.player.points import SMOKE
-from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED, TARGETS, Stalled, stopped
+from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED, TARGETS, Stalled, pause_process
 from bench.sessions.failures import RoundFailed
 
 
 def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: Any) -> None:
     stalled = Stalled(session, SMOKE)
     stalled.others()
-    stalled.missed()
+    stalled.measure_missed()
     found = {block["name"]: block["figures"] for block in session.blocks}
     assert list(found) == [OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY]
     parts = min(SMOKE.targets_keys, TARGETS)
@@ -28,7 +28,7 @@ def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: 
 
 def test_who_is_stopped_goes_on_afterwards() -> None:
     with Child("targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}) as child:
-        child.heard()
-        with pytest.raises(RoundFailed, match="said nothing"), stopped(child.pid):
+        child.next_response()
+        with pytest.raises(RoundFailed, match="said nothing"), pause_process(child.pid):
             child.ask({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)
-        assert child.heard()["targets"][0]["records"] == 0
+        assert child.next_response()["targets"][0]["records"] == 0

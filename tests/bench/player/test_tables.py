@@ -14,7 +14,7 @@ def test_the_seeds_bounds_stand_beside_our_highest() -> None:
     result = player_result()
     average = next(seen for seen in SEED if seen.figure == "9a")
     assert tables.seen_here(result, average, OPEN) == pytest.approx(0.4)
-    assert tables.calm_rate(tables.sustained(result)[2]) == 100.0
+    assert tables.calm_rate(tables.sustained_rates(result)[2]) == 100.0
     slow = [(25.0, {"player_mean_ms": 0.1, "per_s": 20.0})]
     assert tables.calm_rate(slow) == 0.0, "a rate that was not kept does not count"
     text = tables.summary(result)

@@ -36,7 +36,7 @@ lockstep  71 61053.778626: cpu-clock:
 
 
 def test_samples_are_told_apart_by_the_call_that_they_are_in() -> None:
-    found = system_calls.counted(SCRIPT)
+    found = system_calls.count_samples(SCRIPT)
     assert found == {
         system_calls.PYTHON: 1,
         system_calls.LOOP: 1,
@@ -44,15 +44,15 @@ def test_samples_are_told_apart_by_the_call_that_they_are_in() -> None:
         "flushes, without waiting": 1,
         system_calls.OTHER: 2,
     }
-    assert not system_calls.counted("")
+    assert not system_calls.count_samples("")
 
 
 def test_a_commit_has_each_call_by_its_share_of_the_processor_time() -> None:
-    spent = system_calls.per_commit(system_calls.counted(SCRIPT), 0.5, 1000.0)
+    spent = system_calls.per_commit(system_calls.count_samples(SCRIPT), 0.5, 1000.0)
     assert spent[system_calls.OTHER] == pytest.approx(1000 / 6)
     assert sum(spent.values()) == pytest.approx(500.0)
     with pytest.raises(ValueError, match="no samples"):
-        system_calls.per_commit(system_calls.counted(""), 0.5, 1000.0)
+        system_calls.per_commit(system_calls.count_samples(""), 0.5, 1000.0)
 
 
 def test_the_page_has_calls_where_perf_saw_some_and_the_rates_with_and_without_a_sampler() -> None:

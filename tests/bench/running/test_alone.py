@@ -33,7 +33,7 @@ def test_a_problem_with_the_figures_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(facts, "machine_facts", lambda parent: {"cpus": 2})
-    status, path = alone.measured(
+    status, path = alone.run_alone(
         "x",
         ["python -m bench x"],
         _options(out=tmp_path / "kept", directory=tmp_path),
@@ -57,6 +57,6 @@ def test_where_nothing_can_be_measured_nothing_is_kept(
 
     monkeypatch.setattr(facts, "machine_facts", fails)
     options = _options(out=tmp_path, directory=tmp_path)
-    found = alone.measured("x", [], options, QUICK, lambda _: ([], []), lambda _: ([], []), lambda _: "")
+    found = alone.run_alone("x", [], options, QUICK, lambda _: ([], []), lambda _: ([], []), lambda _: "")
     assert found == (1, None)
     assert not any(tmp_path.iterdir())

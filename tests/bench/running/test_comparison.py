@@ -27,7 +27,7 @@ def test_a_client_library_that_fails_ends_a_session_and_not_the_run() -> None:
         def log_tail(self) -> str:
             return "its log"
 
-        def unproven(self) -> list[str]:
+        def unproven_blocks(self) -> list[str]:
             return []
 
         def outcome(self) -> Block:
@@ -52,9 +52,9 @@ def test_sources_that_change_while_a_run_lasts_are_a_failure(
     monkeypatch.setattr(facts, "sources", lambda: next(digests))
     monkeypatch.setattr(facts, "machine_facts", lambda parent: {})
     options = argparse.Namespace(directory=tmp_path, quick=True)
-    same = comparison.performed(options, lambda parent: ([], []))
+    same = comparison.perform(options, lambda parent: ([], []))
     assert same is not None and same["failures"] == []
-    changed = comparison.performed(options, lambda parent: ([], ["session 1: broke"]))
+    changed = comparison.perform(options, lambda parent: ([], ["session 1: broke"]))
     assert changed is not None
     assert changed["failures"][0] == "session 1: broke" and "sources changed" in changed["failures"][1]
 

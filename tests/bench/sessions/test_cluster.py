@@ -42,7 +42,7 @@ def test_a_leader_that_led_no_more_was_not_lost_by_its_kill(
         lost_ns = time.monotonic_ns() + (-3_000_000_000 if moved else 1_000_000)
         return {"lost_ns": lost_ns, "acked_ns": lost_ns + 50_000_000, "attempts": 3, "acked": 7}
 
-    monkeypatch.setattr(NodesSession, "_await_settled", lambda self, topic: None)
+    monkeypatch.setattr(NodesSession, "_await_stable", lambda self, topic: None)
     monkeypatch.setattr(NodesSession, "leaders", lambda self, topic: [2])
     monkeypatch.setattr(NodesSession, "running_job", lambda self, *_, **__: nullcontext())
     monkeypatch.setattr(NodesSession, "finish_job", finished)

@@ -108,12 +108,12 @@ class WithJobs(Told):
 def test_connections_that_are_not_held_to_the_end_fail_their_round(tmp_path: Path) -> None:
     with serving(lambda number, _: [bytes(produce_response(b"t", number, [0]))]) as port:
         told = WithJobs(port, tmp_path / "data")
-        with told.held_connections(2):
+        with told.idle_connections(2):
             pass
         assert not told._jobs
-        with pytest.raises(RoundFailed), told.held_connections(2):
+        with pytest.raises(RoundFailed), told.idle_connections(2):
             next(iter(told._jobs)).kill()
-        with pytest.raises(ZeroDivisionError), told.held_connections(2):
+        with pytest.raises(ZeroDivisionError), told.idle_connections(2):
             raise ZeroDivisionError
         told.close()
 
@@ -157,7 +157,7 @@ def test_a_baseline_of_other_sources_is_never_compiled(
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_NATIVE", "1")
     environment = session.of_tree(tmp_path)
-    found = "from lockstep import native; print(native.enable_if_wanted(), native.VARIABLE)"
+    found = "from lockstep import native; print(native.enable_if_requested(), native.VARIABLE)"
     done = subprocess.run(
         (sys.executable, "-P", "-c", found),
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},

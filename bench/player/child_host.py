@@ -1,8 +1,8 @@
-"""A broker that players of a run are put into: `lockstep serve`, and a port where a player is asked for.
+"""A broker with the players of a run: `lockstep serve`, and a port where a player is requested.
 
-`python -m bench.player.hosting serve ...` takes what `lockstep serve` takes. A connection to the port in the
-file PORT_FILE, beside its log file, is one player: its job is the first line, it ends with the connection.
-What plays, and from which source, is what `lockstep.player.config` would have a broker play with.
+`python -m bench.player.child_host serve ...` takes the options of `lockstep serve`. A connection to the port
+in the file PORT_FILE, beside its log file, is one player: its job is the first line, it ends with the
+connection. Player and source are those that `lockstep.player.config` sets for a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from bench.player.children import PORT_FILE, Words
-from bench.player.playing import Lines, play
+from bench.player.player_runs import Lines, play
 from broker import server
 from broker.server import Broker
 from broker.settings.loader import load
@@ -67,7 +67,7 @@ async def _play(broker: Broker, job: Words, told: Lines, say: Callable[[Words], 
 
 def main() -> int:
     """Serve until SIGTERM; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench.player.hosting")
+    parser = argparse.ArgumentParser(prog="python -m bench.player.child_host")
     serve.add_to(parser.add_subparsers(required=True))
     options = parser.parse_args()
     flags = {

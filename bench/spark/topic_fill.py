@@ -39,15 +39,15 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, record_bytes
     with ClusterClient(bootstrap, client_id="bench-spark") as cluster:
         create(cluster, topic, partitions)
         for partition in range(partitions):  # a topic's leaders are there a moment after it
-            cluster.retry(lambda at=partition: _taken(_sent(cluster, topic, at, batch)))  # type: ignore[misc]
+            cluster.retry(lambda at=partition: _check_appended(_sent(cluster, topic, at, batch)))  # type: ignore[misc]
         sent: deque[ResponseFuture[ProduceResponse]] = deque()
         for _ in range(rounds - 1):
             for partition in range(partitions):
                 sent.append(_sent(cluster, topic, partition, batch))
                 if len(sent) > ON_THEIR_WAY:
-                    _taken(sent.popleft())
+                    _check_appended(sent.popleft())
         while sent:
-            _taken(sent.popleft())
+            _check_appended(sent.popleft())
     return rounds * partitions * per_batch
 
 
@@ -60,7 +60,7 @@ def _sent(
     return cluster.leader(topic, partition).start(request, ProduceResponse, newest=NAMES_TOPICS)
 
 
-def _taken(pending: ResponseFuture[ProduceResponse]) -> None:
+def _check_appended(pending: ResponseFuture[ProduceResponse]) -> None:
     for topic in pending.result().responses:
         for each in topic.partition_responses:
             if each.error_code:

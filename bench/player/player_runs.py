@@ -134,7 +134,7 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
     playing = PlayerDriver(source, streams, route, settings, job.get("player_term", 1), targets)
 
     async def answer_lines() -> None:
-        start_s = await _following(playing, begun)
+        start_s = await _await_following(playing, begun)
         say({"ready": True})
         while await told() is not None:
             say({**status(playing, source), "start_s": start_s})
@@ -151,7 +151,7 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
         await streams.close()
 
 
-async def _following(playing: PlayerDriver, begun: float) -> float:
+async def _await_following(playing: PlayerDriver, begun: float) -> float:
     """Seconds until all targets are followed. Raises NotPlaying."""
     deadline = begun + START_TIMEOUT_S
     while True:

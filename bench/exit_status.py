@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from bench.progress import say
+from bench.progress import log_progress
 
 EXIT_FAILED = 1
 """A round failed, a durability was not proven, or nothing can be measured here."""
@@ -23,11 +23,11 @@ EXIT_GOAL_MISSED = 3
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def told(failures: Iterable[str]) -> int:
+def report_failures(failures: Iterable[str]) -> int:
     """Say what failed; the exit status: EXIT_FAILED, or 0 where nothing did."""
     status = 0
     for failure in failures:
-        say(f"FAILED: {failure}")
+        log_progress(f"FAILED: {failure}")
         status = EXIT_FAILED
     return status
 
@@ -36,13 +36,15 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     try:
-        say(f"ended by {signal.Signals(number).name}: what was under way is not kept, what was kept stays")
+        log_progress(
+            f"ended by {signal.Signals(number).name}: what was under way is not kept, what was kept stays"
+        )
     finally:
         sys.exit(128 + number)
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def _signal_handler(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         for each, former in before.items():
@@ -56,7 +58,7 @@ def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[Non
 
 def by_signals() -> contextlib.AbstractContextManager[None]:
     """Within it a signal raises SystemExit(128 + its number); afterwards all is as it was."""
-    return _handled(_end)
+    return _signal_handler(_end)
 
 
 @contextlib.contextmanager
@@ -64,7 +66,7 @@ def not_now() -> Iterator[None]:
     """Signals wait until its end. Blocking them would not do: another thread would take them."""
     waiting: list[int] = []
     try:
-        with _handled(lambda number, frame: waiting.append(number)):
+        with _signal_handler(lambda number, frame: waiting.append(number)):
             yield
     finally:
         for number in waiting[:1]:

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from bench import __main__ as command
-from bench.ending import SIGNALS, not_now
+from bench.exit_status import SIGNALS, not_now
 
 
 @pytest.mark.parametrize("number", SIGNALS)
