@@ -267,7 +267,7 @@ class Appender:
         self._require_leader()
         if self.locks is None:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
-        return self.locks.notes(partition, records, header, mode)
+        return self.locks.check_and_encode(partition, records, header, mode)
 
     def _append_together(self, validated: Sequence[ValidatedBatch]) -> list[AppendResult]:
         """Append them in one frame. Raises RequestError."""

@@ -13,7 +13,7 @@ from broker.cluster.controller import Controller
 from broker.cluster.group_commands import GroupCommands
 from broker.cluster.node import ClusterNode
 from broker.cluster.nodes import Nodes
-from broker.cluster.peering import Peering
+from broker.cluster.peer_rpc import PeerRpc
 from broker.cluster_image import Address, ClusterImage, NodeEntry
 from broker.compaction import Compaction
 from broker.config_changes import ConfigChanges
@@ -31,14 +31,14 @@ from broker.retention import Retention
 from broker.router import Router
 from broker.scrub import Scrubber
 from broker.settings.config import Settings
-from broker.staging.ending import StagedEnds
 from broker.staging.expiration import StagedExpiration
+from broker.staging.stage_commit import StagedEnds
 from broker.topics import Topics
 from broker.transactions.expiration import TransactionExpiration
-from broker.transactions.gate import ProduceGate
 from broker.transactions.markers import Markers
 from broker.transactions.transactions import Transactions
 from broker.transactions.verification import Verification
+from broker.transactions.verification_queue import VerificationQueue
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Parts:
     scrubber: Scrubber
     services: Services
     connections: Connections
-    peering: Peering | None
+    peering: PeerRpc | None
     node: ClusterNode | None
 
 
@@ -79,7 +79,7 @@ def assemble(
     fetch_purgatory = FetchPurgatory(loop)
     cluster = Cluster(settings, image, fetch_purgatory, nodes.leader_of, time.monotonic)
     nodes.groups = cluster.groups
-    peering = Peering(nodes, loop) if settings.peers() else None
+    peering = PeerRpc(nodes, loop) if settings.peers() else None
     sender = None if peering is None else lambda number: partial(peering.send, number)
     local_groups = LocalGroups(settings, directory, image, clock_ms, on_fatal, sender)
     cluster.on_settings.append(local_groups.apply_settings)
@@ -100,7 +100,7 @@ def assemble(
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)
-    services.verification_queue = ProduceGate(
+    services.verification_queue = VerificationQueue(
         cluster, local_groups.appenders, services.verification, loop, services.time_slicer
     )
     services.staged_ends = StagedEnds(cluster, local_groups.appenders)

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from broker.metadata import Cluster
     from broker.producer_ids import ProducerIds
     from broker.settings.config import Settings
-    from broker.staging.ending import StagedEnds
+    from broker.staging.stage_commit import StagedEnds
     from broker.topics import Topics
-    from broker.transactions.gate import ProduceGate
     from broker.transactions.markers import Markers
     from broker.transactions.transactions import Transactions
     from broker.transactions.verification import Verification
+    from broker.transactions.verification_queue import VerificationQueue
 
 
 class ConnectionRejected(Exception):
@@ -243,7 +243,7 @@ class Services:
         """Sends transaction markers to the leaders of partitions."""
         self.verification: Verification
         """Asks the coordinator of a transactional id to verify partitions."""
-        self.verification_queue: ProduceGate
+        self.verification_queue: VerificationQueue
         """Transactional batches that wait for their verification."""
         self.staged_ends: StagedEnds
         """Ends staged batches in the groups that this node leads."""

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.cluster_image import ClusterImage, Command, producer_ids_command
 from broker.metadata import METADATA_GROUP
 from protocol.staged_messages import is_staged
@@ -38,7 +38,7 @@ class ProducerIds:
         record: Callable[[Sequence[Command]], Awaitable[None]],
         leads: Callable[[], bool],
         image: ClusterImage,
-        peering: Peering | None = None,
+        peering: PeerRpc | None = None,
     ) -> None:
         self._record = record
         self._leads = leads
@@ -49,7 +49,7 @@ class ProducerIds:
         self._refill_lock = asyncio.Lock()
         self._grant_lock = asyncio.Lock()
         if peering is not None:
-            peering.handlers[Asked.PRODUCER_IDS] = self._on_block_request
+            peering.handlers[RequestKind.PRODUCER_IDS] = self._on_block_request
 
     async def take(self) -> int:
         """An unused id. Raises StorageError when a new block cannot be recorded."""
@@ -65,7 +65,7 @@ class ProducerIds:
             return await self._grant_block()
         try:
             response = await self._peering.ask_leader(
-                METADATA_GROUP, Asked.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
+                METADATA_GROUP, RequestKind.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
             )
         except PeerError as error:
             raise StorageError(str(error)) from None
@@ -83,5 +83,5 @@ class ProducerIds:
 
     async def _on_block_request(self, node_id: int, body: bytes) -> bytes:
         if not self._leads():
-            raise NotHere("not the controller")
+            raise NotLeaderHere("not the controller")
         return (await self._grant_block()).to_bytes(8, "big")

@@ -23,7 +23,7 @@ from broker.context import (
     Services,
     await_response,
 )
-from broker.coordination.hosted import Uncertain, when_certain
+from broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
 from broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -266,7 +266,7 @@ class Router:
             )
         try:
             return route.handle(context, header, request)
-        except Uncertain:
+        except LeaseExpired:
             return _with_barrier(partial(route.serve, context, header, bytes(frame[pos:])))
 
     def request_counts(self) -> dict[str, int]:
@@ -278,7 +278,7 @@ class Router:
 async def _with_barrier(serve: Callable[[], HandlerResponse]) -> object | None:
     """The response of `serve`; a PendingResponse is returned as it is, so that the connection takes further
     requests meanwhile."""
-    response = await when_certain(serve)
+    response = await with_read_barrier(serve)
     return response if isinstance(response, PendingResponse) else await await_response(response)
 
 

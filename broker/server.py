@@ -51,7 +51,7 @@ from storage.raft.membership import ConfigurationRejected
 from storage.types import CorruptLog, NewerFormat, StorageError
 
 if TYPE_CHECKING:
-    from broker.cluster.peering import Peering
+    from broker.cluster.peer_rpc import PeerRpc
     from broker.metrics.http import HttpListener
 
 log = logging.getLogger("lockstep")
@@ -243,7 +243,7 @@ class Broker:
             self._background(parts.node.run())
             self._background(parts.node.watch())
 
-    async def _listen_for_peers(self, peering: Peering) -> None:
+    async def _listen_for_peers(self, peering: PeerRpc) -> None:
         try:
             await peering.network.listen(self._peer_sockets)
         except OSError as error:

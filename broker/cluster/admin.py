@@ -1,4 +1,4 @@
-"""What an operator asks of a cluster: add a node, remove one, have a group led by another.
+"""Operators' requests to a cluster: add a node, remove one, transfer a group's leadership.
 
 Each is a step towards what is wanted and is asked again until it is done: nothing is held open here, so that
 it outlives the controller and whoever asked. Invariants: a node is recorded as gone only when no log group
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker.cluster.group_report import Document
 from broker.cluster.reports import GroupReports
 from broker.cluster_image import place_command, remove_node_command
-from broker.membership.placement import added, removed
+from broker.membership.placement import with_node, without_node
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
 from broker.topics import Topics
@@ -51,8 +51,8 @@ class ClusterAdmin:
         voters = self._cluster.nodes_of(METADATA_GROUP)
         alive = [each for each in voters if self._nodes.is_alive(each)]
         return (
-            f"there is no controller: of the nodes that elect it ({_listed(voters)}) this one hears "
-            f"{_listed(alive) or 'none'}, and a majority is needed"
+            f"there is no controller: of the nodes that elect it ({_join_numbers(voters)}) this one hears "
+            f"{_join_numbers(alive) or 'none'}, and a majority is needed"
         )
 
     # --- add ------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class ClusterAdmin:
         if not self._holds(node_id):
             if not self._nodes.is_alive(node_id):
                 raise RequestError(ErrorCode.INVALID_REQUEST, f"node {node_id} has not been heard of lately")
-            await self._record(place_command(added(image.placement, self._placed(), node_id)))
+            await self._record(place_command(with_node(image.placement, self._placed_nodes(), node_id)))
         holds = self._holds(node_id)
         waiting = []
         for number, known in (await self._reports.of_all(holds)).items():
@@ -85,12 +85,12 @@ class ClusterAdmin:
         image = self._cluster.image
         holds = self._holds(node_id)
         if holds:
-            if len(self._placed()) <= FEWEST_NODES:
+            if len(self._placed_nodes()) <= FEWEST_NODES:
                 raise RequestError(
                     ErrorCode.INVALID_REQUEST,
-                    f"{len(self._placed())} nodes hold all there is, {node_id} is one: add another first",
+                    f"{len(self._placed_nodes())} nodes hold all groups, {node_id} is one: add another first",
                 )
-            await self._record(place_command(removed(image.placement, self._placed(), node_id)))
+            await self._record(place_command(without_node(image.placement, self._placed_nodes(), node_id)))
         elif node_id not in image.nodes:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no node {node_id}")
         waiting = []
@@ -120,7 +120,7 @@ class ClusterAdmin:
         if node_id not in placed:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST,
-                f"log group {number} has no part on node {node_id}, but on {_listed(placed)}",
+                f"log group {number} has no part on node {node_id}, but on {_join_numbers(placed)}",
             )
         known = await self._reports.of(number)
         if known is None:
@@ -145,7 +145,7 @@ class ClusterAdmin:
         placement = self._cluster.image.placement
         return [number for number, placed in sorted(placement.items()) if node_id in placed]
 
-    def _placed(self) -> list[int]:
+    def _placed_nodes(self) -> list[int]:
         """Every node that log groups are placed on."""
         return sorted({each for placed in self._cluster.image.placement.values() for each in placed})
 
@@ -156,6 +156,6 @@ class ClusterAdmin:
             raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
 
 
-def _listed(numbers: object) -> str:
+def _join_numbers(numbers: object) -> str:
     assert isinstance(numbers, list | tuple)
     return ", ".join(map(str, numbers))

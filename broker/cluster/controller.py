@@ -13,7 +13,7 @@ import json
 from struct import Struct as Binary
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.context import ClientContext, EncodedResponse, await_response
 from broker.metadata import METADATA_GROUP, Cluster, Topic
 from broker.request_errors import RequestError
@@ -33,7 +33,7 @@ CONTROLLER_SECONDS: Final = 5.0
 """How long a controller is looked for."""
 ANSWER_SECONDS: Final = 60.0
 """How long it may work: ten thousand partitions take a while."""
-SHOWN_SECONDS: Final = 1.0
+APPLY_TIMEOUT_SECONDS: Final = 1.0
 """How long this node waits to know of what the controller has done."""
 CREATE_VERSION: Final = 7
 _HEAD: Final = Binary(">I")
@@ -43,7 +43,7 @@ _APPLIED: Final = Binary(">Q")
 class Controller:
     """See the module. Args: peering: None for a node alone, which is the controller."""
 
-    def __init__(self, cluster: Cluster, topics: Topics, peering: Peering | None) -> None:
+    def __init__(self, cluster: Cluster, topics: Topics, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._topics = topics
         self._peering = peering
@@ -51,7 +51,7 @@ class Controller:
         self._router: Router | None = None
         self._making: dict[str, asyncio.Task[Topic]] = {}
         if peering is not None:
-            peering.handlers[Asked.FORWARD] = self._forwarded
+            peering.handlers[RequestKind.FORWARD] = self._forward
 
     def serve(self, services: Services, router: Router) -> None:
         """Serve what other nodes forward, too."""
@@ -60,7 +60,7 @@ class Controller:
 
     @property
     def is_here(self) -> bool:
-        """Whether this node serves what only the controller can."""
+        """True where this node is the controller."""
         if self._peering is None:
             return True
         return self._topics.leads
@@ -76,7 +76,7 @@ class Controller:
             return await self._topics.ensure(name)
         making = self._making.get(name)
         if making is None:
-            making = self._making[name] = asyncio.ensure_future(self._make_elsewhere(name))
+            making = self._making[name] = asyncio.ensure_future(self._create_at_controller(name))
             making.add_done_callback(lambda done: self._made(name, done))
         return await asyncio.shield(making)
 
@@ -85,7 +85,7 @@ class Controller:
         if not done.cancelled():
             done.exception()  # whoever waits is told; nobody may be waiting any more
 
-    async def _make_elsewhere(self, name: str) -> Topic:
+    async def _create_at_controller(self, name: str) -> Topic:
         wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(CONTROLLER_SECONDS * 1000))
         body = b"".join(bytes(each) for each in encode(request, CREATE_VERSION))
@@ -118,25 +118,25 @@ class Controller:
         head = json.dumps([header.api_key, header.api_version, header.client_id, listener, peer]).encode()
         question = _HEAD.pack(len(head)) + head + body
         answer = await self._peering.ask_leader(
-            METADATA_GROUP, Asked.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
+            METADATA_GROUP, RequestKind.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
         )
         (applied,) = _APPLIED.unpack_from(answer)
-        await self._shown(applied)
+        await self._to_text(applied)
         return answer[_APPLIED.size :]
 
-    async def _shown(self, applied: int) -> None:
+    async def _to_text(self, applied: int) -> None:
         """Wait until this node has followed group 0 so far."""
-        deadline = asyncio.get_running_loop().time() + SHOWN_SECONDS
+        deadline = asyncio.get_running_loop().time() + APPLY_TIMEOUT_SECONDS
         group = self._cluster.groups.get(METADATA_GROUP)
         while group is not None and group.applied_index < applied:
             if asyncio.get_running_loop().time() >= deadline:
                 return
             await asyncio.sleep(0.002)
 
-    async def _forwarded(self, node_id: int, question: bytes) -> bytes:
+    async def _forward(self, node_id: int, question: bytes) -> bytes:
         """Another node's client asks."""
         if not self.is_here or self._services is None or self._router is None:
-            raise NotHere("not the controller")
+            raise NotLeaderHere("not the controller")
         (size,) = _HEAD.unpack_from(question)
         body_at = _HEAD.size + size
         api_key, api_version, client_id, listener, peer = json.loads(question[_HEAD.size : body_at])

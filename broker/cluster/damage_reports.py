@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.cluster.peering import Asked, Peering
+from broker.cluster.peer_rpc import PeerRpc, RequestKind
 from broker.damage import Document, give_up, node_damage
 from broker.metadata import Cluster
 from storage.peers.limits import PeerError, PeerUnreachable
@@ -32,14 +32,14 @@ class DamageAnswers(NamedTuple):
 class DamageReports:
     """Reports of this node and its peers. Args: peering: None for a cluster of one node."""
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, peering: Peering | None) -> None:
+    def __init__(self, cluster: Cluster, nodes: Nodes, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._peering = peering
         if peering is not None:
-            peering.handlers[Asked.DAMAGE] = self._serve
+            peering.handlers[RequestKind.DAMAGE] = self._serve
 
-    async def known(self) -> DamageAnswers:
+    async def damage_known(self) -> DamageAnswers:
         """The damaged ranges of all nodes that live, by node."""
         here = self._nodes.node_id
         others = [] if self._peering is None else [each for each in self._nodes.alive() if each != here]
@@ -57,7 +57,7 @@ class DamageReports:
             return DamageAnswers([*self._answer(question), *answers.ranges], answers.unanswered)
         except OSError as error:
             return DamageAnswers(
-                answers.ranges, [_unanswered(here, _not_written(error)), *answers.unanswered]
+                answers.ranges, [_no_response(here, _not_written(error)), *answers.unanswered]
             )
 
     def _holders(self, topic: str, index: int) -> set[int]:
@@ -79,12 +79,12 @@ class DamageReports:
         assert self._peering is not None
         try:
             answer = await self._peering.network.request(
-                node_id, Asked.DAMAGE, json.dumps(question).encode(), ANSWER_SECONDS
+                node_id, RequestKind.DAMAGE, json.dumps(question).encode(), ANSWER_SECONDS
             )
         except TimeoutError:
-            return DamageAnswers([], [_unanswered(node_id, f"no answer within {ANSWER_SECONDS:g} s")])
+            return DamageAnswers([], [_no_response(node_id, f"no answer within {ANSWER_SECONDS:g} s")])
         except (PeerError, PeerUnreachable) as error:
-            return DamageAnswers([], [_unanswered(node_id, str(error))])
+            return DamageAnswers([], [_no_response(node_id, str(error))])
         return DamageAnswers(json.loads(answer), [])
 
     def _answer(self, question: Document) -> list[Document]:
@@ -102,7 +102,7 @@ class DamageReports:
             raise PeerError(_not_written(error)) from error
 
 
-def _unanswered(node_id: int, reason: str) -> Document:
+def _no_response(node_id: int, reason: str) -> Document:
     return {"node": node_id, "reason": reason}
 
 

@@ -1,4 +1,4 @@
-"""What the controller has log groups do: open partitions, close them, forget offsets of a topic.
+"""The controller's commands to log groups: open partitions, close them, forget offsets of a topic.
 
 Each is done by the group's leader, on whatever node, and may be asked again: it does what is missing. The
 controller decides; here it is carried there. Invariants: one command at a time changes a group's partitions,
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.cluster.orphans import is_placed
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
 from storage.peers.limits import PeerError
@@ -27,13 +27,13 @@ COMMAND_SECONDS: Final = 10.0
 
 TOPIC_ID_BYTES: Final = 16
 LAST_INDEX: Final = (1 << 31) - 1
-MOST_ASKED: Final = 16
+MAX_PENDING_COMMANDS: Final = 16
 """LIMIT. Commands on their way to one group: its leader does one after the other, and answers a peer only so
 many questions. The rest waits here."""
 QUEUE_TIMEOUT_SECONDS: Final = 30.0
 """So long, lest commands to a group without a leader pile up."""
 
-MOST_UNEXPLAINED: Final = 1000
+MAX_UNEXPLAINED: Final = 1000
 """LIMIT. Partitions that a group's leader tells at once; the rest is told when these are closed."""
 DEPOSED: Final = "of a controller that was deposed"
 """What the refusal of a late command says on the wire, where a refusal is a text."""
@@ -46,7 +46,7 @@ Forget = Callable[[int, str], Awaitable[bool]]
 class GroupCommands:
     """See the module. Args: peering: None for a node alone."""
 
-    def __init__(self, cluster: Cluster, peering: Peering | None) -> None:
+    def __init__(self, cluster: Cluster, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._peering = peering
         self._locks: dict[int, asyncio.Lock] = {}
@@ -58,7 +58,7 @@ class GroupCommands:
         self.forget_here: Forget | None = None
         """Ends a topic's committed offsets in a group led here. Raises RequestError: to be asked again."""
         if peering is not None:
-            peering.handlers[Asked.GROUP] = self._asked
+            peering.handlers[RequestKind.GROUP] = self._handle_request
 
     async def open(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         """Open these partitions of a topic. StorageError; NotLeader where nobody led it in time."""
@@ -66,7 +66,7 @@ class GroupCommands:
             self._check_term(number, self.term)
             await self._open(number, topic_id, indexes)
         else:
-            await self._elsewhere(number, {"do": "open", "topic": topic_id.hex(), "indexes": list(indexes)})
+            await self._at_leader(number, {"do": "open", "topic": topic_id.hex(), "indexes": list(indexes)})
 
     async def close(self, number: int, topic_id: bytes, first_index: int = 0) -> None:
         """Close a topic's partitions from `first_index` on. Raises StorageError."""
@@ -74,7 +74,7 @@ class GroupCommands:
             self._check_term(number, self.term)
             await self._close(number, topic_id, first_index)
         else:
-            await self._elsewhere(number, {"do": "close", "topic": topic_id.hex(), "first": first_index})
+            await self._at_leader(number, {"do": "close", "topic": topic_id.hex(), "first": first_index})
 
     async def end(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         """Close these partitions of a topic. Raises StorageError."""
@@ -82,13 +82,13 @@ class GroupCommands:
             self._check_term(number, self.term)
             await self._end(number, topic_id, indexes)
         else:
-            await self._elsewhere(number, {"do": "end", "topic": topic_id.hex(), "indexes": list(indexes)})
+            await self._at_leader(number, {"do": "end", "topic": topic_id.hex(), "indexes": list(indexes)})
 
-    async def unexplained(self, number: int) -> dict[bytes, list[int]]:
+    async def find_unexplained(self, number: int) -> dict[bytes, list[int]]:
         """Partitions, by topic id, that a group has open and its leader knows no topic of. StorageError."""
         if self._is_led_here(number):
-            return self._unexplained(number)
-        told = json.loads(await self._elsewhere(number, {"do": "tell"}))
+            return self._find_unexplained(number)
+        told = json.loads(await self._at_leader(number, {"do": "tell"}))
         return {bytes.fromhex(topic_id): indexes for topic_id, indexes in told.items()}
 
     async def forget(self, number: int, name: str) -> bool:
@@ -97,7 +97,7 @@ class GroupCommands:
         if self._is_led_here(number):
             self._check_term(number, self.term)
             return bool(await self._forget(number, name))
-        return bool(await self._elsewhere(number, {"do": "forget", "name": name}))
+        return bool(await self._at_leader(number, {"do": "forget", "name": name}))
 
     # --- here -----------------------------------------------------------------------------------------------
 
@@ -130,18 +130,18 @@ class GroupCommands:
             if numbers:
                 await group.close_partitions(numbers)
 
-    def _unexplained(self, number: int) -> dict[bytes, list[int]]:
+    def _find_unexplained(self, number: int) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         count = 0
         for each in self._cluster.groups[number].partitions.values():
             placed = is_placed(self._cluster.image, each.topic_id, each.index, number)
-            if each.number != CONTROL_PARTITION and not placed and count < MOST_UNEXPLAINED:
+            if each.number != CONTROL_PARTITION and not placed and count < MAX_UNEXPLAINED:
                 found.setdefault(each.topic_id, []).append(each.index)
                 count += 1
         return found
 
     async def _tell(self, number: int) -> bytes:
-        found = self._unexplained(number)
+        found = self._find_unexplained(number)
         return json.dumps({topic_id.hex(): indexes for topic_id, indexes in found.items()}).encode()
 
     def _check_term(self, number: int, term: int) -> None:
@@ -163,18 +163,20 @@ class GroupCommands:
 
     # --- elsewhere ------------------------------------------------------------------------------------------
 
-    async def _elsewhere(self, number: int, command: dict[str, object]) -> bytes:
+    async def _at_leader(self, number: int, command: dict[str, object]) -> bytes:
         if self._peering is None:
             raise StorageError(f"there is no log group {number}")
         body = json.dumps({"group": number, "term": self.term, **command}).encode()
-        turn = self._turns.setdefault(number, asyncio.Semaphore(MOST_ASKED))
+        turn = self._turns.setdefault(number, asyncio.Semaphore(MAX_PENDING_COMMANDS))
         try:
             async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
                 await turn.acquire()
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {number}") from None
         try:
-            return await self._peering.ask_leader(number, Asked.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS)
+            return await self._peering.ask_leader(
+                number, RequestKind.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS
+            )
         except PeerError as error:
             if DEPOSED in str(error):
                 raise NotLeader(str(error)) from None
@@ -182,7 +184,7 @@ class GroupCommands:
         finally:
             turn.release()
 
-    async def _asked(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         try:
             command = json.loads(body)
             number, work = self._understood(command)
@@ -190,7 +192,7 @@ class GroupCommands:
         except (ValueError, LookupError, TypeError, RecursionError):
             raise PeerError(f"a command that is not understood: {body[:200]!r}") from None
         if not self._is_led_here(number):
-            raise NotHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {number} is not led here")
         if "term" in command:
             try:
                 self._check_term(number, term)

@@ -13,32 +13,32 @@ from typing import Final
 
 log = logging.getLogger("lockstep.cluster")
 
-PATIENCE_SECONDS: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 """An election, a restart of the others, or a first start in no particular order are through by then."""
 CHANGED_SECONDS: Final = 5.0
 """At least so long between two warnings."""
-AGAIN_SECONDS: Final = 60.0
+REPEAT_SECONDS: Final = 60.0
 """And so long where they would say the same."""
 
 
 @dataclass(frozen=True)
-class Reach:
-    """Whom this node reaches of those that vote for the controller. Args: unreached: by node, why."""
+class QuorumReach:
+    """The voters of group 0 that this node reaches. Args: unreached: the reason, by node."""
 
     voters: Sequence[int]
     unreached: Mapping[int, str]
 
     @property
-    def reached(self) -> int:
-        """How many are there, this node included where it votes."""
+    def count_reached(self) -> int:
+        """The number of voters that are reached, this node included where it votes."""
         return len(self.voters) - len(self.unreached)
 
     @property
     def is_majority(self) -> bool:
-        return 2 * self.reached > len(self.voters)
+        return 2 * self.count_reached > len(self.voters)
 
     def __str__(self) -> str:
-        return f"{self.reached} of {len(self.voters)}"
+        return f"{self.count_reached} of {len(self.voters)}"
 
 
 class MajorityWatch:
@@ -47,10 +47,10 @@ class MajorityWatch:
     def __init__(self) -> None:
         self._since: float | None = None
         """When the majority was lost; a node begins without."""
-        self._said: Reach | None = None
+        self._said: QuorumReach | None = None
         self._said_at = 0.0
 
-    def look(self, reach: Reach, now: float) -> None:
+    def look(self, reach: QuorumReach, now: float) -> None:
         """To be called every second or so."""
         if reach.is_majority:
             if self._said is not None:
@@ -59,10 +59,10 @@ class MajorityWatch:
             return
         if self._since is None:
             self._since = now
-        if now - self._since < PATIENCE_SECONDS:
+        if now - self._since < TIMEOUT_SECONDS:
             return
         if self._said is not None:
-            pause = AGAIN_SECONDS if reach == self._said else CHANGED_SECONDS
+            pause = REPEAT_SECONDS if reach == self._said else CHANGED_SECONDS
             if now - self._said_at < pause:
                 return
         self._said, self._said_at = reach, now

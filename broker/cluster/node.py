@@ -18,21 +18,21 @@ from functools import partial
 from typing import Final
 
 from broker.cluster.damage_reports import DamageReports
-from broker.cluster.joining import Part, part_of, told_of
-from broker.cluster.lagging import Lagging
-from broker.cluster.majority import MajorityWatch, Reach
+from broker.cluster.first_start import ClusterPart, explain, part_of
+from broker.cluster.in_sync_replicas import InSyncReplicas
+from broker.cluster.majority import MajorityWatch, QuorumReach
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import Nodes
-from broker.cluster.peering import Asked, NotHere, Peering
-from broker.cluster.reassigning import note_arrivals
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from broker.cluster.reassignment import note_arrivals
 from broker.cluster.reports import GroupReports
 from broker.cluster_image import Command, NodeEntry, node_command, parse_node, place_command
 from broker.data_directory import DataDirectory
 from broker.groups.groups import Groups
 from broker.local_groups import LocalGroups
-from broker.membership.keeper import Keeper, TransferRefused
 from broker.membership.placement import initial
-from broker.membership.view import Wanted
+from broker.membership.reconciler import Reconciler, TransferRejected
+from broker.membership.view import DesiredMembers
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.settings.config import Settings
 from broker.topics import Topics
@@ -72,7 +72,7 @@ class ClusterNode:
         hosting: LocalGroups,
         cluster: Cluster,
         nodes: Nodes,
-        peering: Peering,
+        peering: PeerRpc,
         topics: Topics,
         consumer_groups: Groups,
         transactions: Transactions,
@@ -91,13 +91,13 @@ class ClusterNode:
         self._entry = entry
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
-        self._keepers: dict[int, Keeper] = {}
+        self._keepers: dict[int, Reconciler] = {}
         self._wake = asyncio.Event()
         self._complaint = ""
         """What the last look failed with: it is said once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
-        self._lagging = Lagging()
+        self._lagging = InSyncReplicas()
         self._placement = initial(sorted(settings.peers()), settings.data_groups)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
@@ -107,8 +107,8 @@ class ClusterNode:
         """Whether others have counted this node in since it started."""
         self.reports = GroupReports(cluster, peering)
         self.damage_reports = DamageReports(cluster, nodes, peering)
-        peering.handlers[Asked.REGISTER] = self._asked_register
-        peering.handlers[Asked.TRANSFER] = self._asked_transfer
+        peering.handlers[RequestKind.REGISTER] = self._handle_register
+        peering.handlers[RequestKind.TRANSFER] = self._handle_transfer
         cluster.on_nodes.append(self._wake.set)
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -134,14 +134,14 @@ class ClusterNode:
             try:
                 await self._take_part()
             except Exception as error:  # a full disk, for one: there may be room later
-                self._complain(f"taking part in the cluster has to wait: {error}", error)
+                self._warn(f"taking part in the cluster has to wait: {error}", error)
                 await asyncio.sleep(FOLLOW_SECONDS)
         while True:
             self._wake.clear()
             try:
                 await self._follow()
             except Exception as error:  # whatever it is, the node goes on following
-                self._complain(str(error), error)
+                self._warn(str(error), error)
             else:
                 self._complaint = ""
             with contextlib.suppress(TimeoutError):  # wait_for may swallow a cancellation that meets the wake
@@ -156,13 +156,13 @@ class ClusterNode:
                 watch.look(self.reach(), self._loop.time())
             await asyncio.sleep(WATCH_SECONDS)
 
-    def reach(self) -> Reach:
-        """Whom this node hears of those that elect the controller, as far as it knows who they are."""
+    def reach(self) -> QuorumReach:
+        """The voters of group 0 that this node reaches, as far as it knows them."""
         voters = self._cluster.image.placement.get(METADATA_GROUP) or self._placement[METADATA_GROUP]
         silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
-        return Reach(voters, {each: self._peering.problem(each) for each in silent})
+        return QuorumReach(voters, {each: self._peering.problem(each) for each in silent})
 
-    def _complain(self, text: str, error: Exception) -> None:
+    def _warn(self, text: str, error: Exception) -> None:
         """Say once what goes wrong again and again."""
         if text != self._complaint:
             expected = isinstance(error, StorageError | OSError | PeerError)
@@ -185,7 +185,7 @@ class ClusterNode:
                 await asyncio.sleep(PART_LOOK_SECONDS)
         opened: list[LogGroup] = []
         try:
-            if part is Part.FOUNDER:
+            if part is ClusterPart.FOUNDER:
                 for number, nodes in self._placement.items():
                     if self._settings.node_id in nodes:
                         opened.append(await self._hosting.open(number, nodes))
@@ -195,12 +195,12 @@ class ClusterNode:
         except BaseException:  # a stop of the node, too
             await self._hosting.undo_open(opened)
             raise
-        log.info("%s", told_of(self._settings.node_id, part))
+        log.info("%s", explain(self._settings.node_id, part))
         self._peering.open = True
         for group in opened:
             self._serve(group)
             nodes = self._placement[group.group_id]
-            if part is Part.FOUNDER and self._settings.node_id in nodes:
+            if part is ClusterPart.FOUNDER and self._settings.node_id in nodes:
                 # The preferred node comes first; a little later, when the others are there.
                 group.campaign_after(nodes.index(self._settings.node_id) + 2)
         self._peering.tell_soon()
@@ -208,11 +208,11 @@ class ClusterNode:
     def _serve(self, group: LogGroup) -> None:
         number = group.group_id
         group.after_commit = self._after_commit if number != METADATA_GROUP else self._metadata_committed
-        group.on_leading.append(partial(self._leading, number))
+        group.on_leading.append(partial(self._on_leading, number))
         self._hosting.serve(group, self._cluster, self._consumer_groups, self._transactions)
-        keeper = Keeper(
+        keeper = Reconciler(
             group,
-            partial(self._wanted, number),
+            partial(self._desired_members, number),
             self._loop,
             balance=lambda: self._cluster.settings.auto_leader_rebalance_enable,
         )
@@ -224,27 +224,27 @@ class ClusterNode:
         self._after_commit()
         self._peering.tell_soon()
 
-    def _leading(self, number: int, leads: bool) -> None:
+    def _on_leading(self, number: int, leads: bool) -> None:
         term = self._cluster.groups[number].term if number in self._cluster.groups else 0
         log.info("log group %d: this node %s in term %d", number, "leads" if leads else "leads no more", term)
         if number == METADATA_GROUP:
             if leads:
-                self._topics.become_controller(self._founding())
+                self._topics.become_controller(self._founding_commands())
             else:
                 self._topics.resign()
         self._cluster.on_leader_change(number)
         self._peering.tell_soon()
 
-    def _founding(self) -> Sequence[Command]:
+    def _founding_commands(self) -> Sequence[Command]:
         return [place_command(self._placement)]
 
-    def _wanted(self, number: int) -> Wanted:
+    def _desired_members(self, number: int) -> DesiredMembers:
         image = self._cluster.image
         nodes = image.placement.get(number, ())
         learners: tuple[int, ...] = ()
         if number == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
-        return Wanted(
+        return DesiredMembers(
             nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.disks_full()
         )
 
@@ -277,11 +277,11 @@ class ClusterNode:
                 placed, before = placement.get(number, ()), nodes.behind(number)
                 behind = self._lagging.look(number, group.raft, placed, nodes.is_alive, before, now)
                 found[number] = behind
-                nodes.told_behind(number, group.term, behind)
+                nodes.on_behind(number, group.term, behind)
         return found
 
     def cluster_id(self) -> str | None:
-        """As recorded; until this node has followed so far, as it was when it was stopped."""
+        """Returns the recorded id; until this node has followed so far, the id at its last stop."""
         return self._cluster.cluster_id or self._directory.cluster_id
 
     def founders(self) -> list[int]:
@@ -289,7 +289,7 @@ class ClusterNode:
         return sorted(self._settings.peers())
 
     def data_groups(self) -> int:
-        """As recorded, or until then as set here."""
+        """Returns the recorded number, or until then the setting here."""
         return self._cluster.data_groups
 
     def receive(self, number: int, message: Message) -> None:
@@ -298,13 +298,13 @@ class ClusterNode:
         if group is not None:
             group.receive(message)
 
-    def linked(self, node_id: int, up: bool) -> None:
+    def on_link_change(self, node_id: int, up: bool) -> None:
         """The connection to a node came up or went down."""
         if not up:
             for group in self._cluster.groups.values():
                 group.report_unreachable(node_id)
 
-    def absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         """The process of a node has ended: nobody waits for what it led, and what it holds lags from now on,
         however soon it is back."""
         for group in self._cluster.groups.values():
@@ -348,7 +348,7 @@ class ClusterNode:
             )
 
     async def _give_up_groups(self) -> None:
-        """Those that were placed elsewhere, once this node is no member of them."""
+        """Deletes groups that were placed on other nodes, once this node is no member of them."""
         leaving = [group for group in self._cluster.groups.values() if self._is_leaving(group)]
         are_out = await asyncio.gather(*map(self._is_out, leaving))
         for group, is_out in zip(leaving, are_out, strict=True):
@@ -361,13 +361,14 @@ class ClusterNode:
                 )
 
     def _is_leaving(self, group: LogGroup) -> bool:
-        """Whether it is placed elsewhere, as far as this node has heard, and not led here."""
+        """Returns whether a group is placed on other nodes, by this node's metadata, and not led here."""
         number, here = group.group_id, self._settings.node_id
         placed = self._cluster.image.placement.get(number, (here,))
         return number != METADATA_GROUP and here not in placed and not group.is_leader
 
     async def _open_groups(self) -> Exception | None:
-        """Those that were placed here; why the first that could not be was not: it holds up no other."""
+        """Opens groups that were placed here; returns the error of the first that failed, which delays no
+        other."""
         problem: Exception | None = None
         for number, nodes in list(self._cluster.image.placement.items()):
             if self._settings.node_id in nodes and number not in self._cluster.groups:
@@ -379,7 +380,8 @@ class ClusterNode:
         return problem
 
     async def _is_out(self, group: LogGroup) -> bool:
-        """Whether this node is no member, as whoever leads says: who is out may not have heard of it."""
+        """Returns whether this node is no member by the leader's report: a removed node may not have the
+        record."""
         known = await self.reports.of(group.group_id)
         if known is None or known["changing"]:
             return False
@@ -387,16 +389,16 @@ class ClusterNode:
 
     async def _register(self) -> None:
         entry, metadata = self._entry, self._cluster.groups.get(METADATA_GROUP)
-        missed = metadata is not None and self._nodes.misses_this(metadata.applied_index)
+        missed = metadata is not None and self._nodes.is_removed_for_peers(metadata.applied_index)
         if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
-            self.was_part = self.was_part or self._nodes.is_counted_in
+            self.was_part = self.was_part or self._nodes.is_registered_for_peers
             if not self._directory.is_registered:
                 await in_thread(self._directory.record_registered)
             return
         question = {**node_command(entry), "first": not self._directory.is_registered}
         try:
             await self._peering.ask_leader(
-                METADATA_GROUP, Asked.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
+                METADATA_GROUP, RequestKind.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
             )
         except NotLeader:
             log.debug("no controller to register with yet")
@@ -422,10 +424,10 @@ class ClusterNode:
 
     # --- what the controller is asked -----------------------------------------------------------------------
 
-    async def _asked_register(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_register(self, node_id: int, body: bytes) -> bytes:
         leads = self._topics.leads and self._cluster.groups[METADATA_GROUP].has_lease
         if not leads or self._cluster.cluster_id is None:
-            raise NotHere("not the controller")
+            raise NotLeaderHere("not the controller")
         try:
             question = json.loads(body)
             entry, first = parse_node(question), bool(question.get("first"))
@@ -438,20 +440,20 @@ class ClusterNode:
         await self._topics.record([node_command(entry)])
         return b""
 
-    async def _asked_transfer(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:
         """Hand a group that is led here to a node."""
         question = json.loads(body)
         number = int(question["group"])
         group = self._cluster.groups.get(number)
         if group is None or not group.is_leader:
-            raise NotHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {number} is not led here")
         try:
             self._keepers[number].transfer_to(int(question["to"]))
-        except TransferRefused as error:
+        except TransferRejected as error:
             raise PeerError(str(error)) from None
         return b""
 
     async def transfer(self, number: int, to: int) -> None:
         """Have a group's leader begin to hand it to a node. Raises PeerError where it refuses, NotLeader."""
         body = json.dumps({"group": number, "to": to}).encode()
-        await self._peering.ask_leader(number, Asked.TRANSFER, body, ANSWER_SECONDS)
+        await self._peering.ask_leader(number, RequestKind.TRANSFER, body, ANSWER_SECONDS)

@@ -1,4 +1,4 @@
-"""What one node tells the others of itself, every so often and whenever it changes. Pure."""
+"""The status that a node sends to the others, periodically and on each change. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Status:
-    """What one node tells the others of itself."""
+    """The status of one node."""
 
     joined: bool = False
     """It has taken part in a cluster: it has, or had, a log."""
@@ -34,7 +34,7 @@ class Status:
     """Log group that it leads to the nodes whose copy lags; older versions say nothing of it."""
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Returns it as JSON."""
         return json.dumps(
             {
                 "joined": self.joined,
@@ -84,7 +84,7 @@ class Status:
 
 
 def _small(value: Any) -> int:
-    """What clients are told: a node, a group or a term. Raises ValueError, TypeError, OverflowError."""
+    """Checks a number of the wire: a node, a group or a term. Raises ValueError, TypeError, OverflowError."""
     return _number(value, 1 << 31)
 
 

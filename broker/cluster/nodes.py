@@ -60,14 +60,14 @@ class Nodes:
 
     # --- who is there ---------------------------------------------------------------------------------------
 
-    def told(self, node_id: int, status: Status) -> None:
+    def on_status(self, node_id: int, status: Status) -> None:
         """Another node has told its status."""
         self.statuses[node_id] = status
         self._heard[node_id] = self._last_told[node_id] = self._seconds()
         for group, term in status.leads.items():
             if term >= self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node_id
-            self.told_behind(group, term, status.behind.get(group, ()))
+            self.on_behind(group, term, status.behind.get(group, ()))
         for group, (term, leader) in list(self._leaders.items()):
             if leader == node_id and status.leads.get(group) != term:
                 self._leaders[group] = term, NOBODY
@@ -80,12 +80,12 @@ class Nodes:
             latest = self._seconds() - ALIVE_SECONDS + CUT_OFF_SECONDS
             self._heard[node_id] = min(self._heard[node_id], latest)
 
-    def absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         """Its process has ended."""
         self._heard.pop(node_id, None)
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether it has been heard lately; this node is, until it was removed."""
+        """Returns whether a status of the node came lately; this node is alive until it was removed."""
         if node_id == self.node_id:
             return not self.is_removed
         heard = self._heard.get(node_id)
@@ -116,7 +116,7 @@ class Nodes:
         return sorted(self._image.nodes) or [self.node_id]
 
     def endpoints(self, listener: str, here: Endpoint) -> list[Endpoint]:
-        """Where clients of this listener reach the nodes; `here` is this one."""
+        """Returns the nodes' endpoints for clients of this listener; `here` is this node's."""
         found = [] if self.is_removed else [here]
         for node_id in self.listed():
             if node_id != self.node_id:
@@ -126,7 +126,7 @@ class Nodes:
         return sorted(found, key=lambda each: each.node_id)
 
     def endpoint(self, node_id: int, listener: str, here: Endpoint) -> Endpoint | None:
-        """Where clients of this listener reach a node; None where it has no such listener."""
+        """Returns a node's endpoint for clients of this listener; None where it has no such listener."""
         if node_id == self.node_id:
             return None if self.is_removed else here
         node = self._image.nodes.get(node_id)
@@ -137,15 +137,15 @@ class Nodes:
 
     @property
     def is_informed(self) -> bool:
-        """Whether this node knows of the cluster at least what it knew when it was stopped."""
+        """True once this node has followed the metadata at least as far as at its last stop."""
         if not self._is_informed:
             group = self.groups.get(METADATA_GROUP)
             if group is not None and self._image.cluster_id is not None:
                 self._is_informed = group.applied_index >= group.recovered_index
         return self._is_informed
 
-    def misses_this(self, applied: int) -> bool:
-        """Whether a node that has followed group 0 further than this one does not find this one there."""
+    def is_removed_for_peers(self, applied: int) -> bool:
+        """Returns whether a node with newer metadata than this one has no record of this one."""
         return any(
             self.node_id not in status.registered and status.registered and status.applied > applied
             for node_id, status in self.statuses.items()
@@ -153,8 +153,8 @@ class Nodes:
         )
 
     @property
-    def is_counted_in(self) -> bool:
-        """Whether a node that lives says that this one is recorded."""
+    def is_registered_for_peers(self) -> bool:
+        """Returns whether a live node reports that this one is recorded."""
         told = self.statuses.items()
         return any(self.node_id in status.registered and self.is_alive(each) for each, status in told)
 
@@ -162,7 +162,7 @@ class Nodes:
 
     @property
     def disk_full(self) -> bool:
-        """Whether the disk of this node has no room for what any of its groups is to write there."""
+        """True where the disk of this node has no room for the writes of one of its groups."""
         return any(group.log.disk_full or group.installer.is_out_of_space for group in self.groups.values())
 
     def disks_full(self) -> dict[int, bool]:
@@ -175,7 +175,7 @@ class Nodes:
     # --- who leads ------------------------------------------------------------------------------------------
 
     def leader_of(self, group: int) -> tuple[int, int]:
-        """Who leads a group, (node id or -1, term)."""
+        """Returns the leader of a group, (node id or -1, term)."""
         term, leader = self._leaders.get(group, (-1, NOBODY))
         here = self.groups.get(group)
         if here is not None and here.term >= term:
@@ -184,19 +184,19 @@ class Nodes:
         return leader, max(term, 0)
 
     def live_leader_of(self, group: int) -> int:
-        """Who leads a group and lives; -1 for nobody."""
+        """Returns the live leader of a group; -1 for none."""
         leader, _ = self.leader_of(group)
         return leader if leader >= 0 and self.is_alive(leader) else NOBODY
 
     def has_followed(self, node_id: int, metadata_index: int) -> bool:
-        """Whether a node is known to serve what is recorded in group 0 up to this index."""
+        """Returns whether a node is known to have applied group 0 up to this index."""
         if node_id == self.node_id:
             return True
         status = self.statuses.get(node_id)
         return status is not None and status.applied >= metadata_index
 
-    def told_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
-        """Whoever leads a group in this term, another node or this one, says whose copy of it lags."""
+    def on_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
+        """Records the replicas that are out of sync, by the leader of a group in this term."""
         if term >= self._behind.get(group, (-1, ()))[0]:
             self._behind[group] = term, behind
 

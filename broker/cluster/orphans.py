@@ -31,7 +31,7 @@ _FIXED: Final = bytes(8)
 
 
 def is_placed(image: ClusterImage, topic_id: bytes, index: int, number: int) -> bool:
-    """Whether a topic has this partition, or is getting it, in this log group."""
+    """Returns whether a topic has this partition, or is getting it, in this log group."""
     entry = image.topics.get(topic_id)
     groups = [] if entry is None else entry.groups + entry.growing
     return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
@@ -62,7 +62,7 @@ class Orphans:
 
     async def _close_in(self, number: int) -> None:
         """Raises StorageError."""
-        for topic_id, indexes in (await self._commands.unexplained(number)).items():
+        for topic_id, indexes in (await self._commands.find_unexplained(number)).items():
             if not self._cluster.groups[METADATA_GROUP].has_lease:
                 raise NotLeader("another controller may know of them")
             image = self._cluster.image

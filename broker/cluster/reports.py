@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.cluster.damage_reports import DamageReports
 from broker.cluster.group_report import Document, report
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.metadata import METADATA_GROUP, Cluster
 from storage.peers.limits import PeerError
 from storage.types import StorageError
@@ -29,11 +29,11 @@ REPORT_SECONDS: Final = 1.0
 class GroupReports:
     """Reports of groups, wherever they are led. Args: peering: None for a node alone."""
 
-    def __init__(self, cluster: Cluster, peering: Peering | None) -> None:
+    def __init__(self, cluster: Cluster, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._peering = peering
         if peering is not None:
-            peering.handlers[Asked.REPORT] = self._asked
+            peering.handlers[RequestKind.REPORT] = self._handle_request
 
     async def of(self, number: int) -> Document | None:
         """A group as its leader knows it; None where no leader answers."""
@@ -43,7 +43,7 @@ class GroupReports:
         body = json.dumps({"group": number}).encode()
         try:
             answer = await self._peering.ask_leader(
-                number, Asked.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
+                number, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
             )
         except (PeerError, StorageError):
             return None
@@ -56,11 +56,11 @@ class GroupReports:
         found = await asyncio.gather(*(self.of(number) for number in ordered))
         return dict(zip(ordered, found, strict=True))
 
-    async def _asked(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         number = int(json.loads(body)["group"])
         group = self._cluster.groups.get(number)
         if group is None or not group.has_lease:  # one that was cut off may think that it leads
-            raise NotHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {number} is not led here")
         return json.dumps(report(group)).encode()
 
 
@@ -70,7 +70,7 @@ async def status(context: ClientContext) -> Document:
     image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
     placement = image.placement or {number: (here,) for number in services.cluster.groups}
     reports = await _reports(context).of_all(placement)
-    damage, silent = await _damage_reports(context).known()
+    damage, silent = await _damage_reports(context).damage_known()
     groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
     known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
     metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
@@ -83,7 +83,7 @@ async def status(context: ClientContext) -> Document:
         "healthy": in_order
         and not any(each["disk_full"] for each in told)
         and all(each["given_up"] for each in damage),
-        "waits_for_majority": _lacking(context),
+        "waits_for_majority": _check_available(context),
         "nodes": told,
         "groups": groups,
         "damage": damage,
@@ -91,14 +91,14 @@ async def status(context: ClientContext) -> Document:
     }
 
 
-def _lacking(context: ClientContext) -> Document | None:
-    """Whom the node that answers lacks for a majority of those that elect the controller; None for nobody."""
+def _check_available(context: ClientContext) -> Document | None:
+    """Returns the voters that this node misses for a majority of group 0; None where it has one."""
     node = context.services.node
     reach = None if node is None else node.reach()
     if reach is None or reach.is_majority:
         return None
     return {
-        "reached": reach.reached,
+        "reached": reach.count_reached,
         "voters": list(reach.voters),
         "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
     }

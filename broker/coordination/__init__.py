@@ -1,5 +1,5 @@
-"""What the coordinators of consumer groups and of transactional ids have in common.
+"""The common parts of the coordinators of consumer groups and of transactional ids.
 
-`key_hash` (pure: a key's partition, as Kafka finds it), `hosted` (a coordinator follows the leadership of its
-log group), `coordination` (the front door: which coordinator has which key, and making the topic).
+`key_hash` (pure: a key's partition, as Kafka finds it), `coordinator_shard` (a coordinator follows the
+leadership of its log group), `coordinator_registry` (the coordinator of a key, and making the topic).
 """

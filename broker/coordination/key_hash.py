@@ -12,8 +12,8 @@ from operator import mul
 from struct import unpack
 from typing import Final
 
-HASHES_REMEMBERED: Final = 10_000
-LONGEST_REMEMBERED: Final = 256
+MAX_CACHED_HASHES: Final = 10_000
+MAX_CACHED_LENGTH: Final = 256
 """Characters: nobody calls a group by more, but 10,000 made up ids of 32 KB each would be remembered, too."""
 _STEP: Final = 256
 _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_STEP))]
@@ -21,7 +21,7 @@ _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_STE
 
 def positive_hash(key: str) -> int:
     """Java's String.hashCode, and Kafka's Utils.abs of it."""
-    return _remembered_hash(key) if len(key) <= LONGEST_REMEMBERED else _hash(key)
+    return _remembered_hash(key) if len(key) <= MAX_CACHED_LENGTH else _hash(key)
 
 
 def _hash(key: str) -> int:
@@ -37,4 +37,4 @@ def _hash(key: str) -> int:
     return 0 if found == 1 << 31 else (1 << 32) - found
 
 
-_remembered_hash = lru_cache(HASHES_REMEMBERED)(_hash)
+_remembered_hash = lru_cache(MAX_CACHED_HASHES)(_hash)

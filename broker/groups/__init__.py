@@ -2,14 +2,14 @@
 
 | concern | files |
 |---|---|
-| Kafka's formats, pure | `records` (of `__consumer_offsets`), `subscription` (what a member subscribes to) |
-| committed, replayed | `state`, `pending` (offsets within transactions that have not ended) |
-| how it gets there | `store`, `expiration` (of offsets that nobody needs any more) |
-| members, lost at a failover | `coordinator` (requests in, answers out), `surroundings` (what they share) |
+| Kafka's formats, pure | `records` (of `__consumer_offsets`), `subscription` (a member's topics) |
+| committed, replayed | `state`, `transactional_offsets` (of transactions that have not ended) |
+| writing | `store`, `expiration` (of offsets) |
+| members, lost at a failover | `coordinator` (requests), `group_context` (shared by all groups) |
 | one group | `classic` (members, generation), `live_group` (timers, rebalances), `deadline` (of a session) |
-| joining it | `joining` (what a JoinGroup means), `answers` (who waits for one) |
-| while led here | `hosted`: store and coordinator follow the leadership of their log group |
-| the front door | `groups`: the coordinator and store of each group |
+| joining it | `join_rules` (the effect of a JoinGroup), `answers` (pending responses) |
+| while led here | `group_shard`: store and coordinator follow the leadership of their log group |
+| by group id | `groups`: the coordinator and store of each group |
 
-What they share with transactions is `broker/coordination/`.
+The parts shared with transactions are `broker/coordination/`.
 """

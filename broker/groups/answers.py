@@ -20,7 +20,7 @@ from protocol.messages.sync_group import SyncGroupResponse
 
 log = logging.getLogger("lockstep.groups")
 
-NULL_PROTOCOL_SINCE: Final = 7
+NULL_PROTOCOL_MIN_VERSION: Final = 7
 NO_MEMBER: Final = ""
 
 
@@ -40,7 +40,8 @@ class GroupAnswer(PendingResponse):
 
 
 class JoinAnswer(GroupAnswer):
-    """Of a JoinGroup. A protocol that is not known is "" before version 7 and null from then on."""
+    """The pending response of a JoinGroup. An unknown protocol is "" before version 7 and null from then
+    on."""
 
     __slots__ = ("api_version",)
 
@@ -50,12 +51,12 @@ class JoinAnswer(GroupAnswer):
 
     def complete(self, response: object | None) -> None:
         if isinstance(response, JoinGroupResponse) and response.protocol_name is None:
-            response.protocol_name = "" if self.api_version < NULL_PROTOCOL_SINCE else None
+            response.protocol_name = "" if self.api_version < NULL_PROTOCOL_MIN_VERSION else None
         super().complete(response)
 
 
 class SyncAnswer(GroupAnswer):
-    """Of a SyncGroup."""
+    """The pending response of a SyncGroup."""
 
     __slots__ = ()
 
@@ -97,7 +98,7 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error)
 
 
-def fenced(member: Member) -> tuple[JoinGroupResponse, SyncGroupResponse]:
-    """What a static member's old self is told, whichever it waits for."""
+def fenced_responses(member: Member) -> tuple[JoinGroupResponse, SyncGroupResponse]:
+    """Returns the responses for a static member's old self, for either request."""
     error = ErrorCode.FENCED_INSTANCE_ID
     return join_error(error, member.member_id), sync_error(error)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, Protocol
 
-from broker.groups.records import GroupMetadata, MemberMetadata
+from broker.groups.records import GroupMetadata, RecordedMember
 from protocol.errors import ErrorCode
 
 MAX_GENERATION: Final = 2**31 - 1
@@ -56,7 +56,7 @@ class InvalidTransition(Exception):
 
 
 class Waiter(Protocol):
-    """Somebody to answer."""
+    """A pending response."""
 
     def complete(self, response: object | None) -> None: ...
 
@@ -103,7 +103,7 @@ class Member:
         self.sync_waiter: Waiter | None = None
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it said for this protocol; nothing for one it does not know."""
+        """Returns the member's metadata for this protocol; empty for an unknown one."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     @property
@@ -168,7 +168,7 @@ class ClassicGroup:
         """Protocol name -> members that know it."""
 
     @classmethod
-    def restored(cls, group_id: str, metadata: GroupMetadata) -> ClassicGroup:
+    def restore(cls, group_id: str, metadata: GroupMetadata) -> ClassicGroup:
         """The group as its last committed record left it: Empty or Stable."""
         group = cls(group_id, metadata.state_time_ms)
         for each in metadata.members:
@@ -194,7 +194,7 @@ class ClassicGroup:
         return group
 
     def committable(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
-        """What is written to the log of this generation, with these assignments."""
+        """Returns the record of this generation, with these assignments."""
         protocol = self.protocol
         return GroupMetadata(
             protocol_type=self.protocol_type,
@@ -203,7 +203,7 @@ class ClassicGroup:
             leader=self.leader,
             state_time_ms=self.state_time_ms,
             members=tuple(
-                MemberMetadata(
+                RecordedMember(
                     member_id=each.member_id,
                     instance_id=each.instance_id,
                     client_id=each.client_id,
@@ -250,7 +250,7 @@ class ClassicGroup:
         self.pending.add(member_id)
         self.name_bytes += text_bytes(member_id)
 
-    def _used(self, member_id: str) -> None:
+    def _mark_used(self, member_id: str) -> None:
         if member_id in self.pending:
             self.pending.remove(member_id)
             self.name_bytes -= text_bytes(member_id)
@@ -268,7 +268,7 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._used(member.member_id)
+        self._mark_used(member.member_id)
         self.name_bytes += member.name_bytes
         self._count(member, 1)
 
@@ -284,7 +284,7 @@ class ClassicGroup:
 
     def remove(self, member_id: str) -> Member | None:
         """Let a member go, or an id that was not used. The waiters of a member are the caller's to answer."""
-        self._used(member_id)
+        self._mark_used(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
@@ -356,11 +356,11 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The largest rebalance timeout of the members."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     @property
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """About how much memory it takes."""
         counted = MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
         counted += group_bytes(self.group_id)
@@ -375,7 +375,7 @@ class ClassicGroup:
             self.awaiting_join += 1
         return before
 
-    def joined(self, member: Member) -> Waiter | None:
+    def count_joined(self, member: Member) -> Waiter | None:
         """It need not wait any more; whom to answer."""
         waiter, member.join_waiter = member.join_waiter, None
         if waiter is not None:

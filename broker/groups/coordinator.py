@@ -18,11 +18,11 @@ from typing import Final
 from broker.context import PendingResponse
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
 from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, group_bytes, protocols_of
-from broker.groups.joining import Joining, join
+from broker.groups.group_context import GroupContext, GroupLimits, GroupRecordStore
+from broker.groups.join_rules import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
 from broker.groups.subscription import CONSUMER, topics_of
-from broker.groups.surroundings import GroupLimits, Store, Surroundings
 from broker.log_text import printable
 from broker.settings.config import Settings
 from protocol.errors import ErrorCode
@@ -53,7 +53,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        store: Store,
+        store: GroupRecordStore,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         batch_bytes: Callable[[], int],
@@ -67,7 +67,7 @@ class GroupCoordinator:
             max_total_bytes=settings.lockstep_groups_max_bytes,
             batch_bytes=batch_bytes,
         )
-        self._around = Surroundings(store, self._limits, loop, self._settled)
+        self._around = GroupContext(store, self._limits, loop, self._on_loaded)
         self._live: dict[str, LiveGroup] = {}
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """What is answered while this coordinator does not serve; NONE while it does."""
@@ -78,7 +78,7 @@ class GroupCoordinator:
 
     @property
     def refusal(self) -> ErrorCode:
-        """What is answered to everything; NONE while it serves."""
+        """The error of all responses; NONE while it serves."""
         return self._refusal
 
     def expect(self) -> None:
@@ -93,14 +93,14 @@ class GroupCoordinator:
             metadata = state.group(group_id)
             if metadata is None or not metadata.members:
                 continue
-            live = LiveGroup(ClassicGroup.restored(group_id, metadata), self._around)
+            live = LiveGroup(ClassicGroup.restore(group_id, metadata), self._around)
             self._live[group_id] = live
             members = live.group.members
             for member in members.values():
-                live.alive(member.member_id, member.session_timeout_ms)
+                live.refresh_session(member.member_id, member.session_timeout_ms)
             if len(members) > self._limits.max_size:
                 live.prepare()
-            self._settled(live)
+            self._on_loaded(live)
         if self._live:
             log.info("took over %s with members", pluralize(len(self._live), "consumer group"))
 
@@ -110,7 +110,7 @@ class GroupCoordinator:
         live, self._live, self._deleting = self._live, {}, {}
         for each in live.values():
             each.resign()
-            each.account()
+            each.update_memory_usage()
         self._around.outbox.send()
 
     def _live_group(self, group_id: str) -> LiveGroup:
@@ -119,13 +119,13 @@ class GroupCoordinator:
             metadata = self._store.state.group(group_id)
             group = ClassicGroup(group_id, self._store.time_ms())
             if metadata is not None:
-                group = ClassicGroup.restored(group_id, replace(metadata, members=()))
+                group = ClassicGroup.restore(group_id, replace(metadata, members=()))
             live = self._live[group_id] = LiveGroup(group, self._around)
         return live
 
-    def _settled(self, live: LiveGroup) -> None:
+    def _on_loaded(self, live: LiveGroup) -> None:
         """A group changed: count what it holds, and let it go if there is nothing to hold."""
-        live.account()
+        live.update_memory_usage()
         if self._live.get(live.group.group_id) is live and live.is_idle:
             self._let_go(live)
 
@@ -170,7 +170,7 @@ class GroupCoordinator:
         )
         live = self._live_group(request.group_id)
         join(live, joining, self._limits, self._around.outbox)
-        self._settled(live)
+        self._on_loaded(live)
         return answer
 
     def sync(self, request: SyncGroupRequest) -> SyncAnswer:
@@ -188,7 +188,7 @@ class GroupCoordinator:
         assert live is not None
         assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
         live.sync(live.group.members[request.member_id], assignments, answer)
-        self._settled(live)
+        self._on_loaded(live)
         return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
@@ -206,7 +206,7 @@ class GroupCoordinator:
             return error
         if request.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        live.alive(request.member_id, group.members[request.member_id].session_timeout_ms)
+        live.refresh_session(request.member_id, group.members[request.member_id].session_timeout_ms)
         if group.state is State.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
@@ -236,12 +236,12 @@ class GroupCoordinator:
         answer: LeaveGroupResponse | PendingResponse = response
         if live.group.state is State.EMPTY and live.writes > writes:
             answer = _LeaveAnswer(response, live)
-        self._settled(live)
+        self._on_loaded(live)
         return answer
 
     def _has_memory(self, request: JoinGroupRequest, offered_bytes: int) -> bool:
         """May this join take memory? A member may go on, and say more while others may not come any more."""
-        held_bytes, most = self._around.held_bytes, self._limits.max_total_bytes
+        memory_bytes, most = self._around.memory_bytes, self._limits.max_total_bytes
         live = self._live.get(request.group_id)
         if live is None:
             member = None
@@ -249,15 +249,15 @@ class GroupCoordinator:
         else:
             member = live.group.replaced_by(request.member_id, request.group_instance_id)
         if member is None:
-            return held_bytes + offered_bytes <= most
+            return memory_bytes + offered_bytes <= most
         added_bytes = offered_bytes - member.protocol_bytes
-        return added_bytes <= 0 or held_bytes + added_bytes <= MEMBERS_SHARE * most
+        return added_bytes <= 0 or memory_bytes + added_bytes <= MEMBERS_SHARE * most
 
     def _has_memory_for_parts(self, live: LiveGroup, request: SyncGroupRequest) -> bool:
         added_bytes = assigned_bytes(each.assignment for each in request.assignments)
         added_bytes -= live.group.assignment_bytes
         most = MEMBERS_SHARE * self._limits.max_total_bytes
-        return added_bytes <= 0 or self._around.held_bytes + added_bytes <= most
+        return added_bytes <= 0 or self._around.memory_bytes + added_bytes <= most
 
     def _refused(self, group_id: str) -> ErrorCode:
         return self._refusal if group_id else ErrorCode.INVALID_GROUP_ID
@@ -306,7 +306,7 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if group.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        live.alive(member_id, group.members[member_id].session_timeout_ms)
+        live.refresh_session(member_id, group.members[member_id].session_timeout_ms)
         return ErrorCode.NONE
 
     def subscribed_topics(self, group_id: str) -> set[str] | None:
@@ -366,7 +366,7 @@ class GroupCoordinator:
     def _let_go(self, live: LiveGroup) -> None:
         del self._live[live.group.group_id]
         live.resign()
-        live.account()
+        live.update_memory_usage()
 
     # --- looking at groups, deleting them -----------------------------------------------------------------
 
@@ -409,7 +409,7 @@ class GroupCoordinator:
         if live is not None:
             for member_id in list(live.group.pending):
                 live.drop(member_id)
-            self._settled(live)
+            self._on_loaded(live)
         self._deleting.setdefault(group_id, False)
         self._write_end(group_id, done)
 
@@ -430,7 +430,7 @@ class GroupCoordinator:
                 )
             live = self._live.get(group_id)
             if live is not None:
-                self._settled(live)
+                self._on_loaded(live)
             done(error)
 
         self._store.append(group_id, records, written)
@@ -444,9 +444,9 @@ class _LeaveAnswer(GroupAnswer):
     def __init__(self, response: LeaveGroupResponse, live: LiveGroup) -> None:
         super().__init__()
         self._waiting_response = response
-        live.when_emptied(self._emptied)
+        live.when_emptied(self._is_empty)
 
-    def _emptied(self, error: ErrorCode) -> None:
+    def _is_empty(self, error: ErrorCode) -> None:
         response = self._waiting_response
         self.complete(response if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Deadline:
-    """Calls `passed(*args)` once when its time has come; not armed until `put_off`."""
+    """Calls `passed(*args)` once when its time has come; not is_armed until `put_off`."""
 
     __slots__ = ("_args", "_armed_at", "_at", "_loop", "_passed", "_timer")
 
@@ -23,7 +23,7 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def armed(self) -> bool:
+    def is_armed(self) -> bool:
         """Will it pass unless it is put off?"""
         return self._timer is not None
 

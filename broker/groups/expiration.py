@@ -49,25 +49,25 @@ class Expiration:
 
     async def run(self) -> None:
         """Look every so often, until cancelled; at once for topics whose deletion a crash cut short."""
-        await self._guarded(self._forget_lost())
+        await self._run_step(self._forget_lost())
         while True:
             await asyncio.sleep(self._cluster.settings.offsets_retention_check_interval_ms / 1000)
-            await self._guarded(self.enforce())
+            await self._run_step(self.enforce())
 
-    async def _guarded(self, look: Awaitable[object]) -> None:
+    async def _run_step(self, look: Awaitable[object]) -> None:
         try:
             await look
         except Exception:  # a group may be given up in the midst of it; offsets only pile up where this ends
             log.exception("a look at committed offsets failed")
 
     async def _forget_lost(self) -> None:
-        for store, _ in self._consumer_groups.of_log_groups():
+        for store, _ in self._consumer_groups.active_shards():
             await self._forget(store, self._lost_topics(store))
 
     async def enforce(self) -> int:
         """Once over all groups; how many offsets are to go."""
         found = 0
-        for store, coordinator in self._consumer_groups.of_log_groups():
+        for store, coordinator in self._consumer_groups.active_shards():
             await self._forget(store, self._lost_topics(store))
             looked = 0
             for group_id in list(store.state.group_ids()):
@@ -85,7 +85,7 @@ class Expiration:
         Raises RequestError: to be asked again, perhaps of another node.
         """
         store, _ = self._consumer_groups.of_log_group(number)
-        await self._hidden(topic_name)
+        await self._is_hidden(topic_name)
         await self._forget(store, {topic_name})
         try:
             await store.committed()
@@ -93,7 +93,7 @@ class Expiration:
             raise RequestError(kafka_error(error), str(error)) from None
         return topic_name in store.state.topics()
 
-    async def _hidden(self, topic_name: str) -> None:
+    async def _is_hidden(self, topic_name: str) -> None:
         """Wait until no client can commit offsets of it here. Raises RequestError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + HIDDEN_TIMEOUT_SECONDS

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from broker.coordination.coordination import Coordination, TopicMaker
-from broker.coordination.hosted import Uncertain
+from broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from broker.coordination.coordinator_shard import LeaseExpired
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.hosted import HostedGroups
+from broker.groups.group_shard import HostedGroups
 from broker.groups.state import GroupsState
 from broker.groups.store import GroupStore, OwnAppender
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster
@@ -27,7 +27,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListedGroup
 from storage.group import LogGroup
 
-FOREIGN_TOPIC: Final = (
+CONFLICTING_TOPIC: Final = (
     f"the topic {CONSUMER_OFFSETS} is an ordinary one, made before this broker served consumer groups: "
     "no group can be served until it is deleted"
 )
@@ -38,12 +38,12 @@ LONGEST_ID: Final = 1_024
 request about all partitions would come to gigabytes."""
 
 
-class Groups(Coordination[HostedGroups]):
+class Groups(CoordinatorRegistry[HostedGroups]):
     """Nothing is hosted at first; see `host`."""
 
     topic_name = CONSUMER_OFFSETS
     topic_id = CONSUMER_OFFSETS_TOPIC_ID
-    foreign_topic = FOREIGN_TOPIC
+    conflicting_topic = CONFLICTING_TOPIC
     log = logging.getLogger("lockstep.groups")
 
     def __init__(
@@ -66,29 +66,30 @@ class Groups(Coordination[HostedGroups]):
             state: what its partitions of `__consumer_offsets` are replayed into.
             appender: its append path, for what is part of a transaction; None where nothing will be.
         """
-        self._require_unhosted(number)
+        self._require_absent(number)
         store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
         coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
         self._hosted[number] = HostedGroups(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Who looks after this group, perhaps not yet loaded. Raises RequestError, Uncertain."""
-        hosted = self._find_hosted(group_id)
+        """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError,
+        LeaseExpired."""
+        hosted = self._find_shard(group_id)
         hosted.require_lease()
         return hosted.coordinator
 
     def store(self, group_id: str) -> GroupStore:
-        """Where this group is written, and what is committed of it. Raises RequestError, Uncertain."""
+        """Returns the store of this group, with its committed state. Raises RequestError, LeaseExpired."""
         return self.of(group_id)[0]
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
-        """Both of them. Raises RequestError, Uncertain."""
-        hosted = self._find_hosted(group_id)
+        """Both of them. Raises RequestError, LeaseExpired."""
+        hosted = self._find_shard(group_id)
         return hosted.store, hosted.require()
 
     def listed(self) -> list[ListedGroup]:
         """Every group that is coordinated here. Raises RequestError where that cannot be said now,
-        Uncertain."""
+        LeaseExpired."""
         found: list[ListedGroup] = []
         for hosted in self._hosted.values():
             if hosted.group.is_leader:
@@ -103,26 +104,26 @@ class Groups(Coordination[HostedGroups]):
                 )
         return found
 
-    def of_log_groups(self) -> list[tuple[GroupStore, GroupCoordinator]]:
+    def active_shards(self) -> list[tuple[GroupStore, GroupCoordinator]]:
         """Store and coordinator of every log group that is led here and loaded."""
-        return [(each.store, each.coordinator) for each in self._serving()]
+        return [(each.store, each.coordinator) for each in self._serving_shards()]
 
-    def _find_hosted(self, key: str) -> HostedGroups:
+    def _find_shard(self, key: str) -> HostedGroups:
         if len(key) > LONGEST_ID:
             problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
             raise RequestError(ErrorCode.INVALID_GROUP_ID, problem)
-        return super()._find_hosted(key)
+        return super()._find_shard(key)
 
     def _batch_bytes(self) -> int:
         topic = self._find()
         return self._cluster.settings.message_max_bytes if topic is None else topic.config.max_message_bytes
 
     def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
-        """Those of one log group. Raises RequestError where it is not led here, or not loaded."""
+        """Returns the shard of one log group. Raises RequestError where it is not led here, or not loaded."""
         hosted = self._hosted.get(number)
         if hosted is None:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
         try:
             return hosted.store, hosted.require()
-        except Uncertain as uncertain:  # whoever asks this asks again
+        except LeaseExpired as uncertain:  # whoever asks this asks again
             raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None

@@ -18,8 +18,8 @@ from typing import Final
 from broker.groups.answers import NO_MEMBER, join_error, sync_error
 from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_bytes
 from broker.groups.deadline import Deadline
+from broker.groups.group_context import GroupContext
 from broker.groups.records import group_record
-from broker.groups.surroundings import Surroundings
 from broker.log_text import printable
 from broker.metadata import CONSUMER_OFFSETS
 from protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ class LiveGroup:
         "writes",
     )
 
-    def __init__(self, group: ClassicGroup, around: Surroundings) -> None:
+    def __init__(self, group: ClassicGroup, around: GroupContext) -> None:
         self.group = group
         self._around = around
         self._initial = False
@@ -102,19 +102,19 @@ class LiveGroup:
         committed = self._around.store.state.group(group.group_id)
         return committed is None or not committed.members
 
-    def account(self) -> None:
+    def update_memory_usage(self) -> None:
         """Tell what it holds now to those who limit it."""
-        held_bytes = self.group.held_bytes if self.group.state is not State.DEAD else 0
-        self._around.held_bytes += held_bytes - self._held_bytes
-        self._held_bytes = held_bytes
+        memory_bytes = self.group.memory_bytes if self.group.state is not State.DEAD else 0
+        self._around.memory_bytes += memory_bytes - self._held_bytes
+        self._held_bytes = memory_bytes
 
     # --- sessions -----------------------------------------------------------------------------------------
 
-    def alive(self, member_id: str, timeout_ms: int) -> None:
+    def refresh_session(self, member_id: str, timeout_ms: int) -> None:
         """A sign of life: the member is expected again within `timeout_ms`."""
         session = self._sessions.get(member_id)
         if session is None:
-            session = Deadline(self._around.loop, self._missed, member_id)
+            session = Deadline(self._around.loop, self._on_session_timeout, member_id)
             self._sessions[member_id] = session
         session.put_off(timeout_ms)
 
@@ -124,7 +124,7 @@ class LiveGroup:
         if session is not None:
             session.cancel()
 
-    def _missed(self, member_id: str) -> None:
+    def _on_session_timeout(self, member_id: str) -> None:
         group = self.group
         member = group.members.get(member_id)
         if member is not None:
@@ -165,9 +165,9 @@ class LiveGroup:
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
         """It has its answer, and is to send heartbeats."""
-        self._around.outbox.put(self.group.joined(member), response)
+        self._around.outbox.put(self.group.count_joined(member), response)
         member.is_new = False
-        self.alive(member.member_id, member.session_timeout_ms)
+        self.refresh_session(member.member_id, member.session_timeout_ms)
 
     def generation_for(self, member: Member) -> JoinGroupResponse:
         """The present generation as this member is told it; the leader is told the members, too."""
@@ -197,7 +197,7 @@ class LiveGroup:
         self._joined_meanwhile = self._joined_meanwhile or self._initial
 
     def prepare_or_complete(self) -> None:
-        """Somebody joined: begin a rebalance, or end one if everybody is there."""
+        """Begins a rebalance after a join, or completes one if all members have joined."""
         if self.group.can_rebalance:
             self.prepare()
         else:
@@ -294,9 +294,9 @@ class LiveGroup:
             self._storing_generation = generation
             group.assignment_bytes = assigned_bytes(assignments.values())
             known = {each: assignments.get(each, b"") for each in group.members}
-            self._write(known, lambda error: self._stored(generation, known, error))
+            self._write(known, lambda error: self._on_stored(generation, known, error))
 
-    def _stored(self, generation: int, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
+    def _on_stored(self, generation: int, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
         group = self.group
         if self._storing_generation == generation:
             self._storing_generation = -1
@@ -329,7 +329,7 @@ class LiveGroup:
     def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
         waiter, member.sync_waiter = member.sync_waiter, None
         self._around.outbox.put(waiter, response)
-        self.alive(member.member_id, member.session_timeout_ms)
+        self.refresh_session(member.member_id, member.session_timeout_ms)
 
     def _sync_over(self, generation: int) -> None:
         """Members that took part in the join and never sent SyncGroup are left behind (KAFKA-13419)."""
@@ -390,7 +390,7 @@ class LiveGroup:
     # --- the end ------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """Somebody else looks after this group now, or nobody: answer all, stop all timers."""
+        """Answers all pending requests and stops all timers, when this node stops coordinating the group."""
         group = self.group
         group.transition(State.DEAD, self._around.store.time_ms())
         self._stop_join_timer()
@@ -401,7 +401,7 @@ class LiveGroup:
         for member in group.members.values():
             waiter, member.sync_waiter = member.sync_waiter, None
             self._around.outbox.put(waiter, sync_error(error))
-            self._around.outbox.put(group.joined(member), join_error(error, member.member_id))
+            self._around.outbox.put(group.count_joined(member), join_error(error, member.member_id))
 
     # --- timers -------------------------------------------------------------------------------------------
 

@@ -38,12 +38,12 @@ OFFSET_VALUE_VERSION: Final = 4
 OFFSET_VALUE_WITH_EXPIRATION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 LATEST_VALUE_VERSION: Final = 4
-KEYS_REMEMBERED: Final = 10_000
+MAX_CACHED_KEYS: Final = 10_000
 """Keys made and read lately; a group commits the same partitions again and again."""
-NAMES_REMEMBERED: Final = 10_000
-LONGEST_REMEMBERED: Final = 1_024
+MAX_CACHED_NAMES: Final = 10_000
+MAX_CACHED_LENGTH: Final = 1_024
 """Bytes of such a key: 10,000 groups with ids of 32 KB are no reason to keep 600 MB."""
-MOST_COMMIT_BYTES: Final = 16 << 20
+MAX_COMMIT_BYTES: Final = 16 << 20
 """Of one request's offsets in the log: 50,000 partitions with names of 200 characters. Kafka's bound is one
 batch, a megabyte by default."""
 FEW_OFFSETS: Final = 1_000
@@ -73,21 +73,22 @@ def is_too_long(metadata: str | None, longest: int) -> bool:
 
 def are_too_large(group_id: str, count: int, said: Iterable[tuple[str, str | None]]) -> bool:
     """Would so many offsets, with topic and metadata of each, come to more than one request may have?"""
-    return count > FEW_OFFSETS and commit_bytes(group_id, said) > MOST_COMMIT_BYTES
+    return count > FEW_OFFSETS and commit_bytes(group_id, said) > MAX_COMMIT_BYTES
 
 
 def commit_bytes(group_id: str, said: Iterable[tuple[str, str | None]]) -> int:
-    """What these offsets (topic and metadata of each) come to in the log, by estimate."""
+    """Estimates the bytes of these offsets (topic and metadata of each) in the log."""
     each_bytes = len(group_id) + OFFSET_BYTES
     return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said])
 
 
-class UnknownRecord(Exception):
+class UnknownGroupRecord(Exception):
     """A key or a value of a kind or version that is not known here: to be passed over."""
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has read in one partition. A tuple: a checkpoint turns 100,000 of them into columns."""
+    """A group's committed offset in one partition. A tuple: a checkpoint turns 100,000 of them into
+    columns."""
 
     offset: int
     leader_epoch: int = -1
@@ -100,7 +101,7 @@ class CommittedOffset(NamedTuple):
 
 
 @dataclass(slots=True, frozen=True)
-class MemberMetadata:
+class RecordedMember:
     """One member of a generation, as committed."""
 
     member_id: str
@@ -122,7 +123,7 @@ class GroupMetadata:
     protocol: str | None
     leader: str | None
     state_time_ms: int
-    members: tuple[MemberMetadata, ...]
+    members: tuple[RecordedMember, ...]
 
 
 # --- to records -------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class GroupMetadata:
 
 def offset_record(group_id: str, topic: str, index: int, committed: CommittedOffset | None) -> Record:
     """A group's offset in a partition; None: there is none any more."""
-    make = _remembered_offset_key if len(group_id) <= LONGEST_REMEMBERED else _make_offset_key
+    make = _remembered_offset_key if len(group_id) <= MAX_CACHED_LENGTH else _make_offset_key
     key = make(group_id, topic, index)
     if committed is None:
         return key, None
@@ -155,7 +156,7 @@ def _make_offset_key(group_id: str, topic: str, index: int) -> bytes:
     return key_bytes(OffsetCommitKey(group=group_id, topic=topic, partition=index))
 
 
-_remembered_offset_key = lru_cache(KEYS_REMEMBERED)(_make_offset_key)
+_remembered_offset_key = lru_cache(MAX_CACHED_KEYS)(_make_offset_key)
 
 
 def group_record(group_id: str, metadata: GroupMetadata | None) -> Record:
@@ -198,14 +199,14 @@ def kind_of(key: bytes | None) -> int:
 
 def offset_key(key: bytes) -> OffsetCommitKey:
     """Shared with other callers: not to be changed. Raises MalformedMessage."""
-    return _remembered_read(key) if len(key) <= LONGEST_REMEMBERED else _read_offset_key(key)
+    return _remembered_read(key) if len(key) <= MAX_CACHED_LENGTH else _read_offset_key(key)
 
 
 def _read_offset_key(key: bytes) -> OffsetCommitKey:
     return decode(OffsetCommitKey, 0, key, 2)
 
 
-_remembered_read = lru_cache(KEYS_REMEMBERED)(_read_offset_key)
+_remembered_read = lru_cache(MAX_CACHED_KEYS)(_read_offset_key)
 
 
 def group_key(key: bytes) -> str:
@@ -214,7 +215,7 @@ def group_key(key: bytes) -> str:
 
 
 def committed_offset(value: bytes) -> CommittedOffset:
-    """Raises MalformedMessage, UnknownRecord."""
+    """Raises MalformedMessage, UnknownGroupRecord."""
     if len(value) == _PLAIN_OFFSET.size:
         version, offset, leader_epoch, empty, commit_time_ms, tag, topic_id = _PLAIN_OFFSET.unpack(value)
         if (version, empty, tag) == (OFFSET_VALUE_VERSION, _EMPTY, _ID_TAG):
@@ -277,14 +278,14 @@ def _names(prefix: bytes) -> tuple[str, str] | None:
     return read.group, read.topic
 
 
-_remembered_names = lru_cache(NAMES_REMEMBERED)(_names)
+_remembered_names = lru_cache(MAX_CACHED_NAMES)(_names)
 
 
 def group_metadata(value: bytes) -> GroupMetadata:
-    """Raises MalformedMessage, UnknownRecord."""
+    """Raises MalformedMessage, UnknownGroupRecord."""
     read = decode(GroupMetadataValue, _version(value), value, 2)
     members = tuple(
-        MemberMetadata(
+        RecordedMember(
             member.member_id,
             member.group_instance_id,
             member.client_id,
@@ -312,7 +313,7 @@ def _version(value: bytes) -> int:
         raise MalformedMessage("a value without a version")
     version = int.from_bytes(value[:2], "big", signed=True)
     if not 0 <= version <= LATEST_VALUE_VERSION:
-        raise UnknownRecord(f"a value of version {version}; known up to {LATEST_VALUE_VERSION}")
+        raise UnknownGroupRecord(f"a value of version {version}; known up to {LATEST_VALUE_VERSION}")
     return version
 
 
@@ -321,9 +322,9 @@ __all__ = [
     "OFFSET_KINDS",
     "CommittedOffset",
     "GroupMetadata",
-    "MemberMetadata",
     "Record",
-    "UnknownRecord",
+    "RecordedMember",
+    "UnknownGroupRecord",
     "are_too_large",
     "commit_bytes",
     "committed_offset",

@@ -1,4 +1,4 @@
-"""What is committed of the groups of one data log group: generations and offsets.
+"""The committed state of the groups of one data log group: generations and offsets.
 
 Owns: `GroupsState`, a commit machine: it changes in `replay` alone, live and at recovery alike. A snapshot is
 taken on the loop, so it is made of columns: 100,000 offsets take some 50 ms.
@@ -19,13 +19,12 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from broker.groups.pending import Pending, PendingOffsets, Place, Transaction
 from broker.groups.records import (
     GROUP_METADATA,
     OFFSET_KINDS,
     CommittedOffset,
     GroupMetadata,
-    UnknownRecord,
+    UnknownGroupRecord,
     committed_offset,
     group_key,
     group_metadata,
@@ -33,6 +32,7 @@ from broker.groups.records import (
     offset_key,
     plain_commit,
 )
+from broker.groups.transactional_offsets import OffsetTransaction, Pending, PendingOffsets, Place
 from protocol.primitives import MalformedMessage
 from protocol.records import control
 from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, MalformedBatch, read_header
@@ -99,7 +99,7 @@ class GroupsState:
         return self._pending.of(group_id)
 
     def places(self, group_id: str) -> list[Place]:
-        """Where a group has an offset, committed or pending, each once: what tombstones end it."""
+        """Returns the partitions with a committed or pending offset of a group, each once."""
         offsets = self.offsets(group_id)
         return [*offsets, *sorted(each for each in self.pending(group_id) if each not in offsets)]
 
@@ -108,7 +108,7 @@ class GroupsState:
         return dict.fromkeys(chain(self._groups, self._offsets, self._pending.group_ids()))
 
     def topics(self) -> Mapping[str, int]:
-        """How many offsets are committed or pending in each topic; topics without are not in it."""
+        """Returns the number of committed or pending offsets of each topic that has any."""
         return self._topics
 
     def __contains__(self, group_id: object) -> bool:
@@ -148,7 +148,7 @@ class GroupsState:
             self._warn("a batch of records about groups cannot be read: %s", error)
 
     def _apply(
-        self, key: bytes | None, value: bytes | None, within: tuple[Transaction, int] | None = None
+        self, key: bytes | None, value: bytes | None, within: tuple[OffsetTransaction, int] | None = None
     ) -> None:
         """One record; `within`: of this transaction, about at this offset (a batch may have lost some)."""
         try:
@@ -167,8 +167,8 @@ class GroupsState:
             elif kind == GROUP_METADATA:
                 self._apply_group(key, value)
             else:
-                raise UnknownRecord(f"a key of kind {kind}")
-        except (MalformedMessage, UnknownRecord) as error:
+                raise UnknownGroupRecord(f"a key of kind {kind}")
+        except (MalformedMessage, UnknownGroupRecord) as error:
             self._warn("a record about groups is passed over: %s", error)
 
     def _put(self, group_id: str, place: Place, committed: CommittedOffset, at: int | None = None) -> None:
@@ -201,7 +201,7 @@ class GroupsState:
         else:
             self._topics.pop(topic, None)
 
-    def _await(self, transaction: Transaction, group_id: str, place: Place, pending: Pending) -> None:
+    def _await(self, transaction: OffsetTransaction, group_id: str, place: Place, pending: Pending) -> None:
         place = sys.intern(place[0]), place[1]
         if self._pending.add(transaction, group_id, place, pending):
             self._count(place[0], 1)

@@ -40,8 +40,8 @@ RECORD_OVERHEAD_BYTES: Final = 20
 Done = Callable[[ErrorCode], None]
 
 
-class Transaction(NamedTuple):
-    """Whose transaction a commit is part of, and what its coordinator has said of that."""
+class OffsetTransaction(NamedTuple):
+    """The transaction that a commit is part of, and its coordinator's verification."""
 
     producer_id: int
     producer_epoch: int
@@ -129,7 +129,7 @@ class GroupStore:
         self._write(group_id, records, done, self._append_batch)
 
     def append_within(
-        self, transaction: Transaction, group_id: str, records: Sequence[Record], done: Done
+        self, transaction: OffsetTransaction, group_id: str, records: Sequence[Record], done: Done
     ) -> None:
         """The same within a transaction: readers of `state` find it when its marker is committed.
 
@@ -168,7 +168,7 @@ class GroupStore:
             raise
         under_way = self._under_way
         under_way[group_id] = under_way.get(group_id, 0) + 1
-        self.group.when_committed(lambda error: self._committed(write, error))
+        self.group.when_committed(lambda error: self._on_commit(write, error))
 
     async def committed(self) -> None:
         """Wait until everything appended so far is committed. Raises NotLeader where it is not for us to say.
@@ -204,7 +204,7 @@ class GroupStore:
             except Exception:  # the others are answered all the same
                 log.exception("group %s: an answer failed", printable(write.group_id))
 
-    def _committed(self, write: _Write, error: BaseException | None) -> None:
+    def _on_commit(self, write: _Write, error: BaseException | None) -> None:
         if write not in self._writes:
             return  # it has been answered when the leadership was lost
         left = self._under_way[write.group_id] - 1
@@ -224,7 +224,7 @@ class GroupStore:
         self.group.append(partition, batch, header)
 
     def _append_within(
-        self, transaction: Transaction, partition: PartitionLog, records: Sequence[Record]
+        self, transaction: OffsetTransaction, partition: PartitionLog, records: Sequence[Record]
     ) -> None:
         assert self._appender is not None
         producer_id, producer_epoch, verified, guard = transaction
@@ -248,7 +248,7 @@ def _append_batches(
 
 
 def kafka_error(error: StorageError) -> ErrorCode:
-    """What a coordinator answers when its append fails. Source: Kafka's CoordinatorOperationExceptionHelper.
+    """Returns the error response for a failed append. Source: Kafka's CoordinatorOperationExceptionHelper.
 
     A full disk and a backlog are COORDINATOR_NOT_AVAILABLE, not Kafka's NOT_COORDINATOR: clients ask again
     either way, and this one says why.

@@ -1,4 +1,4 @@
-"""What a `consumer` group's member subscribes to: the beginning of its metadata that all versions share.
+"""The topics of a `consumer` group's member: the beginning of its metadata that all versions share.
 
 Kafka's ConsumerProtocolSubscription: a version, an array of topic names, then what later versions added.
 The broker only looks; groups of other protocol types are never looked at.

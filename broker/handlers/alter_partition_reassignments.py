@@ -1,11 +1,11 @@
 """AlterPartitionReassignments: partitions move by whole log groups, or stay (KIP-455, KIP-860).
 
-The rule is `broker/cluster/reassigning.py`.
+The rule is `broker/cluster/reassignment.py`.
 """
 
 from __future__ import annotations
 
-from broker.cluster.reassigning import Reassignment, Wish
+from broker.cluster.reassignment import Reassignment, ReassignmentRequest
 from broker.context import ClientContext
 from broker.request_errors import RequestError
 from protocol.api import ApiKey, RequestHeader
@@ -29,7 +29,7 @@ async def handle(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
     wishes = [
-        [Wish(topic.name, each.partition_index, each.replicas) for each in topic.partitions]
+        [ReassignmentRequest(topic.name, each.partition_index, each.replicas) for each in topic.partitions]
         for topic in request.topics
     ]
     reassignment = Reassignment(context.services, request.allow_replication_factor_change)
@@ -45,7 +45,7 @@ async def handle(
     return response
 
 
-def _result(wish: Wish) -> ReassignablePartitionResponse:
+def _result(wish: ReassignmentRequest) -> ReassignablePartitionResponse:
     rejection = wish.refused
     return ReassignablePartitionResponse(
         partition_index=wish.index,

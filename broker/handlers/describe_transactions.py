@@ -36,7 +36,7 @@ def handle(
 
 def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
     try:
-        metadata = transactions.described(transactional_id)
+        metadata = transactions.describe(transactional_id)
     except RequestError as rejection:
         return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
     topics: dict[str, list[int]] = {}
@@ -44,7 +44,7 @@ def _describe(transactions: Transactions, transactional_id: str) -> TransactionS
         topics.setdefault(topic, []).append(index)
     return TransactionState(
         transactional_id=transactional_id,
-        transaction_state=metadata.state.shown,
+        transaction_state=metadata.state.label,
         transaction_timeout_ms=metadata.timeout_ms,
         transaction_start_time_ms=metadata.start_ms,
         producer_id=metadata.producer_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from broker.context import ClientContext, HandlerResponse
-from broker.coordination.coordination import Coordination
+from broker.coordination.coordinator_registry import CoordinatorRegistry
 from broker.endpoint import Endpoint
 from broker.handlers.sliced_response import respond_in_slices
 from broker.request_errors import RequestError
@@ -32,7 +32,7 @@ NO_ERROR_TEXT: Final = "NONE"
 """Kafka's message beside no error, up to version 3."""
 
 
-Registry = Coordination[Any]
+Registry = CoordinatorRegistry[Any]
 """The registry of groups' or of transactions' coordinators."""
 
 

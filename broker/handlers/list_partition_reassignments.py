@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker.cluster.reassigning import Way, way_of
+from broker.cluster.reassignment import ReplicaChange, replica_change_of
 from broker.context import ClientContext, HandlerResponse
 from broker.metadata import TopicPartition
 from protocol.api import ApiKey, RequestHeader
@@ -24,7 +24,7 @@ def handle(
 ) -> HandlerResponse:
     """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
     cluster = context.services.cluster
-    changes = {group_id: way_of(cluster, group_id) for group_id in cluster.image.moving}
+    changes = {group_id: replica_change_of(cluster, group_id) for group_id in cluster.image.moving}
     response = ListPartitionReassignmentsResponse(error_message=None)
     if not changes:
         return response
@@ -48,7 +48,7 @@ def handle(
 
 
 def _reassigning_partitions(
-    partitions: Iterable[TopicPartition], changes: dict[int, Way]
+    partitions: Iterable[TopicPartition], changes: dict[int, ReplicaChange]
 ) -> list[OngoingPartitionReassignment]:
     return [
         OngoingPartitionReassignment(

@@ -26,7 +26,7 @@ from protocol.messages.list_transactions import (
 API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
-STATES: Final = {state.shown: state for state in State}
+STATES: Final = {state.label: state for state in State}
 Listed = list[tuple[str, TransactionMetadata]]
 
 
@@ -38,7 +38,7 @@ def handle(
     try:
         if request.transactional_id_pattern:
             pattern = IdPattern(request.transactional_id_pattern)
-        everything = list(context.services.transactions.listed())
+        everything = list(context.services.transactions.list_all())
     except InvalidPattern:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     except RequestError as rejection:
@@ -79,7 +79,7 @@ def _response(
         unknown_state_filters=[name for name in dict.fromkeys(request.state_filters) if name not in STATES],
         transaction_states=[
             TransactionState(
-                transactional_id=name, producer_id=each.producer_id, transaction_state=each.state.shown
+                transactional_id=name, producer_id=each.producer_id, transaction_state=each.state.label
             )
             for name, each in found
         ],

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from broker.context import ClientContext, HandlerResponse
-from broker.coordination.hosted import when_certain
+from broker.coordination.coordinator_shard import with_read_barrier
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
 from broker.handlers.duplicate_names import DuplicateNames
@@ -97,7 +97,7 @@ async def _respond_when_committed(
     except StorageError:
         error_groups = [_error_group(group, ErrorCode.NOT_COORDINATOR) for group in groups]
         return _in_version(version, groups, error_groups)
-    return await when_certain(partial(_response, context, version, groups, must_be_stable))
+    return await with_read_barrier(partial(_response, context, version, groups, must_be_stable))
 
 
 def _response(

@@ -3,11 +3,11 @@
 Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowest version of 3 for "no
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text and the invalid records
 (KIP-467); 10 names the leader of a partition led elsewhere (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds
-partitions to the transaction (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516).
-acks=1 is served like acks=all. acks=0 has no response, but counts as in flight until the commit, so that its
-producer is slowed down like others; an error closes the connection, as in Kafka. Transactions may use acks=0,
-locks may not, since no client would learn of a conflict. A request that takes more than one time slice
-continues in later ones (`sliced_produce.py`).
+partitions to the transaction (KIP-890, `broker/transactions/verification_queue.py`); 13 names topics by id
+(KIP-516). acks=1 is served like acks=all. acks=0 has no response, but counts as in flight until the commit,
+so that its producer is slowed down like others; an error closes the connection, as in Kafka. Transactions may
+use acks=0, locks may not, since no client would learn of a conflict. A request that takes more than one time
+slice continues in later ones (`sliced_produce.py`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from broker.metadata import Topic, TopicPartition
 from broker.partition_checks import last_leader
 from broker.request_errors import RecordErrors, RequestError
 from broker.settings.topic_config import LOCKS_KEPT
-from broker.staging.writing import StagedAppenders
+from broker.staging.staged_append import StagedAppenders
 from broker.time_slices import run_slice
-from broker.transactions.gate import Held, HeldBatch, Outcome
+from broker.transactions.verification_queue import Outcome, PendingBatch, VerificationPending
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -279,7 +279,7 @@ class _PendingProduce:
             if error.error in SPECULATIVE_ERRORS:
                 self.await_commit(group, response)
             return response
-        except Held as waiting:
+        except VerificationPending as waiting:
             return self.respond_later(partition, waiting.batch)
         response = _partition_response(data, partition, appended)
         self.await_commit(group, response)
@@ -306,7 +306,7 @@ class _PendingProduce:
         remaining = iter(responses)
         return [_topic_response(data, [next(remaining) for _ in data.partition_data]) for data in requested]
 
-    def respond_later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
+    def respond_later(self, partition: TopicPartition, batch: PendingBatch) -> PartitionProduceResponse:
         """The response of a batch that waits for its coordinator: only batches of a transactional id do."""
         raise NotImplementedError
 
@@ -434,7 +434,7 @@ class _TransactionalProduce(_PendingProduce):
 
     __slots__ = ()
 
-    def respond_later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
+    def respond_later(self, partition: TopicPartition, batch: PendingBatch) -> PartitionProduceResponse:
         """A response that is filled in when the coordinator has answered."""
         response = PartitionProduceResponse(index=partition.index, base_offset=-1)
         group, log = partition.group, partition.log  # the partition may have others by then
@@ -455,7 +455,7 @@ class _TransactionalProduce(_PendingProduce):
                 self.on_batch_settled()
 
         self.pending_batches += 1
-        batch.settled = on_verified
+        batch.on_outcome = on_verified
         return response
 
 

@@ -1,17 +1,17 @@
 """The replicas, leader and in-sync replicas of partitions, as Metadata and similar APIs report them.
 
 A log group's partitions share their replicas; those of living nodes are in sync, except those that their
-leader last reported as out of sync (`broker/cluster/lagging.py`). A leader is named only once it is known to
-have replayed group 0 up to the partition's record: before, it would reject produce requests (KAFKA-15591).
-During a reassignment, replicas that are added or removed are listed, and one that does not vote yet, or any
-more, is not in sync.
+leader last reported as out of sync (`broker/cluster/in_sync_replicas.py`). A leader is named only once it is
+known to have replayed group 0 up to the partition's record: before, it would reject produce requests
+(KAFKA-15591). During a reassignment, replicas that are added or removed are listed, and one that does not
+vote yet, or any more, is not in sync.
 """
 
 from __future__ import annotations
 
 from copy import copy
 
-from broker.cluster.reassigning import Way, way_of
+from broker.cluster.reassignment import ReplicaChange, replica_change_of
 from broker.context import ClientContext, Services
 from broker.metadata import TopicPartition
 from protocol.errors import ErrorCode
@@ -27,7 +27,7 @@ class ReplicaState:
     def __init__(self, context: ClientContext, group_id: int) -> None:
         services = context.services
         nodes, cluster = services.nodes, services.cluster
-        change = way_of(cluster, group_id)
+        change = replica_change_of(cluster, group_id)
         self.nodes = change.replicas
         unreachable = [each for each in self.nodes if not nodes.is_alive(each)]
         self.offline = [
@@ -55,7 +55,7 @@ class ReplicaState:
         return copied
 
 
-def _voters(services: Services, group_id: int, change: Way) -> set[int]:
+def _voters(services: Services, group_id: int, change: ReplicaChange) -> set[int]:
     """The voters of a group during a reassignment; the former replicas where this node does not know the
     group."""
     group = services.cluster.groups.get(group_id)

@@ -16,9 +16,9 @@ from typing import Final
 
 from broker.append import VerificationGuardMismatch, VerificationRequired
 from broker.context import ClientContext, HandlerResponse, PendingResponse, await_response
-from broker.coordination.hosted import when_certain
+from broker.coordination.coordinator_shard import with_read_barrier
 from broker.groups.records import CommittedOffset, Record, are_too_large, is_too_long, offset_record
-from broker.groups.store import GroupStore, Transaction
+from broker.groups.store import GroupStore, OffsetTransaction
 from broker.metadata import CONSUMER_OFFSETS, Topic
 from broker.request_errors import RequestError
 from broker.transactions.verification import Question
@@ -50,7 +50,7 @@ def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetComm
     if not request.group_id:
         return commit.error_response(ErrorCode.INVALID_GROUP_ID)
     try:
-        return commit.store(Transaction(request.producer_id, request.producer_epoch))
+        return commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
     except RequestError as rejection:
         return commit.error_response(rejection.error)
     except VerificationRequired as required:
@@ -86,8 +86,8 @@ class _Commit:
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
-    def store(self, transaction: Transaction) -> TxnOffsetCommitResponse | PendingResponse:
-        """Append the valid offsets. Raises RequestError, Uncertain, VerificationRequired; then nothing has
+    def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse:
+        """Append the valid offsets. Raises RequestError, LeaseExpired, VerificationRequired; then nothing has
         changed."""
         request = self._request
         group_id = request.group_id
@@ -122,9 +122,11 @@ class _Commit:
             error = codes[partition_key]
             if error is not ErrorCode.NONE:
                 return self.error_response(error)
-            transaction = Transaction(request.producer_id, request.producer_epoch, verified=True, guard=guard)
+            transaction = OffsetTransaction(
+                request.producer_id, request.producer_epoch, verified=True, guard=guard
+            )
             try:
-                return await await_response(await when_certain(partial(self.store, transaction)))
+                return await await_response(await with_read_barrier(partial(self.store, transaction)))
             except VerificationGuardMismatch as mismatch:
                 if not adds_partition:
                     return self.error_response(mismatch.error)
@@ -183,7 +185,7 @@ class _TxnOffsetCommitResponse(PendingResponse):
         store: GroupStore,
         group_id: str,
         records: list[Record],
-        transaction: Transaction,
+        transaction: OffsetTransaction,
     ) -> None:
         super().__init__()
         self._commit = commit

@@ -1,4 +1,4 @@
-"""Whether a batch may be appended, by the locks its records ask for, and what it raises.
+"""The check of a batch's locks before its append, and the locks that it raises.
 
 Owns the rules and the words of a refusal. Records are checked in order, each against the state that those
 before it leave; records of one request never conflict with each other. A batch is taken or refused whole, and
@@ -22,7 +22,7 @@ from broker.locks.headers import (
     TooManyLocks,
     lock_requests,
 )
-from broker.locks.marks import HASH_BYTES, Marks
+from broker.locks.lock_versions import HASH_BYTES, LockVersions
 from broker.locks.table import LockTable, begin, end, raises, since
 from broker.request_errors import RequestError
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -40,8 +40,8 @@ RETRY: Final = ErrorCode.POLICY_VIOLATION
 NEVER: Final = ErrorCode.INVALID_RECORD
 
 
-class Held(RequestError):
-    """Somebody has raised the lock since. `is_exact`: no estimate says so."""
+class LockConflict(RequestError):
+    """Another batch has raised the lock since. `is_exact`: not by an estimate."""
 
     def __init__(self, error: ErrorCode, message: str, is_exact: bool) -> None:
         super().__init__(error, message)
@@ -63,15 +63,15 @@ class _Place:
 
     __slots__ = ("hashes", "log", "marks")
 
-    def __init__(self, log: PartitionLog, marks: Marks | None) -> None:
+    def __init__(self, log: PartitionLog, marks: LockVersions | None) -> None:
         self.log = log
-        self.marks = Marks(log.next_offset - 1) if marks is None else marks
+        self.marks = LockVersions(log.next_offset - 1) if marks is None else marks
         """Where nothing was kept, anything may have been raised by what is there."""
         self.hashes: dict[bytes, bytes] = {}
         """Of the names that were looked at."""
 
     def hash_of(self, name: bytes) -> bytes:
-        """Of a lock of this partition."""
+        """Returns the hash of a lock of this partition."""
         lock = self.hashes.get(name)
         if lock is None:
             lock = self.hashes[name] = hash_of(self.log.topic_id, name)
@@ -79,7 +79,7 @@ class _Place:
 
 
 class LockChecks:
-    """Those of one log group's partitions, while it is led here."""
+    """The checks for one log group's partitions, while it is led here."""
 
     def __init__(self, table: LockTable, group: LogGroup, cluster: Cluster) -> None:
         self.table = table
@@ -91,8 +91,10 @@ class LockChecks:
         self.refused_by_estimate = 0
         """Of those refused: by an offset that may be too high."""
 
-    def notes(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
-        """What tail machines are to be told with this batch, which comes next in its partition.
+    def check_and_encode(
+        self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str
+    ) -> bytes:
+        """Checks a batch, the next of its partition; returns its notes for the tail machines.
 
         Args: mode: the topic's `lockstep.locks`.
         Raises RequestError: the batch may not be appended.
@@ -119,16 +121,16 @@ class LockChecks:
         if header.is_transactional:
             self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
         try:
-            raised = self._checked(partition, requests)
+            raised = self._check_all(partition, requests)
         except RequestError as refused:
             self.refused += 1
-            self.refused_by_estimate += isinstance(refused, Held) and not refused.is_exact
+            self.refused_by_estimate += isinstance(refused, LockConflict) and not refused.is_exact
             raise
         self.accepted += 1
         return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
 
     def _requests(self, partition: PartitionLog, records: Buffer, header: BatchHeader) -> list[LockRequest]:
-        """What is to be checked. Raises RequestError."""
+        """Returns the lock requests to check. Raises RequestError."""
         try:
             return [each for each in lock_requests(records, header) if each.is_conditional]
         except TooManyLocks as error:
@@ -138,7 +140,7 @@ class LockChecks:
         except MalformedBatch as error:
             raise RequestError(NEVER, str(error)) from None
 
-    def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
+    def _check_all(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
         """The hashes of what the batch raises, in the records' order."""
         here = self._place(partition)
         raised: dict[bytes, None] = {}
@@ -153,29 +155,29 @@ class LockChecks:
         log, record = here.log, request.record
         own = log.next_offset + record
         if request.expected_offset is not None and request.expected_offset != own:
-            self._unexpected(log, record, request.expected_offset, own)
+            self._reject_offset(log, record, request.expected_offset, own)
         self._check(here, record, request, raised)
-        for (topic, index), asked in request.elsewhere.items():
+        for (topic, index), asked in request.other_partitions.items():
             name = f"{topic}-{index}"
             partition = self._cluster.partition(topic, index)
             if partition is None:
                 raise RequestError(
-                    NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quoted(name)}")
+                    NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quote(name)}")
                 )
             if partition.group is not self._group:
-                raise RequestError(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quoted(name)}"))
+                raise RequestError(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quote(name)}"))
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
-                raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
+                raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quote(name)}"))
             there = self._place(partition.log)
             self._check(there, record, asked, raised if partition.log is log else ())
 
-    def _unexpected(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
+    def _reject_offset(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
         """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
         if expected > own:
             self._require_lease()
             raise RequestError(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
         text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
-        raise Held(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
+        raise LockConflict(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
 
     def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
@@ -207,15 +209,17 @@ class LockChecks:
                 if worst is None or conflict[:2] > worst[:2]:
                     worst = conflict
         if worst is not None:
-            raise self._held(log, record, hwm, worst)
+            raise self._conflict(log, record, hwm, worst)
 
-    def _held(self, log: PartitionLog, record: int, hwm: int, by: _Conflict) -> Held:
+    def _conflict(self, log: PartitionLog, record: int, hwm: int, by: _Conflict) -> LockConflict:
         text = (
             f"lock={quote_from_bytes(by.name, '')} mode={by.mode} hwm={hwm} conflict_offset={by.mark} "
             f"{'exact' if by.is_exact else 'estimate'}"
         )
         reason = "TRIMMED" if by.is_trimmed else "LOCK"
-        return Held(NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact)
+        return LockConflict(
+            NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact
+        )
 
     def _require_lease(self) -> None:
         """Before saying for good that there is not so much in the log: another leader may have more."""
@@ -233,7 +237,7 @@ class LockChecks:
 
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
         topic = self._cluster.topic_by_id(log.topic_id)
-        name = _quoted(f"{topic.name if topic else '?'}-{log.index}")
+        name = _quote(f"{topic.name if topic else '?'}-{log.index}")
         return f"{REJECTION_PREFIX}reason={reason} record={record} topic-partition={name} {rest}"
 
 
@@ -252,7 +256,7 @@ def require_no_locks(records: Buffer, most_bytes: int) -> None:
 
 
 def hash_of(topic_id: bytes, name: bytes) -> bytes:
-    """Of a lock in a topic."""
+    """Returns the hash of a lock in a topic."""
     return blake2b(name, digest_size=HASH_BYTES, key=topic_id).digest()
 
 
@@ -268,5 +272,5 @@ def _together(requests: Sequence[LockRequest]) -> Iterator[Sequence[LockRequest]
         at = end
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return quote_from_bytes(name.encode(), "")

@@ -34,12 +34,12 @@ LISTS: Final = (WRITE, READ, APPEND)
 OF_ANY_PARTITION: Final = (READ, HWM, TOPIC_ID)
 KNOWN: Final = (*LISTS, HWM, EXPECTED, TOPIC_ID, REQUEST, PART)
 
-MOST_RECORDS: Final = 10_000
+MAX_RECORDS: Final = 10_000
 """Of a batch with locks: they are read while everybody waits. librdkafka's largest batch has so many."""
-MOST_NAMES_OF_BATCH: Final = 20_000
-MOST_OPENED_BYTES: Final = 16 << 20
+MAX_NAMES_OF_BATCH: Final = 20_000
+MAX_OPENED_BYTES: Final = 16 << 20
 """Of a batch on a topic with locks, decompressed."""
-LONGEST_TOPIC: Final = 249
+MAX_TOPIC_LENGTH: Final = 249
 
 _PREFIX: Final = PREFIX.encode()
 _OFFSET: Final = re.compile(rb"-1|\d{1,18}")
@@ -62,7 +62,7 @@ class TooManyLocks(BadLockHeader):
 
 
 class PartitionLocks:
-    """What a record asks of one partition."""
+    """The locks of one partition that a record requests."""
 
     __slots__ = ("hwm", "reads", "topic_id", "writes")
 
@@ -75,16 +75,25 @@ class PartitionLocks:
 
 
 class LockRequest(PartitionLocks):
-    """What one record asks for. `record` is its place in the batch, from 0."""
+    """The lock request of one record. `record` is its index in the batch."""
 
-    __slots__ = ("appends", "elsewhere", "expected_offset", "names", "part", "parts", "record", "request")
+    __slots__ = (
+        "appends",
+        "expected_offset",
+        "names",
+        "other_partitions",
+        "part",
+        "parts",
+        "record",
+        "request",
+    )
 
     def __init__(self, record: int) -> None:
         super().__init__()
         self.record = record
         self.appends: list[bytes] = []
         self.expected_offset: int | None = None
-        self.elsewhere: dict[tuple[str, int], PartitionLocks] = {}
+        self.other_partitions: dict[tuple[str, int], PartitionLocks] = {}
         """Locks of other partitions, by topic and partition; read only."""
         self.request: bytes | None = None
         self.part, self.parts = 1, 1
@@ -93,20 +102,20 @@ class LockRequest(PartitionLocks):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether anything is to be checked or raised."""
+        """True where there is anything to check or raise."""
         scalars = self.expected_offset, self.topic_id
-        return bool(self.names or self.elsewhere) or scalars != (None, None)
+        return bool(self.names or self.other_partitions) or scalars != (None, None)
 
 
 def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
-    """What the records of the one batch in `records` ask for, those that ask for nothing left out.
+    """Returns the lock requests of the one batch in `records`, without records that have none.
 
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = headers_with_prefix(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
+        of_records = headers_with_prefix(records, header, _PREFIX, MAX_RECORDS, MAX_OPENED_BYTES)
     except TooManyRecords as error:
-        raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
+        raise TooManyLocks(f"{error} in a batch with locks, at most {MAX_RECORDS} are looked at") from None
     found = []
     for place, headers in enumerate(of_records):
         if headers:
@@ -115,8 +124,8 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
             except BadLockHeader as bad:
                 bad.record = place
                 raise
-    if sum([each.names for each in found]) > MOST_NAMES_OF_BATCH:
-        raise TooManyLocks(f"more than {MOST_NAMES_OF_BATCH} locks in one batch")
+    if sum([each.names for each in found]) > MAX_NAMES_OF_BATCH:
+        raise TooManyLocks(f"more than {MAX_NAMES_OF_BATCH} locks in one batch")
     _check_parts(found)
     return found
 
@@ -130,7 +139,7 @@ def _request(place: int, headers: Headers) -> LockRequest:
         kind, at, target = key.partition("@")
         if kind not in (OF_ANY_PARTITION if at else KNOWN):
             raise BadLockHeader(f"{key[:80]!r} is not known")
-        asked = _elsewhere(request, target) if at else request
+        asked = _other_partition(request, target) if at else request
         if kind in LISTS:
             listed = value.split(b"\n")
             request.names += len(listed)
@@ -175,11 +184,11 @@ def _check_names(kind: str, listed: Sequence[bytes], names: int) -> None:
             raise TooManyLocks(f"{kind}: a name of {len(name)} bytes, {MAX_LOCK_NAME_BYTES} are allowed")
 
 
-def _elsewhere(request: LockRequest, target: str) -> PartitionLocks:
+def _other_partition(request: LockRequest, target: str) -> PartitionLocks:
     topic, _, number = target.rpartition("-")
-    if not topic or len(topic) > LONGEST_TOPIC or not _INDEX.fullmatch(number):
+    if not topic or len(topic) > MAX_TOPIC_LENGTH or not _INDEX.fullmatch(number):
         raise BadLockHeader(f"@{target[:80]!r} is not @TOPIC-PARTITION")
-    return request.elsewhere.setdefault((topic, int(number)), PartitionLocks())
+    return request.other_partitions.setdefault((topic, int(number)), PartitionLocks())
 
 
 def _offset(kind: str, value: bytes) -> int:

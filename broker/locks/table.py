@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
-from broker.locks.marks import CELLS, HASH_BYTES, RECENT, Marks, restored
+from broker.locks.lock_versions import CELLS, HASH_BYTES, RECENT, LockVersions, restore
 from storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 SECTION: Final = "locks"
 STATE_VERSION: Final = 1
 
 BEGIN: Final = 1
-"""From here on this partition's locks are kept; the offset is their floor, `Marks.since` follows."""
+"""From here on this partition's locks are kept; the offset is their floor, `LockVersions.since` follows."""
 RAISE: Final = 2
 """The locks whose hashes follow are raised by the batch that ends at the offset."""
 END: Final = 3
 """Nobody is told any more what this partition's batches raise."""
 SINCE: Final = 4
-"""`Marks.since` is this from now on."""
+"""`LockVersions.since` is this from now on."""
 
 _NOTE: Final = Struct(">IBqI")
 """Partition, what, offset, bytes that follow."""
@@ -61,12 +61,12 @@ class LockTable:
     def __init__(self, recent: int = RECENT, cells: int = CELLS) -> None:
         self._recent = recent
         self._cells = cells
-        self.partitions: dict[int, Marks] = {}
+        self.partitions: dict[int, LockVersions] = {}
         self.is_closed: Callable[[int], bool] = lambda number: False
         """Whether a partition is gone for good: what is replayed may bring it back here."""
 
     def take(self, notes: Buffer) -> None:
-        """What the notes of a frame say is so now. Raises CorruptLog for what is no note."""
+        """Applies the notes of a frame. Raises CorruptLog for malformed ones."""
         at = 0
         while at < len(notes):
             if len(notes) - at < _NOTE.size:
@@ -79,10 +79,10 @@ class LockTable:
                 marks = self.partitions.get(number)
                 if marks is not None:  # it may have been closed since
                     for place in range(at, at + size, HASH_BYTES):
-                        marks.raised(bytes(notes[place : place + HASH_BYTES]), offset)
+                        marks.raise_lock(bytes(notes[place : place + HASH_BYTES]), offset)
             elif what == BEGIN and size == _SINCE.size:
                 (metadata_index,) = _SINCE.unpack_from(notes, at)
-                self.partitions[number] = Marks(offset, metadata_index, self._recent, self._cells)
+                self.partitions[number] = LockVersions(offset, metadata_index, self._recent, self._cells)
             elif what == SINCE:
                 if (marks := self.partitions.get(number)) is not None:
                     marks.since = offset
@@ -97,7 +97,7 @@ class LockTable:
         self.partitions.pop(number, None)
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """What others appended, or a recovered batch; see StateMachine."""
+        """Applies a batch of another leader, or a recovered one; see StateMachine."""
         if entry.partition == NOTES_PARTITION:
             self.take(payload)
 
@@ -125,5 +125,5 @@ class LockTable:
         while at < len(data):
             number, size = _PARTITION.unpack_from(data, at)
             at += _PARTITION.size
-            self.partitions[number] = restored(data[at : at + size], self._recent, self._cells)
+            self.partitions[number] = restore(data[at : at + size], self._recent, self._cells)
             at += size

@@ -1,6 +1,6 @@
-"""Who is a member of each log group, and who leads it: where groups belong and how they get there.
+"""The members and the leader of each log group: its placement, and the steps towards it.
 
-`placement` (pure) says which nodes hold which group. `view` (pure) is what a group's leader knows, `steps`
-(pure) the one change that is safe and useful now, `pace` (pure) how often leadership moves; `keeper` looks
-and asks the group. The change itself is Raft's (`storage/raft/membership`).
+`placement` (pure) assigns groups to nodes. `view` (pure) is the state that a group's leader knows, `steps`
+(pure) the one change that is safe and useful now, `transfer_backoff` (pure) limits leadership transfers;
+`reconciler` runs the change. The change itself is Raft's (`storage/raft/membership`).
 """

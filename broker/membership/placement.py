@@ -1,4 +1,4 @@
-"""Which nodes hold which log group, and which of them is to lead it.
+"""The placement of log groups: the nodes that hold each, and its preferred leader.
 
 A placement maps a group's number to its nodes; the first is the preferred leader. Invariants of what is
 returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
@@ -26,32 +26,32 @@ def initial(nodes: Iterable[int], data_groups: int) -> Placement:
 
     Neighbours by number share a group; with as many groups as nodes, or a multiple, that is all.
     """
-    ordered = _ordered(nodes)
+    ordered = _sort(nodes)
     size, count = min(MAX_DATA_VOTERS, len(ordered)), len(ordered)
     placement = {0: ordered[:MAX_METADATA_VOTERS]}
     for place in range(data_groups):
         placement[place + 1] = tuple(ordered[(place + step) % count] for step in range(size))
-    return _balanced(placement, ordered)
+    return _balance(placement, ordered)
 
 
-def added(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], new: int) -> Placement:
+def with_node(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], new: int) -> Placement:
     """The same groups once `new` is one of the nodes, too."""
-    return _balanced(placement, _ordered({*nodes, new}))
+    return _balance(placement, _sort({*nodes, new}))
 
 
-def removed(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], gone: int) -> Placement:
+def without_node(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], gone: int) -> Placement:
     """The same groups without `gone`. Raises ValueError where it is the last node."""
-    return _balanced(placement, _ordered({*nodes} - {gone}))
+    return _balance(placement, _sort({*nodes} - {gone}))
 
 
-def _ordered(nodes: Iterable[int]) -> tuple[int, ...]:
+def _sort(nodes: Iterable[int]) -> tuple[int, ...]:
     ordered = tuple(sorted(set(nodes)))
     if not ordered:
         raise ValueError("a cluster needs a node")
     return ordered
 
 
-def _balanced(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) -> Placement:
+def _balance(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) -> Placement:
     groups = {number: [node for node in placement[number] if node in nodes] for number in sorted(placement)}
     metadata = groups.pop(0, None)
     _fill(groups, nodes)
@@ -65,7 +65,7 @@ def _balanced(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) 
 
 
 def _copies(groups: Mapping[int, list[int]], nodes: Iterable[int]) -> Counter[int]:
-    """How many groups each node holds."""
+    """Returns the number of groups on each node."""
     copies = Counter(dict.fromkeys(nodes, 0))
     for members in groups.values():
         copies.update(members)
@@ -133,9 +133,9 @@ def _even_leaders(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> No
         return counted
 
     for chain in _chains(choices, leads):
-        for slot, heir in chain:
+        for slot, successor in chain:
             members = ordered[slot]
-            members.insert(0, members.pop(members.index(heir)))
+            members.insert(0, members.pop(members.index(successor)))
 
 
 def _chains(
@@ -172,8 +172,8 @@ def _chain(slots: Choices, load: Mapping[int, int], start: int) -> list[tuple[in
         for slot, (holder, others) in enumerate(slots):
             if holder != node:
                 continue
-            for heir in others:
-                if heir != start and heir not in came:
-                    came[heir] = (slot, node)
-                    queue.append(heir)
+            for successor in others:
+                if successor != start and successor not in came:
+                    came[successor] = (slot, node)
+                    queue.append(successor)
     return []

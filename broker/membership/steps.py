@@ -39,7 +39,7 @@ Step = ChangeMembers | Transfer
 
 
 def next_step(view: View) -> Step | None:
-    """What to do now; None where nothing is to be done, or nothing can be yet."""
+    """Returns the next step; None where there is none, or none is possible yet."""
     if not view.settled or not view.wanted.wanted_nodes:
         return None
     return _let_in(view) or _let_go(view) or _let_listen(view)
@@ -48,23 +48,28 @@ def next_step(view: View) -> Step | None:
 def preferred_leader(view: View) -> int | None:
     """The member to lead by preference, if another does and it could take over without being felt."""
     wanted_nodes = view.wanted.wanted_nodes
-    if not view.settled or not view.light or not wanted_nodes or next(_coming(view), None) is not None:
+    if (
+        not view.settled
+        or not view.light
+        or not wanted_nodes
+        or next(_joining_members(view), None) is not None
+    ):
         return None
     first = wanted_nodes[0]
     if view.wanted.disks_full.get(first):
         return None
-    return next((member for member in _heirs(view) if node_of(member) == first), None)
+    return next((member for member in _successors(view) if node_of(member) == first), None)
 
 
 def leader_with_room(view: View) -> int | None:
-    """Who is to lead instead of a leader whose disk is full: a member whose node says that it has room."""
+    """Returns the successor of a leader with a full disk: a member whose node reports free space."""
     full = view.wanted.disks_full
     if not view.settled or not full.get(node_of(view.leader)):
         return None
-    return next((member for member in _heirs(view) if full.get(node_of(member)) is False), None)
+    return next((member for member in _successors(view) if full.get(node_of(member)) is False), None)
 
 
-def shown(member: int) -> str:
+def printable_member(member: int) -> str:
     """A member in words: its node, and which of its lives where that is not the first."""
     life = member - node_of(member) >> 32
     return f"{node_of(member)} (incarnation {life})" if life else str(member)
@@ -73,7 +78,7 @@ def shown(member: int) -> str:
 # --- who is who --------------------------------------------------------------------------------------------
 
 
-def _said(view: View, node: int) -> int | None:
+def _member_of(view: View, node: int) -> int | None:
     """The member that a node says it is; about ourselves nobody else is asked."""
     if node == node_of(view.leader):
         return view.leader
@@ -81,29 +86,29 @@ def _said(view: View, node: int) -> int | None:
 
 
 def _is_former(view: View, member: int) -> bool:
-    """Whether its node says that it is another member now."""
-    return _said(view, node_of(member)) not in (None, member)
+    """Returns whether the member's node reports another member id now."""
+    return _member_of(view, node_of(member)) not in (None, member)
 
 
 def _stays(view: View, voter: int) -> bool:
     return node_of(voter) in view.wanted.wanted_nodes and not _is_former(view, voter)
 
 
-def _coming(view: View) -> Iterator[int]:
-    """Who is to become a voter and could: the node lives and has said which member it is."""
+def _joining_members(view: View) -> Iterator[int]:
+    """Yields the nodes that are to become voters and can: live, with a reported member id."""
     for node in view.wanted.wanted_nodes:
-        member = _said(view, node)
+        member = _member_of(view, node)
         if member is not None and member not in view.voters and node in view.wanted.alive:
             yield member
 
 
-def _leaving(view: View) -> list[int]:
+def _leaving_members(view: View) -> list[int]:
     """Voters that are to go, those first that are of least use; the leader last."""
     going = [voter for voter in view.voters if not _stays(view, voter)]
     return sorted(going, key=lambda voter: (voter == view.leader, voter in view.up_to_date, voter))
 
 
-def _heirs(view: View) -> Iterator[int]:
+def _successors(view: View) -> Iterator[int]:
     """Voters that could lead at once and are to stay, the preferred leader first."""
     for node in view.wanted.wanted_nodes:
         for voter in view.voters:
@@ -111,9 +116,11 @@ def _heirs(view: View) -> Iterator[int]:
                 yield voter
 
 
-def _heir(view: View) -> int | None:
+def _successor(view: View) -> int | None:
     """The first heir whose disk has room, else the first."""
-    return min(_heirs(view), key=lambda voter: bool(view.wanted.disks_full.get(node_of(voter))), default=None)
+    return min(
+        _successors(view), key=lambda voter: bool(view.wanted.disks_full.get(node_of(voter))), default=None
+    )
 
 
 def _can_lead(view: View, voter: int) -> bool:
@@ -125,18 +132,20 @@ def _can_lead(view: View, voter: int) -> bool:
 
 def _let_in(view: View) -> Step | None:
     """A learner that is up to date becomes a voter, in place of one that is to go where there is one."""
-    for member in _coming(view):
+    for member in _joining_members(view):
         if member not in view.learners or member not in view.up_to_date:
             continue
         old = _place_for(view, member)
-        heir = _heir(view)
-        if old == view.leader and heir is not None:
-            return _make_way(view, heir)
+        successor = _successor(view)
+        if old == view.leader and successor is not None:
+            return _transfer_to(view, successor)
         if old is None or old == view.leader:  # with nobody to lead instead, one more votes for a while
-            change = _change(view, (*view.voters, member), f"{shown(member)} has caught up")
+            change = _change(view, (*view.voters, member), f"{printable_member(member)} has caught up")
         else:
             voters = [member if voter == old else voter for voter in view.voters]
-            change = _change(view, voters, f"{shown(member)} has caught up and replaces {shown(old)}")
+            change = _change(
+                view, voters, f"{printable_member(member)} has caught up and replaces {printable_member(old)}"
+            )
         if change is not None:
             return change
     return None
@@ -146,7 +155,7 @@ def _place_for(view: View, member: int) -> int | None:
     """The voter that this one replaces: its node's former member, or any that is to go if none is missing."""
     former = [voter for voter in view.voters if node_of(voter) == node_of(member)]
     if not former and len(view.voters) >= len(view.wanted.wanted_nodes):
-        former = _leaving(view)
+        former = _leaving_members(view)
     return former[0] if former else None
 
 
@@ -154,12 +163,12 @@ def _let_go(view: View) -> Step | None:
     """A voter goes where there are more than are wanted."""
     if len(view.voters) <= len(view.wanted.wanted_nodes):
         return None
-    for old in _leaving(view):
+    for old in _leaving_members(view):
         if old == view.leader:
-            heir = _heir(view)
-            return None if heir is None else _make_way(view, heir)
+            successor = _successor(view)
+            return None if successor is None else _transfer_to(view, successor)
         voters = [voter for voter in view.voters if voter != old]
-        change = _change(view, voters, f"{shown(old)} is not to vote any more")
+        change = _change(view, voters, f"{printable_member(old)} is not to vote any more")
         if change is not None:
             return change
     return None
@@ -173,8 +182,8 @@ def _let_listen(view: View) -> Step | None:
     return ChangeMembers(view.voters, learners, "who listens has changed")
 
 
-def _make_way(view: View, heir: int) -> Transfer:
-    return Transfer(heir, f"{shown(view.leader)} is not to vote any more")
+def _transfer_to(view: View, successor: int) -> Transfer:
+    return Transfer(successor, f"{printable_member(view.leader)} is not to vote any more")
 
 
 def _change(view: View, voters: Sequence[int], why: str) -> ChangeMembers | None:
@@ -185,7 +194,7 @@ def _change(view: View, voters: Sequence[int], why: str) -> ChangeMembers | None
 
 
 def _learners(view: View, voters: Sequence[int]) -> tuple[int, ...]:
-    """Who is to listen beside these voters: nodes that are to, and those that are to vote later."""
+    """Returns the learners beside these voters: desired learners, and voters of later."""
     wanted = view.wanted
     nodes = {*wanted.wanted_nodes, *wanted.learner_nodes}
     learners = {
@@ -194,7 +203,7 @@ def _learners(view: View, voters: Sequence[int]) -> tuple[int, ...]:
         if node_of(member) in nodes and not _is_former(view, member)
     }
     for node in nodes & set(wanted.alive):
-        member = _said(view, node)
+        member = _member_of(view, node)
         if member is not None:
             learners.add(member)
     return tuple(sorted(learners - set(voters)))

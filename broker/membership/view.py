@@ -1,4 +1,4 @@
-"""What the leader of a log group knows when it is asked who should be a member.
+"""The view of a log group's leader: its members and their progress.
 
 Owns: when a member counts as up to date. Invariant: what is not known speaks against nobody; a member is up
 to date only by its own recent answers. Decides nothing: `steps` does.
@@ -18,8 +18,8 @@ some ten milliseconds: no commit that had to wait for it would wait for long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Who should be in a group, and what is known of those nodes."""
+class DesiredMembers:
+    """The desired members of a group, and the state of their nodes."""
 
     wanted_nodes: tuple[int, ...]
     """Those that should vote; the first is the preferred leader. Empty: not known, so nothing is done."""
@@ -47,10 +47,10 @@ class View:
     """Whether so little is uncommitted that handing over would hardly be felt."""
     up_to_date: Set[int]
     """Members that answered lately and hold nearly all of the log; the leader is one."""
-    wanted: Wanted
+    wanted: DesiredMembers
 
 
-def view_of(raft: Raft, wanted: Wanted) -> View | None:
+def view_of(raft: Raft, wanted: DesiredMembers) -> View | None:
     """A look through this leader's eyes; None where it does not lead."""
     leader_state = raft.leader_state
     if leader_state is None:
@@ -71,7 +71,7 @@ def view_of(raft: Raft, wanted: Wanted) -> View | None:
 
 
 def is_up_to_date(raft: Raft, member: int) -> bool:
-    """Whether a majority may rest on this member from now on: it listens, and lacks nearly nothing."""
+    """Returns whether a majority may depend on this member: it responds, and is nearly complete."""
     if member == raft.member_id:
         return True
     progress = raft.progress(member)
@@ -84,7 +84,7 @@ def is_up_to_date(raft: Raft, member: int) -> bool:
 
 
 def _little(raft: Raft, index: int) -> bool:
-    """Whether no more follows `index` than a pipeline in full flow holds, whatever an entry's size."""
+    """Returns whether no more entries follow `index` than a full pipeline holds, of any size."""
     terms, settings = raft.terms, raft.settings
     lag = terms.last_index - index
     if lag <= settings.pipeline_depth:

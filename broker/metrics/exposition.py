@@ -267,12 +267,12 @@ class BrokerCollector(Collector):
         yield _node_gauge(
             "transactions_open",
             "Open transactions that this node coordinates",
-            sum(len(each.ongoing) for each in states),
+            sum(len(each.ongoing_ids) for each in states),
         )
         yield _node_gauge(
             "transactions_ending",
             "Decided transactions whose markers are not in every partition yet",
-            sum(len(each.prepared) for each in states),
+            sum(len(each.prepared_ids) for each in states),
         )
 
 

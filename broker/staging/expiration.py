@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from broker.metadata import Cluster
 from broker.stable_since import StableSince
-from broker.staging.ending import LastWritten, StagedEnds
+from broker.staging.stage_commit import LastWritten, StagedEnds
 
 log = logging.getLogger("lockstep.staging")
 
@@ -45,21 +45,21 @@ class StagedExpiration:
             settings = self._cluster.settings
             await asyncio.sleep(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
             try:
-                self.abort_left_over()
+                self.abort_expired_stages()
             except Exception:  # a stage that nobody ends holds readers up for ever
                 log.exception("a look at staged batches failed")
 
-    def abort_left_over(self) -> int:
-        """How many stages were aborted, counted by partition."""
+    def abort_expired_stages(self) -> int:
+        """Aborts expired stages; returns their number, counted by partition."""
         timeout_ms = self._cluster.settings.lockstep_staged_timeout_ms
         before_ms = self._clock_ms() - timeout_ms
         unchanged_seconds = self._written.observe(self._monotonic())
 
-        def is_left(number: int, owner: int, written: LastWritten) -> bool:
+        def is_expired(number: int, owner: int, written: LastWritten) -> bool:
             is_still = unchanged_seconds((number, owner), written) * 1000 > timeout_ms
             return is_still or written[0] < before_ms
 
-        found = self._ends.abort_left(is_left)
+        found = self._ends.abort_expired(is_expired)
         if found:
             log.info("%d stages were left over for %d ms and are aborted", found, timeout_ms)
         return found

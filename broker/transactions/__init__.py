@@ -2,13 +2,13 @@
 
 | concern | files |
 |---|---|
-| pure | `records` (Kafka's format), `transitions` (who may do what when), `id_pattern` (tools' filters) |
+| pure | `records` (Kafka's format), `transitions` (state machine), `id_pattern` (tools' filters) |
 | committed, replayed | `state` |
-| requests | `coordinator` (they become records and markers), `lines` (one of an id after the other) |
-| other log groups | `markers`: a transaction's end carried to whoever leads its partitions |
-| before a partition takes a batch | `gate` (what would begin one waits), `verification` (the question) |
+| requests | `coordinator` (records and markers), `request_queue` (one request of an id at a time) |
+| other log groups | `markers`: a transaction's end sent to the leaders of its partitions |
+| before an append (KIP-890) | `verification_queue` (batches that wait), `verification` (the request) |
 | time | `expiration`, of transactions and of ids |
-| the front door | `transactions`: what producers and tools ask, by transactional id |
+| by transactional id | `transactions`: requests of producers and tools |
 
-What they share with consumer groups is `broker/coordination/`.
+The parts shared with consumer groups are `broker/coordination/`.
 """

@@ -24,7 +24,6 @@ from broker.log_text import printable
 from broker.metadata import Cluster
 from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
-from broker.transactions.lines import Answer, Lines, Work, refuse
 from broker.transactions.records import (
     PREPARED,
     Place,
@@ -32,21 +31,22 @@ from broker.transactions.records import (
     TransactionState,
     record,
 )
+from broker.transactions.request_queue import Answer, KeyedQueue, Work, refuse
 from broker.transactions.state import TransactionsState
 from broker.transactions.transitions import (
     Identity,
-    added,
-    begun,
-    check_known,
-    completed,
+    add_partitions,
+    begin,
+    check_added,
+    check_identity,
+    complete,
     end_needs_new_id,
-    ended,
+    fence,
     fence_needs_new_id,
-    fenced,
     init_needs_new_id,
-    initialised,
+    initialize,
     is_expired,
-    verified,
+    prepare_end,
 )
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader
@@ -59,7 +59,7 @@ log = logging.getLogger("lockstep.transactions")
 
 SERVED_VERSION: Final = 2
 """The transaction version that the coordinator goes by where it aborts itself; Kafka 4.4.0 has it, too."""
-MOST_TOGETHER: Final = 1_000
+MAX_TOGETHER: Final = 1_000
 """LIMIT. Partitions ended in one entry: some 150 bytes each must fit a frame of the smallest segments."""
 ROOM_TO_END: Final = 1_024
 """What has begun can be ended: the record of that is a little longer than the one of the beginning."""
@@ -138,7 +138,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock_ms = clock_ms
         self._loop = loop
-        self._lines = Lines(loop)
+        self._lines = KeyedQueue(loop)
         self._adding: dict[str, _Adding] = {}
         """What is last in an id's line, where that is partitions whose turn has not come."""
 
@@ -151,7 +151,7 @@ class TransactionCoordinator:
     def load(self) -> None:
         """All is replayed: serve, and finish what was decided elsewhere or before."""
         self.refusal = ErrorCode.NONE
-        for transactional_id in list(self.state.prepared):
+        for transactional_id in list(self.state.prepared_ids):
             self._lines.enter(transactional_id, partial(self._finish_found, transactional_id))
 
     def resign(self) -> None:
@@ -192,12 +192,12 @@ class TransactionCoordinator:
         adding.places.update(dict.fromkeys(partitions))
         answer: Answer = self._loop.create_future()
         adding.answers.append(answer)
-        await self._lines.told(transactional_id, answer)
+        await self._lines.notify(transactional_id, answer)
 
     async def verify(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
     ) -> dict[Place, ErrorCode]:
-        """Whether they do. Raises RequestError."""
+        """Returns whether the partitions take part. Raises RequestError."""
         found: dict[Place, ErrorCode] = await self._ask(
             transactional_id, partial(self._verify, transactional_id, asked, partitions)
         )
@@ -209,7 +209,7 @@ class TransactionCoordinator:
         """The same at once; None where something is under way for the id. Raises RequestError."""
         if not self._lines.is_free(transactional_id):
             return None
-        return verified(self.state.get(transactional_id), asked, partitions)
+        return check_added(self.state.get(transactional_id), asked, partitions)
 
     async def end(self, transactional_id: str, asked: Identity, commit: bool, version: int) -> Identity:
         """The producer commits or aborts its transaction; who it is from now on. Raises RequestError."""
@@ -240,15 +240,15 @@ class TransactionCoordinator:
     ) -> None:
         current = self.state.get(transactional_id)
         if current is not None:
-            check_known(current, expected)
+            check_identity(current, expected)
             if current.state is TransactionState.ONGOING:
                 await self._fence(transactional_id, current)
                 current = self.state.get(transactional_id)
         if current is None:
-            metadata = begun(await self._fresh_id(), timeout_ms, self.time_ms())
+            metadata = begin(await self._fresh_id(), timeout_ms, self.time_ms())
         else:
             fresh_id = await self._fresh_id() if init_needs_new_id(current, expected) else None
-            metadata = initialised(current, expected, fresh_id, timeout_ms, self.time_ms())
+            metadata = initialize(current, expected, fresh_id, timeout_ms, self.time_ms())
         await self._write(transactional_id, metadata)
         _tell(answer, (metadata.producer_id, metadata.producer_epoch))
 
@@ -268,7 +268,7 @@ class TransactionCoordinator:
     async def _take_part(self, transactional_id: str, adding: _Adding) -> None:
         places = list(adding.places)
         current = self.state.get(transactional_id)
-        metadata = added(current, adding.asked, places, adding.version, self.time_ms())
+        metadata = add_partitions(current, adding.asked, places, adding.version, self.time_ms())
         if metadata is not None:
             _, batch, _ = self._batch(transactional_id, metadata)
             if len(batch) + ROOM_TO_END > self._cluster.settings.largest_batch_bytes:
@@ -279,19 +279,19 @@ class TransactionCoordinator:
     async def _verify(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place], answer: Answer
     ) -> None:
-        _tell(answer, verified(self.state.get(transactional_id), asked, partitions))
+        _tell(answer, check_added(self.state.get(transactional_id), asked, partitions))
 
     async def _end(
         self, transactional_id: str, asked: Identity, commit: bool, version: int, answer: Answer
     ) -> None:
         current = self.state.get(transactional_id)
         fresh_id = await self._fresh_id() if end_needs_new_id(current, version) else None
-        prepared = ended(current, asked, commit, version, fresh_id, self.time_ms())
+        prepared = prepare_end(current, asked, commit, version, fresh_id, self.time_ms())
         if prepared is None:
             assert current is not None
             _tell(answer, (current.producer_id, current.producer_epoch))
             return
-        after = completed(prepared, prepared.update_ms)
+        after = complete(prepared, prepared.update_ms)
         told = after.producer_id, after.producer_epoch
         await self._end_all(transactional_id, prepared, lambda: _tell(answer, told))
 
@@ -322,7 +322,7 @@ class TransactionCoordinator:
     async def _fence(self, transactional_id: str, current: TransactionMetadata) -> None:
         """Abort the transaction under way for its producer. Raises RequestError; returns when it is over."""
         fresh_id = await self._fresh_id() if fence_needs_new_id(current, SERVED_VERSION) else None
-        await self._end_all(transactional_id, fenced(current, SERVED_VERSION, fresh_id, self.time_ms()))
+        await self._end_all(transactional_id, fence(current, SERVED_VERSION, fresh_id, self.time_ms()))
 
     async def _end_all(
         self,
@@ -336,8 +336,8 @@ class TransactionCoordinator:
         Raises RequestError where nothing has changed. Returns when it is over.
         """
         own, others = self._places(prepared.partitions)
-        recorded = prepared if others else completed(prepared, prepared.update_ms)
-        together = len(own) <= MOST_TOGETHER and self._append_end(transactional_id, prepared, own, recorded)
+        recorded = prepared if others else complete(prepared, prepared.update_ms)
+        together = len(own) <= MAX_TOGETHER and self._append_end(transactional_id, prepared, own, recorded)
         if not together:
             self._append(transactional_id, prepared, reserved=bool(prepared.partitions))
         await self._committed()
@@ -376,30 +376,30 @@ class TransactionCoordinator:
         """Tell these partitions what is decided and committed, then record that it is over."""
         marker = self._marker(transactional_id, prepared)
         own, others = self._places(partitions)
-        for first in range(0, len(own), MOST_TOGETHER):
-            await self._end_own(transactional_id, own[first : first + MOST_TOGETHER], marker)
+        for first in range(0, len(own), MAX_TOGETHER):
+            await self._end_own(transactional_id, own[first : first + MAX_TOGETHER], marker)
         if others:
             try:
                 await self._markers.write(others, marker)
             except RequestError as refused:
                 log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
-        over = completed(prepared, self.time_ms())
+        over = complete(prepared, self.time_ms())
         batch = self._batch(transactional_id, over)
-        await self._until_taken(lambda: self.group.append(*batch, reserved=True))
+        await self._until_appended(lambda: self.group.append(*batch, reserved=True))
         await self._committed()
 
     async def _end_own(self, transactional_id: str, own: Sequence[PartitionLog], marker: Marker) -> None:
         try:
-            await self._until_taken(lambda: self._appender.end_transactions(own, marker))
+            await self._until_appended(lambda: self._appender.end_transactions(own, marker))
         except RequestError:
             for each in own:
                 try:
-                    await self._until_taken(partial(self._appender.end_transactions, [each], marker))
+                    await self._until_appended(partial(self._appender.end_transactions, [each], marker))
                 except RequestError as refused:  # it belongs to a newer producer already
                     log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
         await self._committed()
 
-    async def _until_taken(self, append: Callable[[], object]) -> None:
+    async def _until_appended(self, append: Callable[[], object]) -> None:
         """Append, as soon as there is room. Raises RequestError as `append` does, or where this does not
         lead."""
         while True:
@@ -412,7 +412,7 @@ class TransactionCoordinator:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _places(self, partitions: Sequence[Place]) -> tuple[list[PartitionLog], list[Place]]:
-        """Those of this log group, and the others, among them what is not known here (any more)."""
+        """Returns the partitions of this log group, and the others, unknown ones among them."""
         own: list[PartitionLog] = []
         others: list[Place] = []
         for name, index in partitions:
@@ -490,7 +490,7 @@ def _tell(answer: Answer, result: object) -> None:
 
 
 def _refusal(error: StorageError) -> RequestError:
-    """What a coordinator answers when its append fails; as the groups' `kafka_error`."""
+    """Returns the error response for a failed append; like the groups' `kafka_error`."""
     if isinstance(error, NotLeader):
         return RequestError(ErrorCode.NOT_COORDINATOR, str(error))
     if isinstance(error, BatchTooLarge):

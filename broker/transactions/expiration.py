@@ -58,7 +58,7 @@ class TransactionExpiration:
         found = looked = 0
         unchanged_seconds = self._serials.observe(asyncio.get_running_loop().time())
         for coordinator in self._transactions.coordinators():
-            for name in list(coordinator.state.ongoing):
+            for name in list(coordinator.state.ongoing_ids):
                 current, serial = coordinator.state.get(name), coordinator.state.serial(name)
                 if current is not None and serial is not None:
                     # One that began in a time that is still to come is late by how long it has been seen.

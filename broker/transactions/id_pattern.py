@@ -51,19 +51,19 @@ class IdPattern:
 
     def matches(self, text: str) -> bool:
         """Does it fit the whole of `text`? Raises InvalidPattern where that takes too long."""
-        current = self._reached([self._start], text, 0)
+        current = self._reach([self._start], text, 0)
         for at, character in enumerate(text):
             found: list[int] = []
             for number in current:
                 test, after, of_place = self._states[number]
                 if test is not None and not of_place and test(character):
                     found += after
-            current = self._reached(found, text, at + 1)
+            current = self._reach(found, text, at + 1)
             if not current:
                 return False
         return 0 in current
 
-    def _reached(self, numbers: Iterable[int], text: str, at: int) -> set[int]:
+    def _reach(self, numbers: Iterable[int], text: str, at: int) -> set[int]:
         """The states that are there without a further character."""
         found: set[int] = set()
         left = list(numbers)
@@ -105,12 +105,12 @@ class IdPattern:
             return self._sequence(items, after, (flags | added) & ~removed)
         if kind in (constants.MAX_REPEAT, constants.MIN_REPEAT):
             least, most, items = value
-            return self._repeated(least, most, items, after, flags)
+            return self._repeat(least, most, items, after, flags)
         if kind is constants.AT:
             return self._add(_place(value, flags), after, of_place=True)
         return self._add(_test(kind, value, flags), after)
 
-    def _repeated(self, least: int, most: Any, items: Any, after: int, flags: int) -> int:
+    def _repeat(self, least: int, most: Any, items: Any, after: int, flags: int) -> int:
         endless = most is constants.MAXREPEAT
         if least > MOST_REPEATED or (not endless and most > MOST_REPEATED):
             raise InvalidPattern("a repetition is too long")
@@ -129,18 +129,18 @@ class IdPattern:
 
 
 def _test(kind: Any, value: Any, flags: int) -> Test:
-    """Which characters one item takes."""
+    """Returns the test of an item's characters."""
     if kind is constants.ANY:
         return (lambda character: True) if flags & re.DOTALL else (lambda character: character != "\n")
     if kind is constants.LITERAL:
-        return _folded(lambda character: character == chr(value), flags)
+        return _fold(lambda character: character == chr(value), flags)
     if kind is constants.NOT_LITERAL:
-        taken = _folded(lambda character: character == chr(value), flags)
+        taken = _fold(lambda character: character == chr(value), flags)
         return lambda character: not taken(character)
     if kind is constants.IN:
         negated = bool(value) and value[0][0] is constants.NEGATE
         tests = [_member(*each) for each in value[negated:]]
-        inside = _folded(lambda character: any(test(character) for test in tests), flags)
+        inside = _fold(lambda character: any(test(character) for test in tests), flags)
         return (lambda character: not inside(character)) if negated else inside
     raise InvalidPattern(f"{kind} is not known")
 
@@ -167,14 +167,14 @@ _CATEGORIES: Final = {
 """RE2's: of ASCII alone."""
 
 
-def _folded(test: Test, flags: int) -> Test:
+def _fold(test: Test, flags: int) -> Test:
     if not flags & re.IGNORECASE:
         return test
     return lambda character: test(character) or test(character.lower()) or test(character.upper()[0])
 
 
 def _place(kind: Any, flags: int) -> Place:
-    """Which places between characters one item takes."""
+    """Returns the test of an item's positions between characters."""
     begins: Place = lambda text, at: at == 0  # noqa: E731
     ends: Place = lambda text, at: at == len(text)  # noqa: E731
     if kind is constants.AT_BEGINNING:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.append import Appender
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
@@ -35,13 +35,13 @@ LAST_PAUSE_SECONDS: Final = 0.5
 ASK_SECONDS: Final = 0.2
 """A leader is looked for so long; then the partitions are looked up again, for there is another term."""
 ANSWER_SECONDS: Final = 10.0
-MOST_QUESTIONS: Final = 4
+MAX_REQUESTS: Final = 4
 """LIMIT. Questions on their way to one group. What comes meanwhile goes with the next one."""
-MOST_PARTITIONS: Final = 5_000
+MAX_PARTITIONS: Final = 5_000
 """LIMIT. Partitions in one question, but for a larger transaction, which goes alone: some 100 KB."""
-MOST_IN_FRAME: Final = 500
+MAX_IN_FRAME: Final = 500
 """LIMIT. Markers that share a frame: some 80 bytes each, which fits the smallest segments."""
-COMPLAIN_SECONDS: Final = 10.0
+WARNING_INTERVAL_SECONDS: Final = 10.0
 """Who waits for so long is in the log."""
 
 TOPIC_ID_BYTES: Final = 16
@@ -56,8 +56,8 @@ Where = tuple[bytes, int]
 """The same by the topic's id: a leader may not know the name yet."""
 
 
-class Ending(NamedTuple):
-    """What one question asks for one transaction."""
+class PendingMarkers(NamedTuple):
+    """The markers that one request asks for one transaction."""
 
     marker: Marker
     term: int
@@ -67,7 +67,7 @@ class Ending(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    ending: Ending
+    ending: PendingMarkers
     done: asyncio.Future[list[ErrorCode]]
 
 
@@ -78,16 +78,16 @@ class Markers:
         self,
         cluster: Cluster,
         appenders: Mapping[int, Appender],
-        peering: Peering | None,
+        peering: PeerRpc | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._cluster = cluster
         self._appenders = appenders
         self._peering = peering
         self._loop = loop
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _MarkerQueue] = {}
         if peering is not None:
-            peering.handlers[Asked.MARKERS] = self._asked
+            peering.handlers[RequestKind.MARKERS] = self._handle_request
 
     async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
         """Return when the transaction has ended in all these partitions.
@@ -109,7 +109,7 @@ class Markers:
             ]
             if not left:
                 break
-            if not complained and self._loop.time() - began > COMPLAIN_SECONDS:
+            if not complained and self._loop.time() - began > WARNING_INTERVAL_SECONDS:
                 complained = True
                 (topic, index), code = left[0], codes[left[0]]
                 text = "the end of a transaction of producer %d waits for %d partitions, %s-%d first: %s"
@@ -123,13 +123,13 @@ class Markers:
         """End a transaction in partitions that should be led here, because an admin tool says so."""
         if not is_sound(marker):
             return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
-        by_group, unknown = self._resolved(places)
+        by_group, unknown = self._resolve(places)
         codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for number, wanted in by_group.items():
             try:
-                ending = Ending(marker, self._term(wanted), list(wanted.values()))
+                ending = PendingMarkers(marker, self._term(wanted), list(wanted.values()))
                 (outcome,) = await self._end_here(number, [ending])
-            except (NotHere, NotLeader):
+            except (NotLeaderHere, NotLeader):
                 outcome = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(wanted)
             except StorageError:
                 outcome = [ErrorCode.KAFKA_STORAGE_ERROR] * len(wanted)
@@ -139,15 +139,17 @@ class Markers:
     # --- one try --------------------------------------------------------------------------------------------
 
     async def _try(self, places: Sequence[Place], marker: Marker) -> dict[Place, ErrorCode]:
-        by_group, unknown = self._resolved(places)
+        by_group, unknown = self._resolve(places)
         codes: dict[Place, ErrorCode] = {}
 
         async def end(number: int, wanted: dict[Place, Where]) -> None:
-            outcome = await self._end(number, Ending(marker, self._term(wanted), list(wanted.values())))
+            outcome = await self._end(
+                number, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+            )
             codes.update(zip(wanted, outcome, strict=True))
 
         async def look() -> None:
-            codes.update(await self._gone(unknown))
+            codes.update(await self._absent_topics(unknown))
 
         tries = [end(number, wanted) for number, wanted in by_group.items()]
         if unknown:
@@ -155,8 +157,8 @@ class Markers:
         await asyncio.gather(*tries)
         return codes
 
-    def _resolved(self, places: Sequence[Place]) -> tuple[dict[int, dict[Place, Where]], list[Place]]:
-        """Where they are, by log group; and those that this node does not know."""
+    def _resolve(self, places: Sequence[Place]) -> tuple[dict[int, dict[Place, Where]], list[Place]]:
+        """Returns the partitions by log group; and those that this node does not know."""
         by_group: dict[int, dict[Place, Where]] = {}
         unknown: list[Place] = []
         for place in places:
@@ -173,21 +175,21 @@ class Markers:
         partition = self._cluster.partition(*next(iter(places)))
         return -1 if partition is None else partition.group.term
 
-    async def _end(self, number: int, ending: Ending) -> list[ErrorCode]:
+    async def _end(self, number: int, ending: PendingMarkers) -> list[ErrorCode]:
         """End it in partitions of one group, wherever that is led."""
         group = self._cluster.groups.get(number)
         if self._peering is not None and (group is None or not group.is_leader):
             lane = self._lanes.get(number)
             if lane is None:
-                lane = self._lanes[number] = _Lane(number, self._peering, self._loop)
+                lane = self._lanes[number] = _MarkerQueue(number, self._peering, self._loop)
             return await lane.put(ending)
         try:
             (codes,) = await self._end_here(number, [ending])
-        except (NotHere, StorageError):
+        except (NotLeaderHere, StorageError):
             return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(ending.partitions)
         return codes
 
-    async def _gone(self, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+    async def _absent_topics(self, places: Sequence[Place]) -> dict[Place, ErrorCode]:
         """NONE for those that the controller does not know either: what is not there needs no marker.
 
         This node may only be late: a marker left out would leave a transaction open for ever.
@@ -198,7 +200,9 @@ class Markers:
                 absent = self._absent(places)
             else:
                 body = json.dumps({"do": "absent", "partitions": places}).encode()
-                answer = await self._peering.ask_leader(METADATA_GROUP, Asked.MARKERS, body, ASK_SECONDS)
+                answer = await self._peering.ask_leader(
+                    METADATA_GROUP, RequestKind.MARKERS, body, ASK_SECONDS
+                )
                 absent = json.loads(answer)
             return later | {place: ErrorCode.NONE for at, place in enumerate(places) if at in absent}
         except (StorageError, PeerError, ValueError, TypeError) as error:
@@ -207,11 +211,11 @@ class Markers:
 
     # --- here -----------------------------------------------------------------------------------------------
 
-    async def _end_here(self, number: int, endings: Sequence[Ending]) -> list[list[ErrorCode]]:
-        """Write markers into a group that is led here, wait for their commit. NotHere, StorageError."""
+    async def _end_here(self, number: int, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
+        """Write markers into a group that is led here, wait for their commit. NotLeaderHere, StorageError."""
         group, appender = self._cluster.groups.get(number), self._appenders.get(number)
         if group is None or appender is None or not group.is_leader:
-            raise NotHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {number} is not led here")
         term, moved = group.term, ErrorCode.NOT_LEADER_OR_FOLLOWER
         codes = [
             self._append(appender, number, each) if each.term == term else [moved] * len(each.partitions)
@@ -220,25 +224,25 @@ class Markers:
         await group.committed()
         return codes
 
-    def _append(self, appender: Appender, number: int, ending: Ending) -> list[ErrorCode]:
+    def _append(self, appender: Appender, number: int, ending: PendingMarkers) -> list[ErrorCode]:
         found = [
             self._cluster.open_partition(topic_id, number, index) for topic_id, index in ending.partitions
         ]
         logs = list({each.number: each for each in found if each is not None}.values())
         outcome: dict[int, ErrorCode] = {}
-        for first in range(0, len(logs), MOST_IN_FRAME):
-            outcome |= _ended(appender, logs[first : first + MOST_IN_FRAME], ending.marker)
+        for first in range(0, len(logs), MAX_IN_FRAME):
+            outcome |= _append_end(appender, logs[first : first + MAX_IN_FRAME], ending.marker)
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [gone if each is None else outcome[each.number] for each in found]
 
     def _absent(self, places: Sequence[Place]) -> list[int]:
-        """Which of them, by their place in the list, are certainly not there. NotHere."""
+        """Returns the partitions, by index in the list, that certainly do not exist. NotLeaderHere."""
         group = self._cluster.groups.get(METADATA_GROUP)
         if group is None or not group.has_lease or group.applied_index < group.commit_index:
-            raise NotHere("not the controller")
+            raise NotLeaderHere("not the controller")
         return [at for at, place in enumerate(places) if self._cluster.partition(*place) is None]
 
-    async def _asked(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         """Another node's coordinator asks: what makes no sense may not come into the log."""
         try:
             question = json.loads(body)
@@ -247,7 +251,7 @@ class Markers:
                     places = [_place(each) for each in partitions]
                     return json.dumps(self._absent(places)).encode()
                 case {"do": "end", "group": int(number), "endings": list(endings)}:
-                    understood = [_ending(each) for each in endings]
+                    understood = [_decode_ending(each) for each in endings]
                 case _:
                     raise ValueError("no question")
         except (ValueError, TypeError, RecursionError):
@@ -255,21 +259,21 @@ class Markers:
         return json.dumps(await self._end_here(number, understood)).encode()
 
 
-class _Lane:
+class _MarkerQueue:
     """The way to one group that is led elsewhere."""
 
-    def __init__(self, number: int, peering: Peering, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, number: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
         self._peering = peering
         self._loop = loop
         self._waiting: deque[_Waiting] = deque()
         self._senders: set[asyncio.Task[None]] = set()
 
-    async def put(self, ending: Ending) -> list[ErrorCode]:
-        """What became of it, by partition; after a while, whatever it is."""
+    async def put(self, ending: PendingMarkers) -> list[ErrorCode]:
+        """Sends markers; returns the outcome by partition, at the latest after a timeout."""
         waiting = _Waiting(ending, self._loop.create_future())
         self._waiting.append(waiting)
-        if len(self._senders) < MOST_QUESTIONS:
+        if len(self._senders) < MAX_REQUESTS:
             self._senders.add(self._loop.create_task(self._send()))
         return await waiting.done
 
@@ -291,7 +295,7 @@ class _Lane:
         count = 0
         while self._waiting:
             first = self._waiting[0]
-            if batch and count + len(first.ending.partitions) > MOST_PARTITIONS:
+            if batch and count + len(first.ending.partitions) > MAX_PARTITIONS:
                 break
             self._waiting.popleft()
             if not first.done.done():  # its coordinator has given up
@@ -299,7 +303,7 @@ class _Lane:
                 count += len(first.ending.partitions)
         return batch
 
-    async def _ask(self, endings: Sequence[Ending]) -> list[list[ErrorCode]]:
+    async def _ask(self, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
         said = [
             [*each.marker, each.term, [[topic_id.hex(), index] for topic_id, index in each.partitions]]
             for each in endings
@@ -307,7 +311,7 @@ class _Lane:
         body = json.dumps({"do": "end", "group": self._number, "endings": said}).encode()
         try:
             answer = await self._peering.ask_leader(
-                self._number, Asked.MARKERS, body, ASK_SECONDS, ANSWER_SECONDS
+                self._number, RequestKind.MARKERS, body, ASK_SECONDS, ANSWER_SECONDS
             )
             codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
             if [len(each) for each in codes] == [len(each.partitions) for each in endings]:
@@ -320,7 +324,7 @@ class _Lane:
         return [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(each.partitions) for each in endings]
 
 
-def _ended(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> dict[int, ErrorCode]:
+def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> dict[int, ErrorCode]:
     """Append one marker to each; where one of them refuses, the others get theirs all the same."""
     try:
         appender.end_transactions(logs, marker)
@@ -329,12 +333,12 @@ def _ended(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> 
         if len(logs) == 1:
             return {logs[0].number: refused.error}
     except NotLeader as error:
-        raise NotHere(str(error)) from None
+        raise NotLeaderHere(str(error)) from None
     except StorageError:  # no room, or too much that is not committed
         return dict.fromkeys((each.number for each in logs), ErrorCode.KAFKA_STORAGE_ERROR)
     outcome: dict[int, ErrorCode] = {}
     for each in logs:
-        outcome |= _ended(appender, [each], marker)
+        outcome |= _append_end(appender, [each], marker)
     return outcome
 
 
@@ -345,8 +349,8 @@ def _place(said: object) -> Place:
     raise ValueError("no partition")
 
 
-def _ending(said: object) -> Ending:
-    """What a peer says, or ValueError where no log may hold it."""
+def _decode_ending(said: object) -> PendingMarkers:
+    """Decodes a peer's request; ValueError for numbers that no log may hold."""
     match said:
         case [int(id_), int(epoch), int(by), bool(commit), int(version), int(term), list(partitions)]:
             marker = Marker(id_, epoch, by, commit, version)
@@ -354,11 +358,11 @@ def _ending(said: object) -> Ending:
             raise ValueError("no marker")
     if not is_sound(marker):
         raise ValueError("a marker that nobody writes")
-    return Ending(marker, term, [_where(each) for each in partitions])
+    return PendingMarkers(marker, term, [_where(each) for each in partitions])
 
 
 def is_sound(marker: Marker) -> bool:
-    """Whether its numbers are such as a coordinator's can be."""
+    """Returns whether a marker's numbers are valid for a coordinator's."""
     return (
         0 <= marker.producer_id < 1 << 63
         and 0 <= marker.producer_epoch < 1 << 15

@@ -31,12 +31,12 @@ NO_EPOCH: Final = -1
 VALUE_VERSION: Final = 1
 
 
-class UnknownRecord(Exception):
+class UnknownTransactionRecord(Exception):
     """A key or a value of a kind or version that is not known here: to be passed over."""
 
 
 class TransactionState(IntEnum):
-    """Where an id stands, as Kafka numbers it. DEAD and PREPARE_EPOCH_FENCE are never recorded."""
+    """The state of an id, with Kafka's numbers. DEAD and PREPARE_EPOCH_FENCE are never recorded."""
 
     EMPTY = 0
     ONGOING = 1
@@ -48,8 +48,8 @@ class TransactionState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
     @property
-    def shown(self) -> str:
-        """As Kafka's tools say it: PrepareCommit."""
+    def label(self) -> str:
+        """The name in Kafka's tools: PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -62,7 +62,7 @@ PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.P
 
 
 class TransactionMetadata(NamedTuple):
-    """Where the transactions of one id stand, as committed."""
+    """The committed state of one id's transactions."""
 
     producer_id: int
     producer_epoch: int
@@ -86,7 +86,7 @@ class TransactionMetadata(NamedTuple):
 
 
 def record(transactional_id: str, metadata: TransactionMetadata | None) -> Record:
-    """Where an id stands; None: nothing is known of it any more."""
+    """Returns the record of an id's state; None: a tombstone."""
     key = key_bytes(TransactionLogKey(transactional_id=transactional_id))
     if metadata is None:
         return key, None
@@ -122,25 +122,25 @@ def _by_topic(partitions: tuple[Place, ...]) -> list[PartitionsSchema]:
 
 
 def transactional_id(key: bytes | None) -> str:
-    """Whose record it is. Raises MalformedMessage, UnknownRecord."""
+    """Returns the id of a record. Raises MalformedMessage, UnknownTransactionRecord."""
     if key is None or len(key) < 2:
         raise MalformedMessage("a record without a key")
     kind = int.from_bytes(key[:2], "big")
     if kind != TRANSACTION_LOG:
-        raise UnknownRecord(f"a key of kind {kind}")
+        raise UnknownTransactionRecord(f"a key of kind {kind}")
     return decode(TransactionLogKey, 0, key, 2).transactional_id
 
 
 def transaction_metadata(value: bytes) -> TransactionMetadata:
-    """Raises MalformedMessage, UnknownRecord."""
+    """Raises MalformedMessage, UnknownTransactionRecord."""
     if len(value) < 2:
         raise MalformedMessage("a value without a version")
     version = int.from_bytes(value[:2], "big", signed=True)
     if not 0 <= version <= VALUE_VERSION:
-        raise UnknownRecord(f"a value of version {version}; known up to {VALUE_VERSION}")
+        raise UnknownTransactionRecord(f"a value of version {version}; known up to {VALUE_VERSION}")
     read = decode(TransactionLogValue, version, value, 2)
     if read.transaction_status not in RECORDED:
-        raise UnknownRecord(f"a transaction in state {read.transaction_status}")
+        raise UnknownTransactionRecord(f"a transaction in state {read.transaction_status}")
     return TransactionMetadata(
         read.producer_id,
         read.producer_epoch,

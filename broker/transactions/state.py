@@ -1,4 +1,4 @@
-"""What is committed of the transactional ids of one data log group.
+"""The committed state of the transactional ids of one data log group.
 
 Owns: `TransactionsState`, a commit machine: it changes in `replay` alone, live and at recovery alike.
 Invariants: `restore(snapshot())` gives an equal state; a record that is not understood changes nothing and is
@@ -19,7 +19,7 @@ from broker.transactions.records import (
     PREPARED,
     TransactionMetadata,
     TransactionState,
-    UnknownRecord,
+    UnknownTransactionRecord,
     transaction_metadata,
     transactional_id,
 )
@@ -38,16 +38,16 @@ _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
 
 
-def _nobody_hears(text: str) -> None:
-    """Where warnings go that nobody asked for."""
+def _ignore(text: str) -> None:
+    """The default of `warn`."""
 
 
 class TransactionsState:
-    """Where each id stands. A `StateMachine`. Args: warn: told what was passed over."""
+    """The state of each id. A `StateMachine`. Args: warn: called for skipped records."""
 
     __slots__ = ("_begun", "_ids", "_ongoing", "_prepared", "_values", "_warn", "_warned")
 
-    def __init__(self, warn: Callable[[str], None] = _nobody_hears) -> None:
+    def __init__(self, warn: Callable[[str], None] = _ignore) -> None:
         self._ids: dict[str, TransactionMetadata] = {}
         self._values: dict[str, bytes] = {}
         """The records `_ids` was read from, for snapshots."""
@@ -60,7 +60,7 @@ class TransactionsState:
     # --- what is committed --------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> TransactionMetadata | None:
-        """Where an id stands; None for one that is not known."""
+        """Returns the state of an id; None for an unknown one."""
         return self._ids.get(transactional_id)
 
     @property
@@ -69,17 +69,18 @@ class TransactionsState:
         return self._ids
 
     @property
-    def ongoing(self) -> Collection[str]:
+    def ongoing_ids(self) -> Collection[str]:
         """The ids with a transaction under way, longest first."""
         return self._ongoing
 
     def serial(self, name: str) -> int | None:
-        """Of the transaction under way: another one of the same id has another. None where there is none.
-        The time when it began does not tell them apart, since the log's time may stand still."""
+        """Returns the serial of the transaction under way: another one of the same id has another. None where
+        there is none. The time when it began does not tell them apart, since the log's time may stand
+        still."""
         return self._ongoing.get(name)
 
     @property
-    def prepared(self) -> Collection[str]:
+    def prepared_ids(self) -> Collection[str]:
         """The ids whose transaction is decided, and not yet told to every partition."""
         return self._prepared
 
@@ -102,7 +103,7 @@ class TransactionsState:
         for key, value in pairs:
             try:
                 self._apply(transactional_id(key), value)
-            except (MalformedMessage, UnknownRecord) as error:
+            except (MalformedMessage, UnknownTransactionRecord) as error:
                 self._tell(f"a record about transactions is passed over: {error}")
 
     def _apply(self, name: str, value: bytes | None) -> None:

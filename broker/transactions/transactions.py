@@ -16,30 +16,30 @@ from functools import partial
 from typing import Final
 
 from broker.append import Appender
-from broker.coordination.coordination import Coordination, TopicMaker
-from broker.coordination.hosted import Hosted, Uncertain, when_certain
+from broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
 from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
 from broker.request_errors import RequestError
 from broker.transactions.coordinator import MarkerWriter, ProducerIdSource, TransactionCoordinator
 from broker.transactions.records import Place, TransactionMetadata
 from broker.transactions.state import TransactionsState
-from broker.transactions.transitions import RAISES_EPOCH_SINCE, Identity
+from broker.transactions.transitions import RAISES_EPOCH_MIN_VERSION, Identity
 from broker.transactions.verification import Question
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 
-FOREIGN_TOPIC: Final = (
+CONFLICTING_TOPIC: Final = (
     f"the topic {TRANSACTION_STATE} is an ordinary one, made before this broker served transactions: "
     "none can be served until it is deleted"
 )
 
 
-class Transactions(Coordination[Hosted[TransactionCoordinator]]):
+class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]):
     """Nothing is hosted at first; see `host`."""
 
     topic_name = TRANSACTION_STATE
     topic_id = TRANSACTION_STATE_TOPIC_ID
-    foreign_topic = FOREIGN_TOPIC
+    conflicting_topic = CONFLICTING_TOPIC
     log = logging.getLogger("lockstep.transactions")
 
     def __init__(
@@ -64,7 +64,7 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
 
         Args: state: what its partitions of `__transaction_state` are replayed into.
         """
-        self._require_unhosted(number)
+        self._require_absent(number)
         coordinator = TransactionCoordinator(
             group,
             state,
@@ -76,7 +76,7 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
             self._clock_ms,
             self._loop,
         )
-        self._hosted[number] = Hosted(group, coordinator, "transactions")
+        self._hosted[number] = CoordinatorShard(group, coordinator, "transactions")
 
     def log_group_of(self, transactional_id: str) -> int | None:
         """The log group that has this id's records; None where the topic is not known here."""
@@ -95,7 +95,7 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
             text = f"a transaction timeout of {timeout_ms} ms"
             raise RequestError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
         expected = None if producer_id < 0 else (producer_id, producer_epoch)
-        coordinator = await self._when_certain(transactional_id)
+        coordinator = await self._with_read_barrier(transactional_id)
         return await coordinator.init(transactional_id, timeout_ms, expected)
 
     async def add_partitions(
@@ -107,26 +107,27 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         version: int,
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
-        coordinator = await self._when_certain(transactional_id)
+        coordinator = await self._with_read_barrier(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
-        """Whether they take part in the producer's transaction; `add` has them do so. Raises RequestError."""
+        """Returns whether partitions take part in the producer's transaction; `add` adds them. Raises
+        RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
-        coordinator = await self._when_certain(transactional_id)
+        coordinator = await self._with_read_barrier(transactional_id)
         identity = producer_id, producer_epoch
         if not add:
             return await coordinator.verify(transactional_id, identity, partitions)
-        await coordinator.add(transactional_id, identity, partitions, RAISES_EPOCH_SINCE)
+        await coordinator.add(transactional_id, identity, partitions, RAISES_EPOCH_MIN_VERSION)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
     def verify_now(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode] | None:
-        """As `verify`, at once; None where that is not possible. Raises RequestError."""
+        """Verifies at once; None where that is not possible. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
         identity = producer_id, producer_epoch
         try:
             coordinator = self._coordinator(transactional_id)
-        except Uncertain:
+        except LeaseExpired:
             return None
         found = coordinator.verify_now(transactional_id, identity, partitions)
         if add and found is not None and any(error is not ErrorCode.NONE for error in found.values()):
@@ -137,35 +138,36 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: int
     ) -> Identity:
         """Commit or abort the producer's transaction; who it is from now on. Raises RequestError."""
-        coordinator = await self._when_certain(transactional_id)
+        coordinator = await self._with_read_barrier(transactional_id)
         return await coordinator.end(transactional_id, (producer_id, producer_epoch), commit, version)
 
     # --- what tools ask -------------------------------------------------------------------------------------
 
-    def described(self, transactional_id: str) -> TransactionMetadata:
-        """Where an id stands. Raises RequestError, Uncertain."""
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Returns the state of an id. Raises RequestError, LeaseExpired."""
         found = self._coordinator(transactional_id).state.get(transactional_id)
         if found is None:
             raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the transactional id is not known")
         return found
 
-    def listed(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id that is coordinated here. Raises RequestError where that cannot be said now, Uncertain."""
+    def list_all(self) -> Iterator[tuple[str, TransactionMetadata]]:
+        """Every id that is coordinated here. Raises RequestError where that cannot be said now,
+        LeaseExpired."""
         coordinators = [each.require() for each in self._hosted.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 
     def coordinators(self) -> list[TransactionCoordinator]:
-        """Those that serve here now."""
-        return [each.coordinator for each in self._serving()]
+        """Returns the coordinators that serve here now."""
+        return [each.coordinator for each in self._serving_shards()]
 
     # --- within ---------------------------------------------------------------------------------------------
 
-    async def _when_certain(self, transactional_id: str) -> TransactionCoordinator:
-        """Who coordinates this id. Raises RequestError."""
-        return await when_certain(partial(self._coordinator, transactional_id))
+    async def _with_read_barrier(self, transactional_id: str) -> TransactionCoordinator:
+        """Returns the coordinator of this id. Raises RequestError."""
+        return await with_read_barrier(partial(self._coordinator, transactional_id))
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
-        """The same at once, or Uncertain."""
+        """The same at once, or LeaseExpired."""
         if not transactional_id:
             raise RequestError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
-        return self._find_hosted(transactional_id).require()
+        return self._find_shard(transactional_id).require()

@@ -1,4 +1,4 @@
-"""Who may do what to a transactional id in which state, and what it comes to: rules alone.
+"""The state machine of a transactional id: allowed requests and their results, pure rules.
 
 Owns: the table of states, and one function per request, from where an id stands to where it will stand or to
 Kafka's error. Invariants: nothing is under way for the id (`lines.py` sees to it), so that no rule here knows
@@ -47,14 +47,14 @@ IDLE: Final = BEFORE[DEAD]
 LARGEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = LARGEST_EPOCH - 1
 """A producer is never given a higher one: the largest is kept to fence it."""
-RAISES_EPOCH_SINCE: Final = 2
+RAISES_EPOCH_MIN_VERSION: Final = 2
 """The transaction version from which on every end of a transaction raises the producer's epoch."""
 
 Identity = tuple[int, int]
 """A producer id and its epoch."""
 
 
-def _moved(
+def _transition(
     current: TransactionMetadata, state: TransactionState, time_ms: int, **changes: object
 ) -> TransactionMetadata:
     assert current.state in BEFORE[state], f"{current.state.name} is not followed by {state.name}"
@@ -62,11 +62,11 @@ def _moved(
     return current._replace(state=state, update_ms=time_ms, **changes)  # type: ignore[arg-type]
 
 
-def _refused(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> RequestError:
+def _error(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> RequestError:
     return RequestError(
         error,
         f"producer {asked[0]} with epoch {asked[1]}; {current.producer_id} with {current.producer_epoch} "
-        f"in state {current.state.shown} is known",
+        f"in state {current.state.label} is known",
     )
 
 
@@ -78,14 +78,14 @@ def is_exhausted(current: TransactionMetadata) -> bool:
 # --- InitProducerId ---------------------------------------------------------------------------------------
 
 
-def begun(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadata:
+def begin(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadata:
     """An id that nobody has used before."""
     return TransactionMetadata(
         producer_id, 0, timeout_ms, EMPTY, update_ms=time_ms, previous_producer_id=producer_id
     )
 
 
-def check_known(current: TransactionMetadata, expected: Identity | None) -> None:
+def check_identity(current: TransactionMetadata, expected: Identity | None) -> None:
     """Raises RequestError (PRODUCER_FENCED) if `expected` is not the current producer id and epoch (KIP-360).
 
     The last epoch is accepted, too, from a producer that did not get the answer that raised its epoch, or
@@ -99,15 +99,15 @@ def check_known(current: TransactionMetadata, expected: Identity | None) -> None
     is_current = is_same and expected[1] == current.producer_epoch
     is_repeated = current.state is not ONGOING and expected[1] == current.last_producer_epoch
     if not (is_current or ((is_same or ran_out) and is_repeated)):
-        raise _refused(ErrorCode.PRODUCER_FENCED, current, expected)
+        raise _error(ErrorCode.PRODUCER_FENCED, current, expected)
 
 
 def init_needs_new_id(current: TransactionMetadata, expected: Identity | None) -> bool:
-    """Whether `initialised` is to be given a fresh producer id."""
+    """Returns whether `initialize` needs a fresh producer id."""
     return is_exhausted(current) and (expected is None or expected[1] == current.producer_epoch)
 
 
-def initialised(
+def initialize(
     current: TransactionMetadata,
     expected: Identity | None,
     fresh_id: int | None,
@@ -120,8 +120,8 @@ def initialised(
     """
     if current.state in PREPARED:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
-        raise _refused(error, current, expected or (current.producer_id, current.producer_epoch))
-    check_known(current, expected)
+        raise _error(error, current, expected or (current.producer_id, current.producer_epoch))
+    check_identity(current, expected)
     producer_id, epoch = current.producer_id, current.producer_epoch
     last_epoch, previous_id = current.last_producer_epoch, producer_id
     if fresh_id is not None:
@@ -135,18 +135,18 @@ def initialised(
         epoch += 1
     else:  # a retry of a request whose answer was lost: the same answer again
         previous_id = current.previous_producer_id
-    return _moved(
+    return _transition(
         current, EMPTY, time_ms, producer_id=producer_id, producer_epoch=epoch, timeout_ms=timeout_ms,
         partitions=(), start_ms=-1, previous_producer_id=previous_id, last_producer_epoch=last_epoch,
     )  # fmt: skip
 
 
 def fence_needs_new_id(current: TransactionMetadata, version: int) -> bool:
-    """Whether `fenced` needs a fresh producer id, because the epochs are exhausted (KAFKA-20090)."""
-    return version >= RAISES_EPOCH_SINCE and is_exhausted(current)
+    """Returns whether `fence` needs a fresh producer id, because the epochs are exhausted (KAFKA-20090)."""
+    return version >= RAISES_EPOCH_MIN_VERSION and is_exhausted(current)
 
 
-def fenced(
+def fence(
     current: TransactionMetadata, version: int, fresh_id: int | None, time_ms: int
 ) -> TransactionMetadata:
     """The ongoing transaction is aborted, by a newer producer's InitProducerId or its timeout.
@@ -157,8 +157,8 @@ def fenced(
     one, only the marker has it, and the next producer gets the fresh id.
     """
     assert current.state is ONGOING
-    raises = version >= RAISES_EPOCH_SINCE
-    return _moved(
+    raises = version >= RAISES_EPOCH_MIN_VERSION
+    return _transition(
         current,
         PREPARE_ABORT,
         time_ms,
@@ -172,7 +172,7 @@ def fenced(
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
 
 
-def added(
+def add_partitions(
     current: TransactionMetadata | None,
     asked: Identity,
     partitions: Sequence[Place],
@@ -185,13 +185,15 @@ def added(
     if current.state is ONGOING and len(places) == len(current.partitions):
         return None
     start_ms = current.start_ms if current.state is ONGOING else time_ms
-    return _moved(current, ONGOING, time_ms, partitions=tuple(places), start_ms=start_ms, version=version)
+    return _transition(
+        current, ONGOING, time_ms, partitions=tuple(places), start_ms=start_ms, version=version
+    )
 
 
-def verified(
+def check_added(
     current: TransactionMetadata | None, asked: Identity, partitions: Sequence[Place]
 ) -> dict[Place, ErrorCode]:
-    """Whether each partition takes part in the producer's transaction. Raises RequestError."""
+    """Returns whether each partition takes part in the producer's transaction. Raises RequestError."""
     taking_part = frozenset(_of_producer(current, asked).partitions)
     return {
         place: ErrorCode.NONE if place in taking_part else ErrorCode.TRANSACTION_ABORTABLE
@@ -203,11 +205,11 @@ def _of_producer(current: TransactionMetadata | None, asked: Identity) -> Transa
     if current is None:
         raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
     if asked[0] != current.producer_id:
-        raise _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
     if asked[1] != current.producer_epoch:
-        raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
+        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
     if current.state in PREPARED:
-        raise _refused(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
+        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
     return current
 
 
@@ -215,11 +217,11 @@ def _of_producer(current: TransactionMetadata | None, asked: Identity) -> Transa
 
 
 def end_needs_new_id(current: TransactionMetadata | None, version: int) -> bool:
-    """Whether `ended` is to be given a fresh producer id."""
-    return current is not None and version >= RAISES_EPOCH_SINCE and is_exhausted(current)
+    """Returns whether `prepare_end` needs a fresh producer id."""
+    return current is not None and version >= RAISES_EPOCH_MIN_VERSION and is_exhausted(current)
 
 
-def ended(
+def prepare_end(
     current: TransactionMetadata | None,
     asked: Identity,
     commit: bool,
@@ -231,20 +233,20 @@ def ended(
     RequestError."""
     if current is None:
         raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
-    if version >= RAISES_EPOCH_SINCE:
-        return _ended_raising(current, asked, commit, version, fresh_id, time_ms)
+    if version >= RAISES_EPOCH_MIN_VERSION:
+        return _prepare_end_raising(current, asked, commit, version, fresh_id, time_ms)
     if asked[0] != current.producer_id:
-        raise _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
     if asked[1] != current.producer_epoch:
-        raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
+        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
     if current.state is ONGOING:
         prepare = PREPARE_COMMIT if commit else PREPARE_ABORT
-        return _moved(current, prepare, time_ms, version=0, next_producer_id=NO_PRODUCER_ID)
+        return _transition(current, prepare, time_ms, version=0, next_producer_id=NO_PRODUCER_ID)
     _check_repeated(current, asked, commit)
     return None
 
 
-def _ended_raising(
+def _prepare_end_raising(
     current: TransactionMetadata,
     asked: Identity,
     commit: bool,
@@ -256,20 +258,20 @@ def _ended_raising(
     ran_out = (asked, current.producer_epoch) == ((current.previous_producer_id, LAST_EPOCH), 0)
     repeated = ran_out or asked[1] + 1 == current.producer_epoch
     if asked[0] != current.producer_id and not ran_out:
-        raise _refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
     same = asked[1] == current.producer_epoch
     if not (same if current.state in (EMPTY, ONGOING) else repeated or (same and current.state in IDLE)):
-        raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
+        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
     if repeated:
         if commit and current.state in (PREPARE_ABORT, COMPLETE_ABORT):
             # A client retries its own EndTxn unchanged, so it was the coordinator that aborted. The producer
             # can recover from PRODUCER_FENCED; INVALID_TXN_STATE is fatal to it (KAFKA-20785).
-            raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
+            raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
         _check_repeated(current, asked, commit)
         return None
     if current.state is not ONGOING and commit:
-        raise _refused(ErrorCode.INVALID_TXN_STATE, current, asked)
-    return _moved(
+        raise _error(ErrorCode.INVALID_TXN_STATE, current, asked)
+    return _transition(
         current,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
         time_ms,
@@ -284,18 +286,18 @@ def _ended_raising(
 def _check_repeated(current: TransactionMetadata, asked: Identity, commit: bool) -> None:
     """Raises RequestError unless the last transaction ended, or is about to end, as is asked now."""
     if current.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
-        raise _refused(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
+        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
     if current.state is not (COMPLETE_COMMIT if commit else COMPLETE_ABORT):
-        raise _refused(ErrorCode.INVALID_TXN_STATE, current, asked)
+        raise _error(ErrorCode.INVALID_TXN_STATE, current, asked)
 
 
-def completed(prepared: TransactionMetadata, time_ms: int) -> TransactionMetadata:
+def complete(prepared: TransactionMetadata, time_ms: int) -> TransactionMetadata:
     """Every partition has its marker."""
     state = COMPLETE_COMMIT if prepared.state is PREPARE_COMMIT else COMPLETE_ABORT
     producer_id, epoch = prepared.producer_id, prepared.producer_epoch
     if prepared.next_producer_id != NO_PRODUCER_ID:
         producer_id, epoch = prepared.next_producer_id, 0
-    return _moved(
+    return _transition(
         prepared, state, time_ms, producer_id=producer_id, producer_epoch=epoch, partitions=(),
         next_producer_id=NO_PRODUCER_ID,
     )  # fmt: skip

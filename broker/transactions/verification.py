@@ -1,9 +1,9 @@
 """Asking the coordinator of a transactional id, on whatever node, whether partitions are in its transaction.
 
-Owns: the question between nodes (`Asked.VERIFY`), and what its errors are for a producer. Invariants: every
-partition gets an answer within seconds; an id's coordinator answers for itself, wherever it is asked from.
-Does not: know batches (`gate.py`) or transactions (the coordinator does).
-Source: KIP-890; Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
+Owns: the question between nodes (`RequestKind.VERIFY`), and what its errors are for a producer. Invariants:
+every partition gets an answer within seconds; an id's coordinator answers for itself, wherever it is asked
+from. Does not: know batches (`gate.py`) or transactions (the coordinator does). Source: KIP-890; Kafka's
+AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
@@ -26,9 +26,9 @@ ASK_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 10.0
 """It serves the requests of one id one after the other."""
 
-ABORTABLE_SINCE_PRODUCE: Final = 11
+ABORTABLE_MIN_PRODUCE_VERSION: Final = 11
 """Older versions of Produce do not know TRANSACTION_ABORTABLE (KIP-890 part 1)."""
-ADDS_SINCE_PRODUCE: Final = 12
+ADDS_MIN_PRODUCE_VERSION: Final = 12
 """Since then a batch adds its partition to the transaction (KIP-890 part 2)."""
 
 Place = tuple[str, int]
@@ -49,8 +49,8 @@ NO_COORDINATOR: Final = frozenset(
 
 
 class Question(NamedTuple):
-    """Whether partitions are in the transaction of this producer. They go beside it, so that what differs in
-    them alone can be asked as one: it is a key, too."""
+    """The request whether partitions are in the transaction of this producer. The partitions are apart, so
+    that requests that differ only in them are merged: it is a key, too."""
 
     transactional_id: str
     producer_id: int
@@ -66,7 +66,7 @@ class Coordinators(Protocol):
         """The log group whose leader coordinates this id; None where nobody does yet."""
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> Codes:
-        """What the coordinator on this node says of each. Raises RequestError for all of them."""
+        """Returns the local coordinator's result for each. Raises RequestError for all of them."""
 
     def verify_now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
         """The same at once, or None where it takes longer, or not here. Raises RequestError."""
@@ -75,11 +75,11 @@ class Coordinators(Protocol):
 class Verification:
     """See the module. Args: peering: None for a node alone."""
 
-    def __init__(self, coordinators: Coordinators, peering: Peering | None) -> None:
+    def __init__(self, coordinators: Coordinators, peering: PeerRpc | None) -> None:
         self._coordinators = coordinators
         self._peering = peering
         if peering is not None:
-            peering.handlers[Asked.VERIFY] = self._asked
+            peering.handlers[RequestKind.VERIFY] = self._handle_request
 
     def now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
         """The answer where it is to be had without waiting; None where `ask` is to be asked."""
@@ -91,7 +91,7 @@ class Verification:
             return dict.fromkeys(partitions, refused.error)
 
     async def ask(self, question: Question, partitions: Sequence[Place]) -> Codes:
-        """What the coordinator of this id says of each partition; NETWORK_EXCEPTION where none answers."""
+        """Returns the coordinator's result for each partition; NETWORK_EXCEPTION where none responds."""
         number = self._coordinators.log_group_of(question.transactional_id)
         if number is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -105,13 +105,13 @@ class Verification:
         body = json.dumps(said).encode()
         try:
             if self._peering is None:
-                answer = await self._asked(0, body)
+                answer = await self._handle_request(0, body)
             else:
                 answer = await self._peering.ask_leader(
-                    number, Asked.VERIFY, body, ASK_SECONDS, ANSWER_SECONDS
+                    number, RequestKind.VERIFY, body, ASK_SECONDS, ANSWER_SECONDS
                 )
             return _understood(answer, partitions)
-        except (NotHere, NotLeader):
+        except (NotLeaderHere, NotLeader):
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except (PeerError, StorageError, TimeoutError) as error:
             log.debug("the coordinator of %r: %s", question.transactional_id, error)
@@ -119,7 +119,7 @@ class Verification:
             log.exception("the coordinator of %r", question.transactional_id)
         return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
 
-    async def _asked(self, node_id: int, body: bytes) -> bytes:
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         """A node asks that has a batch of this id, or offsets."""
         try:
             match json.loads(body):
@@ -140,7 +140,7 @@ class Verification:
             codes = await self._coordinators.verify(question, partitions)
         except RequestError as refused:
             if refused.error in LOOK_ON:
-                raise NotHere(refused.message) from None
+                raise NotLeaderHere(refused.message) from None
             codes = dict.fromkeys(partitions, refused.error)
         return json.dumps([codes[each] for each in partitions]).encode()
 
@@ -157,15 +157,15 @@ def _understood(answer: bytes, partitions: Sequence[Place]) -> Codes:
     return dict(zip(partitions, codes, strict=True))
 
 
-def told_to_producer(code: ErrorCode, produce_version: int) -> RequestError:
-    """What a Produce of this version is told where the coordinator does not say NONE."""
+def producer_error(code: ErrorCode, produce_version: int) -> RequestError:
+    """Returns the error for a Produce of this version where the coordinator's is not NONE."""
     if code is ErrorCode.PRODUCER_FENCED:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
-    if code is ErrorCode.TRANSACTION_ABORTABLE and produce_version < ABORTABLE_SINCE_PRODUCE:
+    if code is ErrorCode.TRANSACTION_ABORTABLE and produce_version < ABORTABLE_MIN_PRODUCE_VERSION:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.INVALID_TXN_STATE:
         return RequestError(code, "Partition was not added to the transaction")
-    busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < ADDS_SINCE_PRODUCE
+    busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < ADDS_MIN_PRODUCE_VERSION
     if busy or code in NO_COORDINATOR:
         # Kafka's choice: every client tries again, and none asks for metadata first.
         text = f"Unable to verify the partition has been added to the transaction: {code.message}"

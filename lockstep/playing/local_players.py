@@ -8,9 +8,10 @@ begins again after a while, longer each time that it fails.
 
 Who plays needs no agreement of its own: the leader of the log does. The player_term is the log group's term,
 which a committed entry of this leadership carries before the group says that it is led, and how often the
-log's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time:
-a leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
-Does not: play. Source: docs/player.md, "Inside the broker"; `broker/coordination/hosted.py` is the model.
+log's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time: a
+leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
+Does not: play. Source: docs/player.md, "Inside the broker"; `broker/coordination/coordinator_shard.py` is the
+model.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.cluster.group_commands import MOST_ASKED
+from broker.cluster.group_commands import MAX_PENDING_COMMANDS
 from broker.cluster_image import TopicState
 from broker.metadata import METADATA_GROUP
 from broker.request_errors import RequestError
@@ -173,8 +173,12 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
     monkeypatch.setattr("broker.cluster.group_commands.QUEUE_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr("broker.cluster.group_commands.COMMAND_SECONDS", 3600.0)
     nowhere = 99
-    work = [asyncio.ensure_future(commands.close(nowhere, bytes(16))) for _ in range(3 * MOST_ASKED)]
-    await cluster.until(lambda: sum(each.done() for each in work) == 2 * MOST_ASKED, "end of what waits")
+    work = [
+        asyncio.ensure_future(commands.close(nowhere, bytes(16))) for _ in range(3 * MAX_PENDING_COMMANDS)
+    ]
+    await cluster.until(
+        lambda: sum(each.done() for each in work) == 2 * MAX_PENDING_COMMANDS, "end of what waits"
+    )
     for each in [each for each in work if each.done()]:
         with pytest.raises(NotLeader, match="too many commands wait"):
             await each

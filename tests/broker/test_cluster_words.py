@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.cluster.node_status import Status
-from broker.cluster.peering import Asked
+from broker.cluster.peer_rpc import RequestKind
 from storage.peers.limits import PeerError
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
@@ -58,7 +58,7 @@ COMMANDS: list[object] = [
 
 
 async def ask(
-    cluster: BrokerCluster, group: int, kind: Asked, body: bytes, refused: type[Exception] = PeerError
+    cluster: BrokerCluster, group: int, kind: RequestKind, body: bytes, refused: type[Exception] = PeerError
 ) -> None:
     """Ask whoever leads a group in the name of node 2; the network answers any exception with an error."""
     leader = cluster.leader_of(group)
@@ -79,10 +79,16 @@ async def test_nonsense_is_refused_and_recorded_nowhere(start_cluster: StartClus
     assert leader is not None
     partitions = set(cluster.brokers[leader].groups[1].partitions)
     for words in REGISTRATIONS:
-        await ask(cluster, 0, Asked.REGISTER, json.dumps(words).encode())
+        await ask(cluster, 0, RequestKind.REGISTER, json.dumps(words).encode())
     for words in COMMANDS:
-        await ask(cluster, 1, Asked.GROUP, json.dumps(words).encode())
-    for kind in (Asked.REGISTER, Asked.FORWARD, Asked.TRANSFER, Asked.REPORT, Asked.GROUP):
+        await ask(cluster, 1, RequestKind.GROUP, json.dumps(words).encode())
+    for kind in (
+        RequestKind.REGISTER,
+        RequestKind.FORWARD,
+        RequestKind.TRANSFER,
+        RequestKind.REPORT,
+        RequestKind.GROUP,
+    ):
         for body in (b"", b"{", b"\xff", b"[1, 2]", b"null", b"7", DEEP, b"\0\0\0\2[]", b"\xff\xff\xff\xff"):
             await ask(cluster, 0, kind, body, Exception)
     assert image.nodes == nodes

@@ -395,7 +395,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     client = await Client.connect(broker.port)
     await client.create("t")
     await broker.services.consumer_groups.ready()
-    ((store, _),) = broker.services.consumer_groups.of_log_groups()
+    ((store, _),) = broker.services.consumer_groups.active_shards()
     told: list[ErrorCode] = []
     count = 0
     for _ in range(60):
@@ -418,7 +418,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     await client.close()
     await broker.stop()
     again = await start_broker(**TINY)
-    ((store, _),) = again.services.consumer_groups.of_log_groups()
+    ((store, _),) = again.services.consumer_groups.active_shards()
     assert {p[1]: each.offset for p, each in store.state.offsets("g").items()} == committed
 
 

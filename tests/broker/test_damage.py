@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from broker.cluster import damage_reports
-from broker.cluster.peering import Asked
+from broker.cluster.peer_rpc import RequestKind
 from broker.damage import damage_text, node_damage
 from broker.metrics.health import unhealthy_reason
 from broker.server import Broker
@@ -332,7 +332,7 @@ async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
 
     node = cluster.brokers[2].services.node
     assert node is not None
-    node._peering.handlers[Asked.DAMAGE] = stuck
+    node._peering.handlers[RequestKind.DAMAGE] = stuck
     client = await Client.connect(cluster.brokers[1].port)
     status = await ask(client, do="status")
     assert status["damage_unknown"] == [{"node": 2, "reason": "no answer within 0.1 s"}]

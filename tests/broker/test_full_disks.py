@@ -33,7 +33,7 @@ class Group:
 
 
 class World:
-    """One node; `told` are its log lines about full disks, in short."""
+    """One node; `on_status` are its log lines about full disks, in short."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
@@ -48,7 +48,7 @@ class World:
         if self.failure is not None:
             raise self.failure
 
-    def told(self) -> list[str]:
+    def on_status(self) -> list[str]:
         texts = [record.getMessage() for record in self._caplog.records]
         self._caplog.clear()
         return [text.partition(";")[0].removeprefix("log group ") for text in texts]
@@ -69,10 +69,10 @@ async def test_each_time_is_told(world: World) -> None:
         group.fill()
         await world.disks.check()
         await world.disks.check()
-        assert world.told() == [f"1: {FULL}"]
+        assert world.on_status() == [f"1: {FULL}"]
         group.log.disk_full = False
         await world.disks.check()
-        assert world.told() == [f"1: {ROOM}"]
+        assert world.on_status() == [f"1: {ROOM}"]
     assert group.retried == 6
     assert world.enforced == 3
 
@@ -84,7 +84,7 @@ async def test_what_was_full_between_two_looks_is_told(world: World) -> None:
     group.log.disk_full = False
     await world.disks.check()
     await world.disks.check()
-    assert world.told() == [f"2: {FULL}", f"2: {ROOM}"]
+    assert world.on_status() == [f"2: {FULL}", f"2: {ROOM}"]
 
 
 async def test_a_disk_that_goes_on_failing_has_no_room_again(world: World) -> None:
@@ -93,7 +93,7 @@ async def test_a_disk_that_goes_on_failing_has_no_room_again(world: World) -> No
         group.fill()
         group.log.disk_full = is_full
         await world.disks.check()
-    assert world.told() == [f"1: {FULL}"]
+    assert world.on_status() == [f"1: {FULL}"]
 
 
 async def test_a_group_that_moved_away_and_back_is_told_of_anew(world: World) -> None:
@@ -106,7 +106,7 @@ async def test_a_group_that_moved_away_and_back_is_told_of_anew(world: World) ->
     await world.disks.check()
     world.groups[1].fill()
     await world.disks.check()
-    assert world.told() == [f"1: {FULL}"] * 2
+    assert world.on_status() == [f"1: {FULL}"] * 2
 
 
 async def test_a_failure_does_not_end_the_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,5 +125,5 @@ async def test_a_failure_does_not_end_the_looks(world: World, monkeypatch: pytes
     world.groups[1].fill()
     with pytest.raises(KeyboardInterrupt):
         await world.disks.run()
-    assert world.told() == [f"1: {FULL}", "the check for full disks failed"]
+    assert world.on_status() == [f"1: {FULL}", "the check for full disks failed"]
     assert world.groups[1].retried == 1

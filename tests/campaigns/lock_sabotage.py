@@ -12,24 +12,24 @@ from typing import Any, Final
 from broker.locks import checks
 from broker.locks.checks import LockChecks
 from broker.locks.headers import LockRequest, PartitionLocks, lock_requests
-from broker.locks.marks import Marks
+from broker.locks.lock_versions import LockVersions
 from broker.locks.table import LockTable
 from broker.request_errors import RequestError
 from lockstep.cli import main
 
-_raised = Marks.raised
+_raised = LockVersions.raise_lock
 _check = LockChecks._check
-_checked = LockChecks._checked
+_checked = LockChecks._check_all
 
 
 def _moved(by: int) -> Callable[..., None]:
-    def raised(self: Marks, lock: bytes, offset: int) -> None:
+    def raised(self: LockVersions, lock: bytes, offset: int) -> None:
         _raised(self, lock, offset + by)
 
     return raised
 
 
-def _not_at_all(self: Marks, lock: bytes, offset: int) -> None:
+def _not_at_all(self: LockVersions, lock: bytes, offset: int) -> None:
     """It is forgotten."""
 
 
@@ -37,11 +37,11 @@ def _deaf(honest: Callable[..., None]) -> Callable[..., None]:
     """What it tells the table that is raised is lost; that locks are kept is not."""
 
     def follow(self: LockTable, *words: Any) -> None:
-        Marks.raised = _not_at_all  # type: ignore[method-assign]
+        LockVersions.raise_lock = _not_at_all  # type: ignore[method-assign]
         try:
             honest(self, *words)
         finally:
-            Marks.raised = _raised  # type: ignore[method-assign]
+            LockVersions.raise_lock = _raised  # type: ignore[method-assign]
 
     return follow
 
@@ -57,7 +57,7 @@ def _without_reads(self: LockChecks, place: Any, record: int, asked: PartitionLo
 def _own_partition_only(records: Any, header: Any) -> list[LockRequest]:
     found = lock_requests(records, header)
     for each in found:
-        each.elsewhere.clear()
+        each.other_partitions.clear()
     return found
 
 
@@ -81,15 +81,15 @@ def _in_any_case(self: LockChecks, partition: Any, requests: Sequence[LockReques
         marks = self.table.partitions.get(partition.number)
         if marks is not None:
             for name in [name for each in requests for name in each.writes]:
-                marks.raised(checks.hash_of(partition.topic_id, name), partition.next_offset - 1)
+                marks.raise_lock(checks.hash_of(partition.topic_id, name), partition.next_offset - 1)
         raise
 
 
 Change = tuple[Any, str, Any]
 PLANTS: Final[dict[str, tuple[Change, ...]]] = {
-    "nothing-is-raised": ((Marks, "raised", _not_at_all),),
-    "a-mark-is-one-too-low": ((Marks, "raised", _moved(-1)),),
-    "a-mark-is-one-too-high": ((Marks, "raised", _moved(1)),),
+    "nothing-is-raised": ((LockVersions, "raise_lock", _not_at_all),),
+    "a-mark-is-one-too-low": ((LockVersions, "raise_lock", _moved(-1)),),
+    "a-mark-is-one-too-high": ((LockVersions, "raise_lock", _moved(1)),),
     "a-restart-forgets": (
         (LockTable, "replay", _deaf(LockTable.replay)),
         (LockTable, "restore", _deaf(LockTable.restore)),
@@ -98,7 +98,7 @@ PLANTS: Final[dict[str, tuple[Change, ...]]] = {
     "locks-elsewhere-are-not-checked": ((checks, "lock_requests", _own_partition_only),),
     "a-request-conflicts-with-itself": ((checks, "_together", _one_by_one),),
     "marks-beyond-the-end-are-taken": ((LockChecks, "_check", _within_limits),),
-    "a-refused-batch-raises": ((LockChecks, "_checked", _in_any_case),),
+    "a-refused-batch-raises": ((LockChecks, "_check_all", _in_any_case),),
 }
 
 

@@ -26,8 +26,8 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from broker.locks import checks, table
-from broker.locks.checks import Held, LockChecks
-from broker.locks.marks import Marks
+from broker.locks.checks import LockChecks, LockConflict
+from broker.locks.lock_versions import LockVersions
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.request_errors import RequestError
@@ -140,9 +140,9 @@ class World:
         data = builder.build()
         wanted = self.judge(index, asked)
         try:
-            notes = self.checks.notes(log, data, read_header(data), self.config.lockstep_locks)
+            notes = self.checks.check_and_encode(log, data, read_header(data), self.config.lockstep_locks)
         except RequestError as refused:
-            is_estimate = isinstance(refused, Held) and not refused.is_exact
+            is_estimate = isinstance(refused, LockConflict) and not refused.is_exact
             self.counts["refused"] += 1
             if wanted is None and is_estimate:
                 self.counts["refused wrongly"] += 1
@@ -250,28 +250,28 @@ class World:
 # --- planted faults ---------------------------------------------------------------------------------------
 
 
-def _forgets_old(self: Marks, lock: bytes, mark: int) -> None:
+def _forgets_old(self: LockVersions, lock: bytes, mark: int) -> None:
     self.horizon = mark
 
 
-def _exact_part(self: Marks, lock: bytes) -> tuple[int, bool]:
+def _exact_part(self: LockVersions, lock: bytes) -> tuple[int, bool]:
     mark = self._recent.get(lock, -1)
     return mark, True
 
 
-def _first_offset(self: Marks, lock: bytes, offset: int) -> None:
+def _first_offset(self: LockVersions, lock: bytes, offset: int) -> None:
     _raised(self, lock, offset - 1)
 
 
-def _fresh(data: bytes, recent: int, cells: int) -> Marks:
-    return Marks(-1, 0, recent, cells)
+def _fresh(data: bytes, recent: int, cells: int) -> LockVersions:
+    return LockVersions(-1, 0, recent, cells)
 
 
 def _one_name(topic_id: bytes, name: bytes) -> bytes:
     return blake2b(name + b"%d" % _turns(), digest_size=16).digest()
 
 
-_raised = Marks.raised
+_raised = LockVersions.raise_lock
 _turn = itertools.count()
 
 
@@ -280,9 +280,9 @@ def _turns() -> int:
 
 
 PLANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
-    "old-marks-are-forgotten": (Marks, "_forget", _forgets_old),
-    "only-the-exact-part-is-asked": (Marks, "of", _exact_part),
-    "a-mark-is-one-too-low": (Marks, "raised", _first_offset),
+    "old-marks-are-forgotten": (LockVersions, "_forget", _forgets_old),
+    "only-the-exact-part-is-asked": (LockVersions, "of", _exact_part),
+    "a-mark-is-one-too-low": (LockVersions, "raise_lock", _first_offset),
     "a-restart-forgets": (table, "restored", _fresh),
     "names-change-their-hashes": (checks, "hash_of", _one_name),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.records import CommittedOffset, GroupMetadata, MemberMetadata
+from broker.groups.records import CommittedOffset, GroupMetadata, RecordedMember
 from tests.campaigns.group_history import GroupLog, GroupVerdict, Observation, check, owned_in
 
 
@@ -19,7 +19,7 @@ def _assignment(topic: str, *partitions: int) -> bytes:
 
 def _generation(number: int, **owned: Sequence[int]) -> GroupMetadata:
     members = tuple(
-        MemberMetadata(name, None, name, "/127.0.0.1", 1, 1, b"", _assignment("t", *partitions))
+        RecordedMember(name, None, name, "/127.0.0.1", 1, 1, b"", _assignment("t", *partitions))
         for name, partitions in owned.items()
     )
     return GroupMetadata("consumer", number, "range", "a", 0, members)

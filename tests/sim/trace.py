@@ -18,8 +18,11 @@ LABELS = {
     "ChunkPayload": "Piece",
     "ConfigurationRejected": "ConfigurationRefused",
     "FramesUnavailable": "FramesGone",
+    "LeaseExpired": "Uncertain",
+    "LockConflict": "Held",
     "RequestError": "Refused",
     "VerificationGuardMismatch": "Overtaken",
+    "VerificationPending": "Held",
 }
 """The names of classes in traces, where these were renamed: frozen seeds keep their hashes."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.cluster import admin as cluster_admin
-from broker.membership.keeper import LOOK_SECONDS
+from broker.membership.reconciler import LOOK_SECONDS
 from lockstep import cluster as admin
 from lockstep.client import Client
 from lockstep.connection import BrokerError
@@ -379,7 +379,7 @@ async def test_what_cannot_be_done_is_refused_in_words(start_cluster: StartClust
         ):
             with pytest.raises(BrokerError, match=words):
                 await asked
-        with pytest.raises(BrokerError, match="2 nodes hold all there is, 1 is one: add another first"):
+        with pytest.raises(BrokerError, match="2 nodes hold all groups, 1 is one: add another first"):
             await admin.remove(client, 1, 5)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from broker.cluster.group_commands import GroupCommands
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.metadata import Cluster
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
@@ -65,19 +65,19 @@ class Here:
 
 
 class Way:
-    """A `Peering` whose leader of everything is another node."""
+    """A `PeerRpc` whose leader of everything is another node."""
 
     def __init__(self) -> None:
-        self.handlers: dict[Asked, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         self.other: Way | None = None
 
-    async def ask_leader(self, group: int, kind: Asked, body: bytes, *seconds: float) -> bytes:
+    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
         assert self.other is not None and json.loads(body)["group"] == group
         return await self.other.handlers[kind](1, body)
 
 
 def commands(here: Here, way: Way | None) -> GroupCommands:
-    return GroupCommands(cast(Cluster, here), cast(Peering | None, way))
+    return GroupCommands(cast(Cluster, here), cast(PeerRpc | None, way))
 
 
 def asking(there: Way) -> GroupCommands:
@@ -143,16 +143,16 @@ async def test_offsets_are_forgotten_by_the_leader(group: Group, there: Way) -> 
 async def test_who_does_not_lead_says_so(group: Group, there: Way) -> None:
     group.is_leader = False
     body = json.dumps({"group": 2, "do": "close", "topic": TOPIC.hex(), "first": 0}).encode()
-    with pytest.raises(NotHere):
-        await there.handlers[Asked.GROUP](1, body)
+    with pytest.raises(NotLeaderHere):
+        await there.handlers[RequestKind.GROUP](1, body)
     assert group.asked == []
 
 
 @pytest.mark.parametrize("command", [{"do": "split"}, {"do": "open", "topic": 7, "indexes": []}, {}])
 async def test_what_is_not_understood_is_not_asked_again(there: Way, command: dict[str, Any]) -> None:
     with pytest.raises(PeerError, match="is not understood") as refused:
-        await there.handlers[Asked.GROUP](1, json.dumps({"group": 2, **command}).encode())
-    assert not isinstance(refused.value, NotHere)
+        await there.handlers[RequestKind.GROUP](1, json.dumps({"group": 2, **command}).encode())
+    assert not isinstance(refused.value, NotLeaderHere)
 
 
 async def test_a_refusal_elsewhere_is_a_failure_of_the_store() -> None:
@@ -161,7 +161,7 @@ async def test_a_refusal_elsewhere_is_a_failure_of_the_store() -> None:
     async def refuse(node_id: int, body: bytes) -> bytes:
         raise PeerError("no room")
 
-    there.handlers[Asked.GROUP] = refuse
+    there.handlers[RequestKind.GROUP] = refuse
     with pytest.raises(StorageError, match="no room"):
         await asking(there).open(2, TOPIC, [0])
 

@@ -23,10 +23,10 @@ STATUSES = 5
 BATCHES, BATCH_BYTES = 30, 190_000
 """More than a follower in full flow may lack (`broker/membership/view.py`)."""
 
-Told = list[tuple[set[int], set[int]]]
+Notification = list[tuple[set[int], set[int]]]
 
 
-async def told(cluster: BrokerCluster, node_id: int) -> Told:
+async def told(cluster: BrokerCluster, node_id: int) -> Notification:
     """Which replicas of t-0 are in sync and which are offline, as a node says it in three ways."""
     client = await cluster.client(node_id)
     asked = [MetadataRequestTopic(name="t")]
@@ -52,7 +52,7 @@ async def all_tell(cluster: BrokerCluster, in_sync: set[int], offline: set[int])
 async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive, hear = ClusterNode.receive, Nodes.told
+    receive, hear = ClusterNode.receive, Nodes.on_status
     heard: Counter[tuple[int, int]] = Counter()
     held: set[int] = set()
 
@@ -66,8 +66,8 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
         heard[nodes.node_id, node_id] += 1
 
     monkeypatch.setattr(ClusterNode, "receive", received)
-    monkeypatch.setattr(Nodes, "told", listened)
-    monkeypatch.setattr("broker.cluster.peering.STATUS_SECONDS", 0.05)
+    monkeypatch.setattr(Nodes, "on_status", listened)
+    monkeypatch.setattr("broker.cluster.peer_rpc.STATUS_SECONDS", 0.05)
     cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
 
     async def stays_out(late: int) -> None:
@@ -119,5 +119,5 @@ async def test_who_leads_is_in_sync_whatever_was_said_of_it_before(start_cluster
     asked = next(each for each in EVERY if each != cluster.leader_of(GROUP))
     nodes = cluster.brokers[asked].services.nodes
     leader, term = nodes.leader_of(GROUP)
-    nodes.told_behind(GROUP, term + 1, (leader, asked))
+    nodes.on_behind(GROUP, term + 1, (leader, asked))
     assert await told(cluster, asked) == [(EVERY - {asked}, set())] * 3

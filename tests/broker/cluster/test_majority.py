@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.majority import AGAIN_SECONDS, CHANGED_SECONDS, PATIENCE_SECONDS, MajorityWatch, Reach
+from broker.cluster.majority import (
+    CHANGED_SECONDS,
+    REPEAT_SECONDS,
+    TIMEOUT_SECONDS,
+    MajorityWatch,
+    QuorumReach,
+)
 
-REFUSED = Reach((1, 2, 3), {2: "at b:1 (connection refused)", 3: "at c:1 (no answer)"})
-OTHER = Reach((1, 2, 3), {2: "at b:1 (no answer)", 3: "at c:1 (no answer)"})
-ENOUGH = Reach((1, 2, 3), {3: "at c:1 (no answer)"})
+REFUSED = QuorumReach((1, 2, 3), {2: "at b:1 (connection refused)", 3: "at c:1 (no answer)"})
+OTHER = QuorumReach((1, 2, 3), {2: "at b:1 (no answer)", 3: "at c:1 (no answer)"})
+ENOUGH = QuorumReach((1, 2, 3), {3: "at c:1 (no answer)"})
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -23,7 +29,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     [((1,), 0, True), ((1, 2), 1, False), ((1, 2, 3), 1, True), ((1, 2, 3, 4), 2, False)],
 )
 def test_a_majority_is_more_than_half(voters: tuple[int, ...], unreached: int, enough: bool) -> None:
-    reach = Reach(voters, dict.fromkeys(voters[:unreached], "away"))
+    reach = QuorumReach(voters, dict.fromkeys(voters[:unreached], "away"))
     assert reach.is_majority is enough
     assert str(reach) == f"{len(voters) - unreached} of {len(voters)}"
 
@@ -35,8 +41,8 @@ def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixtur
     for now in range(200):
         watch.look(REFUSED, float(now))
         times += [now] * len(lines(caplog))
-    first = int(PATIENCE_SECONDS)
-    assert times == [first, first + int(AGAIN_SECONDS), first + 2 * int(AGAIN_SECONDS), first + 180]
+    first = int(TIMEOUT_SECONDS)
+    assert times == [first, first + int(REPEAT_SECONDS), first + 2 * int(REPEAT_SECONDS), first + 180]
     watch.look(ENOUGH, 200.0)
     assert lines(caplog) == ["a majority of the nodes that elect the controller is reached now (2 of 3)"]
     watch.look(ENOUGH, 201.0)
@@ -47,7 +53,7 @@ def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixtur
 
 def test_what_changes_is_told_and_no_flood(caplog: pytest.LogCaptureFixture) -> None:
     watch = MajorityWatch()
-    for now in (0.0, PATIENCE_SECONDS):
+    for now in (0.0, TIMEOUT_SECONDS):
         watch.look(REFUSED, now)
     (line,) = lines(caplog)
     assert line == (
@@ -55,5 +61,5 @@ def test_what_changes_is_told_and_no_flood(caplog: pytest.LogCaptureFixture) -> 
         "node 2 at b:1 (connection refused); node 3 at c:1 (no answer)"
     )
     for step in range(100):  # a second's tenth each
-        watch.look(OTHER if step % 2 else REFUSED, PATIENCE_SECONDS + step / 10)
+        watch.look(OTHER if step % 2 else REFUSED, TIMEOUT_SECONDS + step / 10)
     assert len(lines(caplog)) <= 10 / CHANGED_SECONDS

@@ -30,7 +30,7 @@ class World:
         self.nodes.groups = {GROUP: cast(LogGroup, group)}
 
     def has_connection_from(self, node_id: int, term: int | None) -> None:
-        self.nodes.told(node_id, Status(leads={} if term is None else {GROUP: term}))
+        self.nodes.on_status(node_id, Status(leads={} if term is None else {GROUP: term}))
 
 
 @pytest.fixture
@@ -50,15 +50,15 @@ def test_whose_disk_is_full(world: World, disk_full: bool, is_out_of_space: bool
         log=SimpleNamespace(disk_full=disk_full), installer=SimpleNamespace(is_out_of_space=is_out_of_space)
     )
     world.nodes.groups = {GROUP: cast(LogGroup, well), GROUP + 1: cast(LogGroup, other)}
-    world.nodes.told(2, Status(disk_full=True))
-    world.nodes.told(3, Status(disk_full=False))
-    world.nodes.told(4, Status())
+    world.nodes.on_status(2, Status(disk_full=True))
+    world.nodes.on_status(3, Status(disk_full=False))
+    world.nodes.on_status(4, Status())
     assert world.nodes.disks_full() == {1: is_full, 2: True, 3: False}
 
 
 def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:
     assert not world.nodes.has_followed(2, 1), "it has not been heard"
-    world.nodes.told(2, Status(applied=7))
+    world.nodes.on_status(2, Status(applied=7))
     assert world.nodes.has_followed(2, 7) and not world.nodes.has_followed(2, 8)
     assert world.nodes.has_followed(1, 8), "this node looks at what it has"
 
@@ -109,17 +109,17 @@ def test_listeners_hear_of_each_status(world: World) -> None:
 
 def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
     assert world.nodes.behind(GROUP) == ()
-    world.nodes.told(2, Status(leads={GROUP: 5}, behind={GROUP: (3,)}))
-    world.nodes.told(3, Status(leads={GROUP: 4}, behind={GROUP: (1, 2)}))
+    world.nodes.on_status(2, Status(leads={GROUP: 5}, behind={GROUP: (3,)}))
+    world.nodes.on_status(3, Status(leads={GROUP: 4}, behind={GROUP: (1, 2)}))
     assert world.nodes.behind(GROUP) == (3,), "one that leads no more has not heard of it"
-    world.nodes.told(2, Status())
-    world.nodes.absent(2)
+    world.nodes.on_status(2, Status())
+    world.nodes.on_process_stopped(2)
     assert world.nodes.behind(GROUP) == (3,), "without a leader nobody catches up"
     before = world.nodes.seen()
-    world.nodes.told_behind(GROUP, 6, (2, 3))
+    world.nodes.on_behind(GROUP, 6, (2, 3))
     assert world.nodes.behind(GROUP) == (2, 3), "this node leads"
     after = world.nodes.seen()
-    world.nodes.told_behind(GROUP, 6, (2,))
+    world.nodes.on_behind(GROUP, 6, (2,))
     assert world.nodes.behind(GROUP) == (2,)
     assert len({before, after, world.nodes.seen()}) == 3, "each time clients are told something else"
 
@@ -153,7 +153,7 @@ def test_who_is_cut_off_is_given_up_sooner(world: World) -> None:
 
 def test_whose_process_has_ended_is_dead_at_once(world: World) -> None:
     world.has_connection_from(2, 5)
-    world.nodes.absent(2)
+    world.nodes.on_process_stopped(2)
     assert not world.nodes.is_alive(2)
     assert (world.nodes.leader_of(GROUP), world.nodes.live_leader_of(GROUP)) == ((2, 5), -1)
 
@@ -193,7 +193,7 @@ def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
     world.has_connection_from(2, None)
     world.has_connection_from(9, None)
     before = world.nodes.seen()
-    world.nodes.absent(2)
+    world.nodes.on_process_stopped(2)
     world.now += LISTED_SECONDS - 0.5
     assert world.nodes.alive() == {1}
     assert world.nodes.listed() == {1, 2}, "and none that is not recorded"
@@ -205,8 +205,8 @@ def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
 
 
 def test_which_member_each_node_is(world: World) -> None:
-    world.nodes.told(2, Status(members={GROUP: 1002}))
-    world.nodes.told(3, Status(members={7: 3}))
+    world.nodes.on_status(2, Status(members={GROUP: 1002}))
+    world.nodes.on_status(3, Status(members={7: 3}))
     assert world.nodes.member_of(GROUP) == {2: 1002}
     world.nodes.groups = {GROUP: cast(LogGroup, SimpleNamespace(raft=SimpleNamespace(member_id=1)))}
     assert world.nodes.member_of(GROUP) == {1: 1, 2: 1002}
@@ -239,17 +239,17 @@ def test_this_node_is_missed_where_one_of_its_cluster_knows_more(
     world: World, status: Status, misses: bool
 ) -> None:
     world.image.cluster_id = "abc"
-    world.nodes.told(2, status)
-    assert world.nodes.misses_this(7) is misses
+    world.nodes.on_status(2, status)
+    assert world.nodes.is_removed_for_peers(7) is misses
     world.now += ALIVE_SECONDS
-    assert not world.nodes.misses_this(7), "the dead may be out of date"
+    assert not world.nodes.is_removed_for_peers(7), "the dead may be out of date"
 
 
 def test_this_node_is_counted_in_where_one_that_lives_says_so(world: World) -> None:
-    assert not world.nodes.is_counted_in
-    world.nodes.told(2, Status(registered=(2, 3)))
-    assert not world.nodes.is_counted_in
-    world.nodes.told(3, Status(registered=(1, 2, 3)))
-    assert world.nodes.is_counted_in
+    assert not world.nodes.is_registered_for_peers
+    world.nodes.on_status(2, Status(registered=(2, 3)))
+    assert not world.nodes.is_registered_for_peers
+    world.nodes.on_status(3, Status(registered=(1, 2, 3)))
+    assert world.nodes.is_registered_for_peers
     world.now += ALIVE_SECONDS
-    assert not world.nodes.is_counted_in
+    assert not world.nodes.is_registered_for_peers

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer
 from confluent_kafka import Producer as ConfluentProducer
 
-from broker.cluster.peering import Asked
+from broker.cluster.peer_rpc import RequestKind
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -26,7 +26,7 @@ PARTITIONS = 3
 class Gate:
     """Holds questions of one kind (or answers, `after`) back on every node until it is opened."""
 
-    def __init__(self, cluster: BrokerCluster, kind: Asked, *, after: bool = False) -> None:
+    def __init__(self, cluster: BrokerCluster, kind: RequestKind, *, after: bool = False) -> None:
         self.held = 0
         """How many have come to it."""
         self.opened = asyncio.Event()
@@ -159,7 +159,7 @@ async def test_a_batch_that_is_being_verified_when_its_transaction_ends(producer
     Transactions of the first version share an epoch: a marker is no repetition of the one before.
     """
     index, _ = apart(producer)
-    answers = Gate(producer.cluster, Asked.VERIFY, after=True)
+    answers = Gate(producer.cluster, RequestKind.VERIFY, after=True)
     end = 0
     for value in (b"one", b"two"):
         answers.opened.clear()
@@ -197,7 +197,7 @@ async def test_a_leader_goes_between_the_decision_and_the_markers(producer: Prod
     index, group = apart(producer)
     leader, coordinator = cluster.leader_of(group), await producer.coordinator()
     assert leader is not None and leader != coordinator
-    questions = Gate(cluster, Asked.MARKERS)
+    questions = Gate(cluster, RequestKind.MARKERS)
     assert await producer.end(True) is ErrorCode.NONE, "decided is decided"
     await cluster.until(lambda: questions.held > 0, "question about markers")
     assert await committed(producer, "t", index) == []
@@ -222,7 +222,7 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
     assert own is not None
     leader = cluster.leader_of(own)
     assert leader is not None
-    questions = Gate(cluster, Asked.MARKERS)
+    questions = Gate(cluster, RequestKind.MARKERS)
     assert await producer.end(True) is ErrorCode.NONE
     await cluster.until(lambda: questions.held > 0, "question about markers")
     cluster.brokers[leader].groups[own].transfer_to_best()
@@ -262,7 +262,7 @@ async def test_a_topic_is_deleted_between_the_decision_and_the_markers(producer:
     await producer.write("t", 0, b"kept")
     for index in range(PARTITIONS):
         await producer.write("gone", index, b"gone")
-    questions = Gate(cluster, Asked.MARKERS)
+    questions = Gate(cluster, RequestKind.MARKERS)
     assert await producer.end(True) is ErrorCode.NONE
     await cluster.until(lambda: questions.held > 0, "question about markers")
     await delete(cluster, "gone")

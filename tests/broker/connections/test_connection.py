@@ -372,11 +372,11 @@ async def test_what_is_answered_later_holds_up_nobody_once_it_is_known_that_it_c
 
     certain, later = asyncio.Event(), Later()
 
-    async def when_certain() -> object:
+    async def with_read_barrier() -> object:
         await certain.wait()
         return later
 
-    rig.versions.now = when_certain()
+    rig.versions.now = with_read_barrier()
     rig.receive(ask(1))
     rig.versions.now = None
     rig.receive(ask(2))

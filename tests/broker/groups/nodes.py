@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.append import Appender
-from broker.coordination.hosted import when_certain
+from broker.coordination.coordinator_shard import with_read_barrier
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.groups import Groups
 from broker.groups.records import Record
 from broker.groups.state import SECTION, GroupsState
-from broker.groups.store import Transaction
+from broker.groups.store import OffsetTransaction
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Topic, TopicPartition
 from broker.producer_state import ProducerState
 from broker.settings.config import Settings, from_texts
@@ -115,7 +115,7 @@ class Nodes:
         found: list[GroupCoordinator] = []
 
         def serves() -> bool:
-            found.extend(each for node in among for _, each in self.groups[node].of_log_groups())
+            found.extend(each for node in among for _, each in self.groups[node].active_shards())
             return bool(found)
 
         await self.cluster.until(serves)
@@ -123,14 +123,14 @@ class Nodes:
 
     async def write(self, node: int, group_id: str, *records: Record) -> ErrorCode:
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        store = await when_certain(partial(self.groups[node].store, group_id))
+        store = await with_read_barrier(partial(self.groups[node].store, group_id))
         store.append(group_id, records, done.set_result)
         return await asyncio.wait_for(done, 5)
 
     async def write_within(self, node: int, producer_id: int, group_id: str, *records: Record) -> ErrorCode:
         """The same within a transaction whose coordinator knows of it."""
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        transaction = Transaction(producer_id, 0, verified=True)
+        transaction = OffsetTransaction(producer_id, 0, verified=True)
         self.groups[node].store(group_id).append_within(transaction, group_id, records, done.set_result)
         return await asyncio.wait_for(done, 5)
 

@@ -205,7 +205,7 @@ def test_generations() -> None:
 def test_timeouts_and_size() -> None:
     group = ClassicGroup("g", 1)
     empty = GROUP_BYTES + len("g")
-    assert (group.rebalance_timeout_ms, group.held_bytes) == (0, empty)
+    assert (group.rebalance_timeout_ms, group.memory_bytes) == (0, empty)
     group.add(member("a", rebalance_ms=5), "consumer")
     group.add(member("b", rebalance_ms=9), "consumer")
     assert group.rebalance_timeout_ms == 9
@@ -214,7 +214,7 @@ def test_timeouts_and_size() -> None:
     names = group.name_bytes
     group.hand_out("c")
     assert group.name_bytes == names + 1
-    assert group.held_bytes == empty + 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
+    assert group.memory_bytes == empty + 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
     group.update(group.members["a"], (("x", b"12345"),), 1, 1)
     assert group.protocol_bytes == size + 6 + PROTOCOL_BYTES
     group.rename(group.members["b"], "\U0001f600" * 5)
@@ -222,7 +222,7 @@ def test_timeouts_and_size() -> None:
     group.remove("a")
     group.remove("\U0001f600" * 5)
     group.remove("c")
-    assert (group.protocol_bytes, group.held_bytes) == (0, empty)
+    assert (group.protocol_bytes, group.memory_bytes) == (0, empty)
 
 
 def _to_stable(group: ClassicGroup) -> None:
@@ -242,7 +242,7 @@ def test_to_a_record_and_back() -> None:
         ("a", b"a range", b"part a"),
         ("b", b"b range", b""),
     ]
-    again = ClassicGroup.restored("g", metadata)
+    again = ClassicGroup.restore("g", metadata)
     assert (again.state, again.generation, again.leader) == (State.STABLE, 1, "b")
     assert again.static_ids == {"i": "b"}
     assert again.members["a"].protocols == (("range", b"a range"),)
@@ -256,7 +256,7 @@ def test_an_empty_record_and_back() -> None:
     group.remove("a")
     group.transition(State.PREPARING_REBALANCE, 5)
     group.next_generation(6)
-    again = ClassicGroup.restored("g", group.committable({}))
+    again = ClassicGroup.restore("g", group.committable({}))
     assert (again.state, again.generation, again.protocol_type) == (State.EMPTY, 2, "consumer")
     assert (again.protocol, again.leader, again.state_time_ms) == (None, None, 6)
 
@@ -269,7 +269,7 @@ def test_a_record_with_strange_contents_is_taken_over() -> None:
     for name, value in changed.items():
         object.__setattr__(metadata, name, value)
     object.__setattr__(metadata.members[0], "rebalance_timeout_ms", -1)
-    again = ClassicGroup.restored("g", metadata)
+    again = ClassicGroup.restore("g", metadata)
     assert again.leader == "a"
     assert again.members["a"].rebalance_timeout_ms == 10
     again.transition(State.PREPARING_REBALANCE, 5)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.hosted import Uncertain, when_certain
+from broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
 from broker.groups.expiration import Expiration
 from broker.groups.records import CommittedOffset, offset_record
 from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
@@ -77,7 +77,7 @@ async def test_members_and_offsets_go_along_and_come_back(nodes: Nodes) -> None:
             with pytest.raises(RequestError) as refused:
                 nodes.groups[other].coordinator("g")
             assert refused.value.error is E.NOT_COORDINATOR
-            assert nodes.groups[other].listed() == [] == nodes.groups[other].of_log_groups()
+            assert nodes.groups[other].listed() == [] == nodes.groups[other].active_shards()
         (listed,) = nodes.groups[node].listed()
         assert (listed.group_id, listed.group_state) == ("g", "Stable")
     assert members.coordinator is first
@@ -91,10 +91,10 @@ async def test_sessions_run_where_the_coordinator_is_and_nowhere_else(nodes: Nod
     members = Members(old)
     leader, follower = await pair(members, session_ms=400)
     sessions = list(old._live["g"]._sessions.values())
-    assert len(sessions) == 2 and all(each.armed for each in sessions)
+    assert len(sessions) == 2 and all(each.is_armed for each in sessions)
     members.coordinator = await nodes.lead(2)
-    assert not any(each.armed for each in sessions)
-    assert (old._live, old._around.held_bytes, old.refusal) == ({}, 0, E.NOT_COORDINATOR)
+    assert not any(each.is_armed for each in sessions)
+    assert (old._live, old._around.memory_bytes, old.refusal) == ({}, 0, E.NOT_COORDINATOR)
     while len(members.coordinator._live["g"]._sessions) > 1:
         await asyncio.sleep(0.1)
         assert members.heartbeat(leader, instance="i") in (E.NONE, E.REBALANCE_IN_PROGRESS)
@@ -152,7 +152,7 @@ async def test_commits_of_a_leader_that_is_cut_off(nodes: Nodes) -> None:
     await nodes.cluster.until(lambda: len(told) == 2)
     assert told == [E.NOT_COORDINATOR] * 2
     assert not store.is_under_way("g")
-    (new,) = [node for node in (2, 3) if nodes.groups[node].of_log_groups()]
+    (new,) = [node for node in (2, 3) if nodes.groups[node].active_shards()]
     assert await nodes.write(new, "g", commit(5)) is E.NONE
     nodes.heal()
     await nodes.cluster.agreed()
@@ -207,9 +207,9 @@ async def test_without_its_lease_a_leader_says_nothing(nodes: Nodes, monkeypatch
     assert groups.coordinator("g").refusal is E.NONE
     monkeypatch.setattr(LogGroup, "has_lease", False)
     for ask in (groups.coordinator, groups.store, groups.of):
-        with pytest.raises(Uncertain):
+        with pytest.raises(LeaseExpired):
             ask("g")
-    with pytest.raises(Uncertain):
+    with pytest.raises(LeaseExpired):
         groups.listed()
     with pytest.raises(RequestError) as refused:
         groups.of_log_group(NUMBER)
@@ -224,9 +224,9 @@ async def test_a_leader_that_was_held_up_serves_when_it_has_been_heard_again(
     """Its lease has lapsed, its leadership has not: a refusal would cost every member its generation."""
     monkeypatch.setattr(Raft, "has_lease", lambda raft, now_ms: False)
     groups = nodes.groups[1]
-    assert (await when_certain(partial(groups.coordinator, "g"))).refusal is E.NONE
+    assert (await with_read_barrier(partial(groups.coordinator, "g"))).refusal is E.NONE
     assert await nodes.write(1, "g", commit(5)) is E.NONE
-    assert await when_certain(groups.listed)
+    assert await with_read_barrier(groups.listed)
 
 
 async def test_a_leader_that_is_cut_off_refuses_when_it_knows(nodes: Nodes) -> None:
@@ -234,7 +234,8 @@ async def test_a_leader_that_is_cut_off_refuses_when_it_knows(nodes: Nodes) -> N
     nodes.cut_off(1)
     await nodes.cluster.until(lambda: not nodes.cluster.groups[1].has_lease)
     asking = [
-        asyncio.ensure_future(when_certain(partial(ask, "g"))) for ask in (groups.coordinator, groups.store)
+        asyncio.ensure_future(with_read_barrier(partial(ask, "g")))
+        for ask in (groups.coordinator, groups.store)
     ]
     await nodes.serving(2, 3)
     for each in asking:
@@ -336,7 +337,7 @@ async def test_groups_of_log_groups_that_others_have(nodes: Nodes) -> None:
             ask("g")
         assert refused.value.error is E.NOT_COORDINATOR
     assert groups.is_ready and groups.listed() == []
-    ((store, _),) = groups.of_log_groups()
+    ((store, _),) = groups.active_shards()
     assert store.partition("g") is None
 
 

@@ -89,7 +89,7 @@ class GroupHistory(RuleBasedStateMachine):
         super().__init__()
         self.clients: dict[int, Client] = {}
         self.asked: list[tuple[str, Client, Any, int, LiveGroup | None]] = []
-        self.told: dict[tuple[int, int], tuple[str, str]] = {}
+        self.on_status: dict[tuple[int, int], tuple[str, str]] = {}
         self.owners: dict[tuple[int, int, int], str] = {}
         self.lives: list[LiveGroup] = []
         self.given: set[bytes] = set()
@@ -266,7 +266,7 @@ class GroupHistory(RuleBasedStateMachine):
         client.member_id, client.joined, client.synced = joined.member_id, joined, False
         assert live is not None
         said = (joined.protocol_name, identity(joined.leader))
-        assert self.told.setdefault((id(live), joined.generation_id), said) == said
+        assert self.on_status.setdefault((id(live), joined.generation_id), said) == said
         assert bool(joined.members) == (joined.leader == joined.member_id)
 
     def _synced(self, client: Client, synced: Any, generation: int) -> None:
@@ -290,9 +290,9 @@ class GroupHistory(RuleBasedStateMachine):
         group = live.group
         for member in group.members.values():
             session = live._sessions.get(member.member_id)
-            assert member.is_waiting or (session is not None and session.armed), "would never be missed"
+            assert member.is_waiting or (session is not None and session.is_armed), "would never be missed"
         for member_id in group.pending:
-            assert live._sessions[member_id].armed
+            assert live._sessions[member_id].is_armed
         assert set(live._sessions) == set(group.members) | group.pending
         assert (group.leader in group.members) == bool(group.members)
         assert group.awaiting_join == sum(each.join_waiter is not None for each in group.members.values())
@@ -309,7 +309,7 @@ class GroupHistory(RuleBasedStateMachine):
         assert (live._sync_timer is not None) == bool(group.pending_sync)
         if group.state is State.COMPLETING_REBALANCE:
             assert group.pending_sync or live.writes, "nobody would end this"
-        assert self.world.coordinator._around.held_bytes == group.held_bytes
+        assert self.world.coordinator._around.memory_bytes == group.memory_bytes
 
     def _settle_store(self, error: ErrorCode = ErrorCode.NONE) -> None:
         self.world.loop.turn()
@@ -334,7 +334,7 @@ class GroupHistory(RuleBasedStateMachine):
             world.coordinator.resign()
             world.start()
         assert world.coordinator._live == {}
-        assert world.coordinator._around.held_bytes == 0
+        assert world.coordinator._around.memory_bytes == 0
 
 
 TestGroupHistory = GroupHistory.TestCase

@@ -14,8 +14,8 @@ from broker.groups.expiration import Expiration, expired
 from broker.groups.records import (
     CommittedOffset,
     GroupMetadata,
-    MemberMetadata,
     Record,
+    RecordedMember,
     group_record,
     offset_record,
 )
@@ -50,7 +50,7 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
     assert (topic.topic_id, len(topic.partitions)) == (CONSUMER_OFFSETS_TOPIC_ID, 50)
     assert topic.config.cleanup_policy == ("compact",)
     assert groups.partition_of("g") == 103 % 50
-    assert groups.of("g") in groups.of_log_groups()
+    assert groups.of("g") in groups.active_shards()
 
 
 async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
@@ -58,7 +58,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
     groups = broker.services.consumer_groups
     await groups.ready()
     stores = {groups.store(f"group-{number}") for number in range(50)}
-    assert len(stores) == 3 == len(groups.of_log_groups())
+    assert len(stores) == 3 == len(groups.active_shards())
     for number in range(20):
         await write(
             broker, f"group-{number}", offset_record(f"group-{number}", "t", 0, CommittedOffset(number))
@@ -98,7 +98,7 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
     assert groups.coordinator("g")
 
 
-MEMBER = MemberMetadata("m", None, "c", "/h", 10_000, 10_000, b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff", b"")
+MEMBER = RecordedMember("m", None, "c", "/h", 10_000, 10_000, b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff", b"")
 
 
 OLD_COMMIT = CommittedOffset(1, commit_time_ms=-RETENTION_MS)
@@ -172,11 +172,11 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
     groups.store("busy").append("busy", [offset_record("busy", "t", 0, old)], lambda error: None)
     expiration = Expiration(groups, broker.services.cluster)
     assert await expiration.enforce() == 4
-    for store, _ in groups.of_log_groups():
+    for store, _ in groups.active_shards():
         await store.group.committed()
     assert groups.store("old").state.offsets("old") == {}
     assert groups.store("mixed").state.offsets("mixed") == {("t", 1): new}
-    left = {group_id for store, _ in groups.of_log_groups() for group_id in store.state.group_ids()}
+    left = {group_id for store, _ in groups.active_shards() for group_id in store.state.group_ids()}
     assert left == {"mixed", "busy"}
 
 
@@ -209,13 +209,13 @@ async def test_a_look_that_fails_is_not_the_last(
     mistakes = [RuntimeError("a mistake of ours"), RuntimeError("another")]
     looked = asyncio.Event()
 
-    def of_log_groups() -> list[Any]:
+    def active_shards() -> list[Any]:
         if mistakes:
             raise mistakes.pop()
         looked.set()
         return []
 
-    monkeypatch.setattr(groups, "of_log_groups", of_log_groups)
+    monkeypatch.setattr(groups, "active_shards", active_shards)
     await asyncio.wait_for(looked.wait(), 5)
     assert caplog.text.count("a look at committed offsets failed") == 2
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from broker.groups.records import (
     CommittedOffset,
     GroupMetadata,
-    MemberMetadata,
-    UnknownRecord,
+    RecordedMember,
+    UnknownGroupRecord,
     _remembered_offset_key,
     are_too_large,
     commit_bytes,
@@ -110,7 +110,7 @@ def test_generations_of_every_version_are_read(version: int) -> None:
     read = group_metadata(version.to_bytes(2, "big") + encode_bytes(value, version))
     assert read == GroupMetadata(
         "consumer", 7, "range", "m", 8 if version >= 2 else -1,
-        (MemberMetadata("m", "i" if version >= 3 else None, "c", "/h", 5 if version else 6, 6, b"s", b"a"),),
+        (RecordedMember("m", "i" if version >= 3 else None, "c", "/h", 5 if version else 6, 6, b"s", b"a"),),
     )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_what_one_request_may_commit(count: int, length: int, too_large: bool) -
 
 def test_a_generation_of_very_many_members_is_read_back() -> None:
     members = tuple(
-        MemberMetadata(f"c-{number:034}", None, "c", "/127.0.0.1", 300_000, 45_000, b"s", b"a")
+        RecordedMember(f"c-{number:034}", None, "c", "/127.0.0.1", 300_000, 45_000, b"s", b"a")
         for number in range(20_000)
     )
     metadata = GroupMetadata("consumer", 7, "range", members[0].member_id, 8, members)
@@ -141,9 +141,9 @@ def test_a_generation_of_very_many_members_is_read_back() -> None:
 
 def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
     for read in (committed_offset, group_metadata):
-        with pytest.raises(UnknownRecord):
+        with pytest.raises(UnknownGroupRecord):
             read(b"\0\5" + bytes(50))
-        with pytest.raises(UnknownRecord):
+        with pytest.raises(UnknownGroupRecord):
             read(b"\xff\xff" + bytes(50))
         for value in (b"", b"\0", b"\0\4\0"):
             with pytest.raises(MalformedMessage):
@@ -160,7 +160,7 @@ COMMITTED = st.builds(
     CommittedOffset, INT64, INT32, TEXT, INT64, st.just(-1), st.binary(min_size=16, max_size=16)
 )
 MEMBERS = st.builds(
-    MemberMetadata, TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), INT32,
+    RecordedMember, TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), INT32,
     st.binary(max_size=30), st.binary(max_size=30),
 )  # fmt: skip
 GENERATIONS = st.builds(
@@ -278,7 +278,7 @@ def the_long_way(batch: bytes) -> tuple[str, str, int, CommittedOffset] | None:
             return None
         read = offset_key(key)
         return read.group, read.topic, read.partition, committed_offset(value)
-    except (MalformedBatch, MalformedMessage, UnknownRecord, ValueError):
+    except (MalformedBatch, MalformedMessage, UnknownGroupRecord, ValueError):
         return None
 
 

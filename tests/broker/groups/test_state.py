@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from broker.groups.records import (
     CommittedOffset,
     GroupMetadata,
-    MemberMetadata,
     Record,
+    RecordedMember,
     group_record,
     offset_record,
 )
@@ -24,7 +24,7 @@ from protocol.records.record import BatchBuilder
 from storage.types import DirectoryEntry, NewerFormat
 
 ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 0, 0)
-MEMBER = MemberMetadata("m-1", None, "client", "/127.0.0.1", 300_000, 45_000, b"sub", b"part")
+MEMBER = RecordedMember("m-1", None, "client", "/127.0.0.1", 300_000, 45_000, b"sub", b"part")
 STABLE = GroupMetadata("consumer", 3, "range", "m-1", 1_000, (MEMBER,))
 EMPTY = GroupMetadata("consumer", 4, None, None, 2_000, ())
 

@@ -10,7 +10,7 @@ import pytest
 
 from broker.append import VerificationRequired
 from broker.groups.records import CommittedOffset, group_record, offset_record
-from broker.groups.store import BATCH_BYTES, GroupStore, Transaction
+from broker.groups.store import BATCH_BYTES, GroupStore, OffsetTransaction
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
@@ -30,14 +30,14 @@ class Done:
 
     def __init__(self) -> None:
         self.errors: list[ErrorCode] = []
-        self.told = asyncio.Event()
+        self.on_status = asyncio.Event()
 
     def __call__(self, error: ErrorCode) -> None:
         self.errors.append(error)
-        self.told.set()
+        self.on_status.set()
 
     async def error(self) -> ErrorCode:
-        await asyncio.wait_for(self.told.wait(), 5)
+        await asyncio.wait_for(self.on_status.wait(), 5)
         (error,) = self.errors
         return error
 
@@ -153,8 +153,8 @@ async def test_a_group_of_another_log_group(broker: Broker, store: GroupStore) -
     assert await done.error() is ErrorCode.NOT_COORDINATOR
 
 
-def within(epoch: int = 0, verified: bool = True) -> Transaction:
-    return Transaction(70, epoch, verified)
+def within(epoch: int = 0, verified: bool = True) -> OffsetTransaction:
+    return OffsetTransaction(70, epoch, verified)
 
 
 async def test_within_a_transaction(store: GroupStore) -> None:

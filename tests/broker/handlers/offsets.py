@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from broker.groups.records import CommittedOffset, offset_record
-from broker.groups.store import Transaction
+from broker.groups.store import OffsetTransaction
 from broker.server import Broker
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
@@ -87,7 +87,7 @@ async def commit_within(
         topic_id = bytes(16) if topic is None else topic.topic_id
         committed = CommittedOffset(offset, commit_time_ms=store.time_ms(), topic_id=topic_id)
         records.append(offset_record(group_id, name, index, committed))
-    store.append_within(Transaction(producer_id, 0, verified=True), group_id, records, done.set_result)
+    store.append_within(OffsetTransaction(producer_id, 0, verified=True), group_id, records, done.set_result)
     assert await done is ErrorCode.NONE
 
 

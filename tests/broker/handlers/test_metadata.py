@@ -255,7 +255,7 @@ async def test_a_leader_is_named_once_it_serves_the_partition(
     known, waiting = (0, 2), (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert await leaders("old", "new") == await leaders() == {"old": known, "new": waiting}
     monkeypatch.setattr(metadata, "SERVED_WAIT_SECONDS", 10)
-    broker.services.loop.call_later(0.05, nodes.told, 2, Status(applied=cluster.metadata_index))
+    broker.services.loop.call_later(0.05, nodes.on_status, 2, Status(applied=cluster.metadata_index))
     assert await leaders("new") == {"new": known}, "it is waited for a little"
     assert await leaders() == {"old": known, "new": known}, "nothing outdated is kept"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.groups.groups import LONGEST_ID
-from broker.groups.records import MOST_COMMIT_BYTES, OFFSET_BYTES
+from broker.groups.records import MAX_COMMIT_BYTES, OFFSET_BYTES
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
@@ -188,7 +188,7 @@ async def test_another_node_leads(client: Client, ids: TopicIds, monkeypatch: py
 @pytest.mark.parametrize("version", [2, 10])
 async def test_a_request_that_would_come_to_too_much(client: Client, ids: TopicIds, version: int) -> None:
     group_id = "g" * LONGEST_ID
-    count = MOST_COMMIT_BYTES // (LONGEST_ID + OFFSET_BYTES + 1)
+    count = MAX_COMMIT_BYTES // (LONGEST_ID + OFFSET_BYTES + 1)
     for many, error in ((count, E.NONE), (count + 1, E.INVALID_COMMIT_OFFSET_SIZE)):
         asked = request(version, {("t", 0): 1}, ids, group_id)
         asked.topics[0].partitions *= many

@@ -11,7 +11,7 @@ from broker.context import ClientContext
 from broker.handlers import produce
 from broker.request_errors import RecordErrors
 from broker.server import Broker
-from broker.transactions.gate import HeldBatch
+from broker.transactions.verification_queue import PendingBatch
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -98,9 +98,9 @@ async def test_those_of_a_batch_that_waited_for_its_coordinator_are_named(
     assert partition is not None
     context = ClientContext(broker.services, "PLAINTEXT", "a peer", "127.0.0.1")
     gated = produce._TransactionalProduce(context, 9, broker.services.appenders, False)
-    held = cast(HeldBatch, SimpleNamespace(settled=None))
+    held = cast(PendingBatch, SimpleNamespace(settled=None))
     response = gated.respond_later(partition, held)
-    held.settled(RecordErrors(ErrorCode.INVALID_RECORD, "No key", [1]))
+    held.on_outcome(RecordErrors(ErrorCode.INVALID_RECORD, "No key", [1]))
     assert (response.error_code, named(response)) == (
         ErrorCode.INVALID_RECORD,
         [(1, "No key in topic partition c-0")],

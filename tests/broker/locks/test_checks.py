@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from broker.locks.checks import LockChecks
-from broker.locks.headers import MOST_RECORDS
+from broker.locks.headers import MAX_RECORDS
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.request_errors import RequestError
@@ -44,7 +44,7 @@ class One:
         builder.append(b"v", headers=headers, timestamp_ms=5)
         data = builder.build()
         try:
-            notes = self.checks.notes(self.log, data, read_header(data), mode)
+            notes = self.checks.check_and_encode(self.log, data, read_header(data), mode)
         except RequestError as refused:
             return refused.error
         self.checks.table.take(notes)
@@ -102,11 +102,11 @@ def test_batches_of_very_many_records(codec: Codec) -> None:
     one = One()
     for key, fits in (("lockstep-append-lock", False), ("trace", True)):
         builder = BatchBuilder(codec=codec)
-        for _ in range(MOST_RECORDS + 1):
+        for _ in range(MAX_RECORDS + 1):
             builder.append(b"v", headers=[(key, b"x")], timestamp_ms=5)
         data = builder.build()
         if fits:
-            assert one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)
+            assert one.checks.check_and_encode(one.log, data, read_header(data), LOCKS_KEPT)
             continue
         with pytest.raises(RequestError, match="reason=TOO_MANY_LOCKS"):
-            one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)
+            one.checks.check_and_encode(one.log, data, read_header(data), LOCKS_KEPT)

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from broker.locks.headers import (
-    MOST_OPENED_BYTES,
+    MAX_OPENED_BYTES,
     BadLockHeader,
     LockRequest,
     TooManyLocks,
@@ -61,12 +61,12 @@ def test_what_records_ask_for(codec: Codec) -> None:
     assert (here.record, here.hwm, here.topic_id) == (0, 41, TOPIC_ID)
     assert (here.writes, here.reads, here.appends) == ([b"a", b"b", b"c"], [b"\xff/\x00"], [b"d"])
     assert (here.request, here.part, here.parts) == (b"u-u.i_d/0/18", 1, 1)
-    assert here.is_conditional and here.expected_offset is None and not here.elsewhere
+    assert here.is_conditional and here.expected_offset is None and not here.other_partitions
     assert (there.record, there.expected_offset, there.hwm, there.writes) == (3, 0, None, [])
-    assert list(there.elsewhere) == [("other-topic", 7), ("third", 0)]
-    asked = there.elsewhere["other-topic", 7]
+    assert list(there.other_partitions) == [("other-topic", 7), ("third", 0)]
+    asked = there.other_partitions["other-topic", 7]
     assert (asked.hwm, asked.reads, asked.writes, asked.topic_id) == (-1, [b"x"], [], TOPIC_ID)
-    assert there.elsewhere["third", 0].hwm is None
+    assert there.other_partitions["third", 0].hwm is None
 
 
 def test_records_without_locks_ask_for_nothing() -> None:
@@ -201,7 +201,7 @@ def test_what_nobody_reads_through() -> None:
         with pytest.raises(TooManyLocks):
             read(batch(*records, codec=Codec.ZSTD))
     builder = BatchBuilder(codec=Codec.ZSTD)
-    builder.append(bytes(MOST_OPENED_BYTES), headers=[("lockstep-hwm", b"1")], timestamp_ms=5)
+    builder.append(bytes(MAX_OPENED_BYTES), headers=[("lockstep-hwm", b"1")], timestamp_ms=5)
     with pytest.raises(MalformedBatch):
         read(builder.build())
     with pytest.raises(BadLockHeader):

@@ -150,20 +150,22 @@ async def test_read_locks_of_another_partition(client: Client) -> None:
     )
     await client.create("t", lockstep_locks="true")
 
-    def elsewhere(hwm: int, name: bytes = b"a") -> Headers:
+    def other_partitions(hwm: int, name: bytes = b"a") -> Headers:
         return [
             ("lockstep-read-lock@other-one-1", name),
             ("lockstep-hwm@other-one-1", b"%d" % hwm),
             ("lockstep-topic-id@other-one-1", other_id),
         ]
 
-    assert (await client.produce("t", batch(elsewhere(-1)))).base_offset == 0
+    assert (await client.produce("t", batch(other_partitions(-1)))).base_offset == 0
     assert await lock(client, -1, "other-one", 1, write_lock="a") == 0
-    response = await client.produce("t", batch(elsewhere(-1)))
+    response = await client.produce("t", batch(other_partitions(-1)))
     words = said(response)
     assert (response.error_code, words["topic-partition"], words["mode"]) == (44, "other-one-1", "R")
-    assert (await client.produce("t", batch([*elsewhere(0), *asks(0, write_lock="a")]))).base_offset == 1
-    ahead = await client.produce("t", batch(elsewhere(1)))
+    assert (
+        await client.produce("t", batch([*other_partitions(0), *asks(0, write_lock="a")]))
+    ).base_offset == 1
+    ahead = await client.produce("t", batch(other_partitions(1)))
     assert (ahead.error_code, said(ahead)["reason"]) == (87, "AHEAD")
 
 

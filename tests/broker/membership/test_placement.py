@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.membership.placement import Placement, added, initial, removed
+from broker.membership.placement import Placement, initial, with_node, without_node
 
 NODES = st.sets(st.integers(1, 50), min_size=1, max_size=9)
 
@@ -51,12 +51,12 @@ def test_a_cluster_has_a_node() -> None:
     with pytest.raises(ValueError, match="needs a node"):
         initial([], 1)
     with pytest.raises(ValueError, match="needs a node"):
-        removed({0: (1,), 1: (1,)}, [1], 1)
+        without_node({0: (1,), 1: (1,)}, [1], 1)
 
 
 def test_a_fourth_node_takes_its_share_and_no_more() -> None:
     before = initial([1, 2, 3], 4)
-    after = added(before, [1, 2, 3], 4)
+    after = with_node(before, [1, 2, 3], 4)
     check(after, {1, 2, 3, 4})
     assert after[0] == (1, 2, 3, 4)
     assert moves(before, after) == 3
@@ -64,29 +64,29 @@ def test_a_fourth_node_takes_its_share_and_no_more() -> None:
 
 def test_a_node_that_goes_leaves_only_its_copies_to_others() -> None:
     before = initial([1, 2, 3, 4], 4)
-    after = removed(before, [1, 2, 3, 4], 1)
+    after = without_node(before, [1, 2, 3, 4], 1)
     check(after, {2, 3, 4})
     assert after[0] == (2, 3, 4)
     assert moves(before, after) == 3
 
 
 def test_who_has_nothing_yet_is_not_put_first() -> None:
-    assert removed({1: (1, 2, 3)}, [1, 2, 3, 4], 1) == {1: (2, 3, 4)}
+    assert without_node({1: (1, 2, 3)}, [1, 2, 3, 4], 1) == {1: (2, 3, 4)}
 
 
 def test_a_sixth_node_takes_the_place_of_one_that_leaves_the_metadata() -> None:
-    assert removed({0: (1, 2, 3, 4, 5)}, [1, 2, 3, 4, 5, 6], 2) == {0: (1, 3, 4, 5, 6)}
-    assert added({0: (1, 2, 3, 4, 5)}, [1, 2, 3, 4, 5], 6) == {0: (1, 2, 3, 4, 5)}
+    assert without_node({0: (1, 2, 3, 4, 5)}, [1, 2, 3, 4, 5, 6], 2) == {0: (1, 3, 4, 5, 6)}
+    assert with_node({0: (1, 2, 3, 4, 5)}, [1, 2, 3, 4, 5], 6) == {0: (1, 2, 3, 4, 5)}
 
 
 def test_a_group_with_too_many_gives_some_up() -> None:
-    assert added({1: (1, 2, 3, 4)}, [1, 2, 3], 4) == {1: (1, 2, 3)}
+    assert with_node({1: (1, 2, 3, 4)}, [1, 2, 3], 4) == {1: (1, 2, 3)}
 
 
 def test_leadership_goes_on_through_a_chain_of_groups() -> None:
     """1 leads two more than 4, with which it shares nothing: 1 hands to 2, 2 to 4."""
     before = {1: (1, 2, 3), 2: (1, 2, 3), 3: (2, 4, 5), 4: (3, 4, 5), 5: (5, 6, 4), 6: (6, 1, 5)}
-    after = added(before, [1, 2, 3, 4, 5], 6)
+    after = with_node(before, [1, 2, 3, 4, 5], 6)
     assert spread(Counter(members[0] for members in after.values()), {1, 2, 3, 4, 5, 6}) <= 1
     assert moves({**before}, after) <= 2
 
@@ -106,12 +106,12 @@ def test_it_stays_even_whoever_comes_and_goes(nodes: set[int], data_groups: int,
     for node in turns:
         before, had = placement, set(nodes)
         if node not in nodes:
-            placement = added(placement, nodes, node)
+            placement = with_node(placement, nodes, node)
             nodes = nodes | {node}
             share = min(3, len(nodes)) * data_groups // len(nodes)
             assert moves(before, placement) <= share + (len(had) < 3) * data_groups
         elif len(nodes) > 1:
-            placement = removed(placement, nodes, node)
+            placement = without_node(placement, nodes, node)
             nodes = nodes - {node}
             held = sum(node in members for number, members in before.items() if number)
             assert moves(before, placement) <= held + 1  # who could take the last one may be there
@@ -125,4 +125,4 @@ def test_it_stays_even_whoever_comes_and_goes(nodes: set[int], data_groups: int,
     st.integers(1, 9),
 )
 def test_it_becomes_even_from_anything(groups: Placement, nodes: set[int], new: int) -> None:
-    check(added({0: (), **groups}, nodes, new), nodes | {new})
+    check(with_node({0: (), **groups}, nodes, new), nodes | {new})

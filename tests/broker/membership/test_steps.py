@@ -15,9 +15,9 @@ from broker.membership.steps import (
     leader_with_room,
     next_step,
     preferred_leader,
-    shown,
+    printable_member,
 )
-from broker.membership.view import View, Wanted
+from broker.membership.view import DesiredMembers, View
 from storage.group_options import member_of, node_of
 
 NEW_3 = member_of(3, 7)
@@ -49,7 +49,7 @@ def view(
         settled,
         light,
         up_to_date | {leader},
-        Wanted(tuple(wanted), tuple(listening), said, nodes - dead, disks_full or {}),
+        DesiredMembers(tuple(wanted), tuple(listening), said, nodes - dead, disks_full or {}),
     )
 
 
@@ -139,7 +139,7 @@ def test_a_dead_learner_never_becomes_a_voter() -> None:
     assert next_step(view([1, 2], [3], wanted=[1, 2, 3], dead={3})) is None
     assert next_step(view([1, 2], [3], wanted=[1, 2, 3], behind={3})) is None
     lately = view([1, 2], [3], wanted=[1, 2, 3])
-    gone = Wanted((1, 2, 3), (), {3: 3}, {1, 2})  # it answered a moment ago, but its node is gone
+    gone = DesiredMembers((1, 2, 3), (), {3: 3}, {1, 2})  # it answered a moment ago, but its node is gone
     assert next_step(View(1, (1, 2), (3,), True, True, lately.up_to_date, gone)) is None
 
 
@@ -261,7 +261,11 @@ def test_node_0_is_a_node() -> None:
 
 
 def test_members_in_words() -> None:
-    assert [shown(3), shown(NEW_3), shown(0)] == ["3", "3 (incarnation 7)", "0"]
+    assert [printable_member(3), printable_member(NEW_3), printable_member(0)] == [
+        "3",
+        "3 (incarnation 7)",
+        "0",
+    ]
 
 
 # --- whatever the situation --------------------------------------------------------------------------------
@@ -287,7 +291,7 @@ def views(draw: st.DrawFn) -> View:
         True,
         True,
         up_to_date,
-        Wanted(tuple(wanted), tuple(sorted(listening)), said, alive),
+        DesiredMembers(tuple(wanted), tuple(sorted(listening)), said, alive),
     )
 
 
@@ -337,7 +341,7 @@ def test_with_everyone_well_each_group_gets_there(
 ) -> None:
     voters = tuple(sorted(nodes))
     said = {node: member_of(node, int(node in reborn and node != voters[0])) for node in range(1, 7)}
-    goal = Wanted(tuple(wanted), tuple(sorted(listening - set(wanted))), said, frozenset(range(1, 7)))
+    goal = DesiredMembers(tuple(wanted), tuple(sorted(listening - set(wanted))), said, frozenset(range(1, 7)))
     seen = View(voters[0], voters, (), True, True, frozenset(voters), goal)
     for _ in itertools.takewhile(lambda turn: turn < 40, itertools.count()):
         step = next_step(seen)

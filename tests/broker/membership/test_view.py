@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from broker.membership.view import MAX_LAG_ENTRIES, Wanted, is_up_to_date, view_of
+from broker.membership.view import MAX_LAG_ENTRIES, DesiredMembers, is_up_to_date, view_of
 from storage.raft.configuration import Configuration
 from storage.raft.raft import Raft
 from storage.raft.settings import RaftSettings
 from tests.storage.raft.cores import ME, beats, core, drained, holds, leader
 
-WANTED = Wanted((1, 2, 3))
+WANTED = DesiredMembers((1, 2, 3))
 SMALL = RaftSettings(max_append_bytes=100)
 
 

@@ -288,14 +288,14 @@ async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client)
     late, live = Writer(client), Writer(client, "another")
     await late.send("t", 0, b"v")
     expiration = broker.parts.staged_expiration
-    assert expiration.abort_left_over() == 0
+    assert expiration.abort_expired_stages() == 0
     producer = broker.services.appenders[1].producers.of(
         next(each for each in broker.services.cluster.topic("t").partitions).log.number  # type: ignore[union-attr]
     )[0][1]
     producer.last_time_ms -= broker.services.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")
 
-    assert expiration.abort_left_over() == 1
+    assert expiration.abort_expired_stages() == 1
 
     assert (await late.send("t", 0, b"v")).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert (await commit(client, late)).error_code == ErrorCode.INVALID_TXN_STATE
@@ -319,17 +319,17 @@ async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, 
     expiration = StagedExpiration(
         broker.services.staged_ends, broker.services.cluster, broker.services.clock_ms, lambda: now
     )
-    assert expiration.abort_left_over() == 0
+    assert expiration.abort_expired_stages() == 0
     now += timeout_s
-    assert expiration.abort_left_over() == 0
+    assert expiration.abort_expired_stages() == 0
     await write(live)
     now += 1
-    assert expiration.abort_left_over() == 1
+    assert expiration.abort_expired_stages() == 1
     assert [producer_id for _, producer_id in producers.open_stages] == [live.producer_id]
     now += timeout_s
-    assert expiration.abort_left_over() == 0
+    assert expiration.abort_expired_stages() == 0
     now += 1
-    assert expiration.abort_left_over() == 1
+    assert expiration.abort_expired_stages() == 1
 
 
 async def test_stages_of_a_query_expire_together(broker: Broker, client: Client) -> None:
@@ -341,7 +341,7 @@ async def test_stages_of_a_query_expire_together(broker: Broker, client: Client)
     assert early_state is not None
     early_state.last_time_ms -= broker.services.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")
-    assert broker.parts.staged_expiration.abort_left_over() == 0
+    assert broker.parts.staged_expiration.abort_expired_stages() == 0
     assert (await commit(client, early, live)).error_code == 0
     assert not producers.open_stages
 

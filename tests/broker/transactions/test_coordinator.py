@@ -228,7 +228,7 @@ async def test_a_partition_of_a_newer_producer_is_left_alone(
 
 
 async def test_more_partitions_than_fit_one_entry(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_TOGETHER", 3)
+    monkeypatch.setattr(module, "MAX_TOGETHER", 3)
     identity = await one.begin(*one.places(own=True))
     await one.transactions.end(NAME, *identity, True, 0)
     await until(one, TransactionState.COMPLETE_COMMIT)
@@ -421,7 +421,7 @@ async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) ->
     late = world.transactions.end(NAME, *identity, True, 0)
     assert await error(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     with pytest.raises(RequestError) as refused:
-        world.transactions.described(NAME)
+        world.transactions.describe(NAME)
     assert refused.value.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 

@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from broker.append import Appender
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.request_errors import RequestError
 from broker.transaction_ends import Marker
 from broker.transactions import markers as of_markers
-from broker.transactions.markers import Ending, Markers
+from broker.transactions.markers import Markers, PendingMarkers
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
 from storage.types import NotLeader, StorageFull
@@ -111,7 +111,7 @@ class Node:
         self.markers = Markers(
             cast(Cluster, self),
             cast(dict[int, Appender], self.appends),
-            cast(Peering | None, way),
+            cast(PeerRpc | None, way),
             asyncio.get_running_loop(),
         )
 
@@ -121,22 +121,22 @@ class Node:
         number = self.spread[index]
         return Partition(index, self.groups.get(number) or Stand(number))
 
-    def opened_at(self, topic_id: bytes, number: int, index: int) -> Log | None:
+    def open_partition(self, topic_id: bytes, number: int, index: int) -> Log | None:
         return self.groups[number].logs.get(index) if topic_id == TOPIC else None
 
 
 class Way:
-    """A `Peering`: who leads each group is a node's way in `leaders`."""
+    """A `PeerRpc`: who leads each group is a node's way in `leaders`."""
 
     def __init__(self) -> None:
-        self.handlers: dict[Asked, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         self.leaders: dict[int, Way] = {}
         self.questions: list[dict[str, Any]] = []
         self.hold: asyncio.Event | None = None
         self.answers: list[bytes] = []
 
-    async def ask_leader(self, group: int, kind: Asked, body: bytes, *seconds: float) -> bytes:
-        assert kind is Asked.MARKERS
+    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
+        assert kind is RequestKind.MARKERS
         self.questions.append(json.loads(body))
         if self.hold is not None:
             await self.hold.wait()
@@ -147,7 +147,7 @@ class Way:
             raise NotLeader("nobody")
         try:
             return await leader.handlers[kind](1, body)
-        except NotHere:
+        except NotLeaderHere:
             raise NotLeader("not there") from None
 
 
@@ -305,17 +305,17 @@ async def test_what_waits_for_a_group_goes_together(world: World) -> None:
     await _turns()
     writing += [asyncio.ensure_future(world.write(1, 2, marker=each)) for each in ends[1:]]
     await _turns()
-    assert 1 < len(world.way.questions) <= of_markers.MOST_QUESTIONS
+    assert 1 < len(world.way.questions) <= of_markers.MAX_REQUESTS
     world.way.hold.set()
     await asyncio.gather(*writing)
-    assert len(world.way.questions) <= of_markers.MOST_QUESTIONS
+    assert len(world.way.questions) <= of_markers.MAX_REQUESTS
     assert sorted(marker.producer_id for _, marker in world.there.appends[2].frames) == list(range(50))
     assert all(marker == ends[marker.producer_id] for _, marker in world.there.appends[2].frames)
 
 
 async def test_questions_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_markers, "MOST_PARTITIONS", 3)
-    monkeypatch.setattr(of_markers, "MOST_IN_FRAME", 1)
+    monkeypatch.setattr(of_markers, "MAX_PARTITIONS", 3)
+    monkeypatch.setattr(of_markers, "MAX_IN_FRAME", 1)
     await asyncio.gather(*(world.write(1, 2, marker=Marker(each, 0, 3, True, 1)) for each in range(6)))
     assert [len(each["endings"]) for each in world.way.questions] == [1] * 6
     assert [len(indexes) for indexes, _ in world.there.appends[2].frames] == [1] * 12
@@ -325,11 +325,11 @@ async def test_who_comes_when_the_last_question_is_answered_is_not_left_waiting(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes in the turn in which the answer does: the sender has nothing more to send, and is not gone."""
-    monkeypatch.setattr(of_markers, "MOST_QUESTIONS", 1)
+    monkeypatch.setattr(of_markers, "MAX_REQUESTS", 1)
 
     async def one_after_the_other() -> None:
         for each in range(5):  # puts again in the very step that the answer wakes
-            await world.here.markers._end(2, Ending(Marker(each, 0, 3, True, 1), 4, [(TOPIC, 1)]))
+            await world.here.markers._end(2, PendingMarkers(Marker(each, 0, 3, True, 1), 4, [(TOPIC, 1)]))
 
     await asyncio.wait_for(one_after_the_other(), 5)
     assert len(world.there.appends[2].frames) == 5
@@ -366,7 +366,7 @@ async def test_what_is_gone_is_said_clearly(world: World, answer: bytes) -> None
 async def test_who_waits_long_is_in_the_log(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(of_markers, "COMPLAIN_SECONDS", 0.0)
+    monkeypatch.setattr(of_markers, "WARNING_INTERVAL_SECONDS", 0.0)
     world.there.groups[2].lost = [True] * 3
     await world.write(1)
     assert [each.getMessage() for each in caplog.records] == [
@@ -408,7 +408,7 @@ def _with(at: int, value: object) -> list[object]:
     ],
 )
 async def test_a_question_that_makes_no_sense_changes_nothing(world: World, ending: object) -> None:
-    handler = world.other_way.handlers[Asked.MARKERS]
+    handler = world.other_way.handlers[RequestKind.MARKERS]
     body = {"do": "end", "group": 2, "endings": [GOOD, ending]}
     with pytest.raises(PeerError, match="not understood"):
         await handler(1, json.dumps(body).encode())
@@ -422,14 +422,14 @@ async def test_a_question_that_makes_no_sense_changes_nothing(world: World, endi
 )
 async def test_no_question(world: World, body: bytes) -> None:
     with pytest.raises(PeerError, match="not understood"):
-        await world.other_way.handlers[Asked.MARKERS](1, body)
+        await world.other_way.handlers[RequestKind.MARKERS](1, body)
 
 
 async def test_who_does_not_lead_says_so(world: World) -> None:
     for number in (1, 3):
-        with pytest.raises(NotHere):
+        with pytest.raises(NotLeaderHere):
             body = {"do": "end", "group": number, "endings": [GOOD]}
-            await world.other_way.handlers[Asked.MARKERS](1, json.dumps(body).encode())
+            await world.other_way.handlers[RequestKind.MARKERS](1, json.dumps(body).encode())
 
 
 # --- an admin tool --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from broker.transactions.records import (
     RECORDED,
     TransactionMetadata,
     TransactionState,
-    UnknownRecord,
+    UnknownTransactionRecord,
     record,
     transaction_metadata,
     transactional_id,
@@ -83,7 +83,7 @@ def test_keys() -> None:
             transactional_id(key)
     with pytest.raises(MalformedMessage):
         transactional_id(b"\0\0\0\5a")
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnknownTransactionRecord):
         transactional_id(b"\0\1\0\1a")
 
 
@@ -119,19 +119,19 @@ def test_the_last_epoch_is_a_tagged_field_that_others_pass_over() -> None:
 
 def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
     for value in (b"\0\2" + bytes(50), b"\xff\xff" + bytes(50)):
-        with pytest.raises(UnknownRecord):
+        with pytest.raises(UnknownTransactionRecord):
             transaction_metadata(value)
     for value in (b"", b"\0", b"\0\1\0"):
         with pytest.raises(MalformedMessage):
             transaction_metadata(value)
     for status in (6, 7, 8, -1):  # states that are never recorded, or that there are not
-        with pytest.raises(UnknownRecord):
+        with pytest.raises(UnknownTransactionRecord):
             transaction_metadata(b"\0\1" + encode_bytes(TransactionLogValue(transaction_status=status), 1))
 
 
 def test_states_are_shown_as_kafka_names_them() -> None:
     names = "Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead PrepareEpochFence"
-    assert [state.shown for state in TransactionState] == names.split()
+    assert [state.label for state in TransactionState] == names.split()
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

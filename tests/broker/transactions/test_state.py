@@ -34,12 +34,12 @@ def test_each_record_replaces_the_one_before() -> None:
     state = TransactionsState()
     replay(state, record("a", at(TransactionState.EMPTY)), record("b", at(TransactionState.ONGOING)))
     assert state.get("a") == at(TransactionState.EMPTY)
-    assert list(state.ongoing) == ["b"]
+    assert list(state.ongoing_ids) == ["b"]
     replay(state, record("a", at(TransactionState.ONGOING)), record("b", at(TransactionState.PREPARE_COMMIT)))
-    assert (list(state.ongoing), list(state.prepared)) == (["a"], ["b"])
+    assert (list(state.ongoing_ids), list(state.prepared_ids)) == (["a"], ["b"])
     assert state.get("a") == at(TransactionState.ONGOING)
     replay(state, record("a", at(TransactionState.PREPARE_ABORT)), record("b", None), record("c", None))
-    assert (list(state.ongoing), list(state.prepared), list(state.ids)) == ([], ["a"], ["a"])
+    assert (list(state.ongoing_ids), list(state.prepared_ids), list(state.ids)) == ([], ["a"], ["a"])
     assert state.get("b") is None
 
 
@@ -50,8 +50,8 @@ def test_a_snapshot_gives_the_same_state_and_the_same_bytes() -> None:
     restored.restore(state.snapshot(9))
     assert restored == state
     assert restored.snapshot(10) == state.snapshot(9)
-    assert list(restored.ongoing) == list(state.ongoing) == ["g", "b"]
-    assert list(restored.prepared) == list(state.prepared) == ["c", "d"]
+    assert list(restored.ongoing_ids) == list(state.ongoing_ids) == ["g", "b"]
+    assert list(restored.prepared_ids) == list(state.prepared_ids) == ["c", "d"]
     replay(restored, record("a", None))
     assert restored != state
     assert state != "something else"
@@ -61,7 +61,7 @@ def test_empty_bytes_are_the_empty_state() -> None:
     state = filled()
     state.restore(b"")
     assert state == TransactionsState()
-    assert not list(state.ongoing)
+    assert not list(state.ongoing_ids)
     state.restore(TransactionsState().snapshot(1))
     assert state == TransactionsState()
 

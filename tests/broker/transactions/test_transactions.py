@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.coordination.hosted import Uncertain
+from broker.coordination.coordinator_shard import LeaseExpired
 from broker.request_errors import RequestError
 from broker.server import Broker
 from broker.transactions.transactions import Transactions
@@ -28,13 +28,13 @@ async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> 
     transactions = broker.services.transactions
     names = [f"id-{number}" for number in range(20)]
     assert transactions.log_group_of("a") is None
-    assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR
-    assert list(transactions.listed()) == []
+    assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR
+    assert list(transactions.list_all()) == []
     await transactions.ready()
     assert {transactions.log_group_of(name) for name in names} == {1, 2}
     for name in names:
         await transactions.init_producer_id(name, 1_000, -1, -1)
-    assert sorted(name for name, _ in transactions.listed()) == sorted(names)
+    assert sorted(name for name, _ in transactions.list_all()) == sorted(names)
     assert len(transactions.coordinators()) == 2
 
 
@@ -53,8 +53,8 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
     assert await transactions.verify(question, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
     for _ in range(2):  # the second finds it ended: no commit says that this node leads
         assert await transactions.end("a", *identity, True, 0) == identity
-    for ask in (lambda: transactions.described("a"), transactions.listed):
-        with pytest.raises(Uncertain):
+    for ask in (lambda: transactions.describe("a"), transactions.list_all):
+        with pytest.raises(LeaseExpired):
             ask()
 
 
@@ -92,11 +92,11 @@ async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
         transactions.host(1, group, state)
     transactions.unhost(1)
     transactions.unhost(1)
-    assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR
+    assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR
     assert transactions.coordinators() == []
     transactions.host(1, group, state)
     await group.committed()
     await asyncio.sleep(0)
-    assert transactions.described("a").producer_epoch == 0
+    assert transactions.describe("a").producer_epoch == 0
     transactions.resign()
-    assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR
+    assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR

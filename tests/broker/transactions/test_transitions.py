@@ -13,19 +13,19 @@ from broker.transactions.transitions import (
     BEFORE,
     LARGEST_EPOCH,
     LAST_EPOCH,
-    added,
-    begun,
-    check_known,
-    completed,
+    add_partitions,
+    begin,
+    check_added,
+    check_identity,
+    complete,
     end_needs_new_id,
-    ended,
+    fence,
     fence_needs_new_id,
-    fenced,
     init_needs_new_id,
-    initialised,
+    initialize,
     is_expired,
     is_overdue,
-    verified,
+    prepare_end,
 )
 from protocol.errors import ErrorCode
 
@@ -57,14 +57,14 @@ def error(call: Callable[[], object]) -> ErrorCode:
 
 
 def test_an_id_begins_with_epoch_0() -> None:
-    assert begun(9, 5_000, NOW) == TransactionMetadata(
+    assert begin(9, 5_000, NOW) == TransactionMetadata(
         9, 0, 5_000, EMPTY, update_ms=NOW, previous_producer_id=9
     )
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_the_next_producer_has_the_next_epoch(state: TransactionState) -> None:
-    metadata = initialised(at(state, start_ms=5, last_producer_epoch=2), None, None, 5_000, NOW)
+    metadata = initialize(at(state, start_ms=5, last_producer_epoch=2), None, None, 5_000, NOW)
     # The last epoch is forgotten: its predecessor may not come back.
     assert metadata == TransactionMetadata(7, 4, 5_000, EMPTY, update_ms=NOW, previous_producer_id=7)
 
@@ -74,33 +74,33 @@ def test_the_next_producer_has_the_next_epoch(state: TransactionState) -> None:
 def test_nobody_begins_while_a_transaction_ends(
     state: TransactionState, expected: tuple[int, int] | None
 ) -> None:
-    call = lambda: initialised(at(state), expected, None, 1, NOW)  # noqa: E731
+    call = lambda: initialize(at(state), expected, None, 1, NOW)  # noqa: E731
     assert error(call) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
-    metadata = initialised(at(EMPTY), ME, None, 5_000, NOW)
+    metadata = initialize(at(EMPTY), ME, None, 5_000, NOW)
     assert (metadata.producer_epoch, metadata.last_producer_epoch) == (4, 3)
     for _ in range(2):
-        metadata = initialised(metadata, ME, None, 5_000, NOW + 1)
+        metadata = initialize(metadata, ME, None, 5_000, NOW + 1)
         assert (metadata.producer_epoch, metadata.last_producer_epoch) == (4, 3)
-    another = initialised(metadata, None, None, 5_000, NOW + 2)
-    assert error(lambda: initialised(another, ME, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
+    another = initialize(metadata, None, None, 5_000, NOW + 2)
+    assert error(lambda: initialize(another, ME, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("expected", [(7, 2), (7, 4), (8, 3), (6, 3)])
 def test_a_producer_that_is_not_the_last_one_is_fenced(expected: tuple[int, int]) -> None:
     current = at(EMPTY, previous_producer_id=6)
-    assert error(lambda: check_known(current, expected)) is ErrorCode.PRODUCER_FENCED
-    assert error(lambda: initialised(current, expected, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: check_identity(current, expected)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: initialize(current, expected, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_late_request_for_the_epoch_of_a_transaction_does_not_abort_it() -> None:
-    raised = initialised(at(EMPTY), ME, None, 5_000, NOW)
-    begun_since = added(raised, (7, 4), [T0], 2, NOW)
+    raised = initialize(at(EMPTY), ME, None, 5_000, NOW)
+    begun_since = add_partitions(raised, (7, 4), [T0], 2, NOW)
     assert begun_since is not None
-    check_known(begun_since, (7, 4))
-    assert error(lambda: check_known(begun_since, ME)) is ErrorCode.PRODUCER_FENCED
+    check_identity(begun_since, (7, 4))
+    assert error(lambda: check_identity(begun_since, ME)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_whose_epochs_ran_out_gets_a_new_id() -> None:
@@ -110,27 +110,27 @@ def test_a_producer_whose_epochs_ran_out_gets_a_new_id() -> None:
     assert not init_needs_new_id(current, (7, LAST_EPOCH - 1))
     assert not init_needs_new_id(at(EMPTY), None)
     assert not init_needs_new_id(at(EMPTY, (7, LAST_EPOCH - 1)), None)
-    metadata = initialised(current, None, 8, 5_000, NOW)
+    metadata = initialize(current, None, 8, 5_000, NOW)
     assert (metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch) == (8, 0, -1)
     assert metadata.previous_producer_id == 7
 
 
 def test_a_producer_that_did_not_hear_of_the_new_id_may_ask_again() -> None:
     old = (7, LAST_EPOCH)
-    metadata = initialised(at(EMPTY, old), old, 8, 5_000, NOW)
+    metadata = initialize(at(EMPTY, old), old, 8, 5_000, NOW)
     assert (metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch) == (8, 0, LAST_EPOCH)
     for _ in range(2):
         assert not init_needs_new_id(metadata, old)
-        again = initialised(metadata, old, None, 5_000, NOW)
+        again = initialize(metadata, old, None, 5_000, NOW)
         assert again == metadata
         metadata = again
 
 
 def test_a_fenced_producers_transaction_is_aborted_with_the_next_epoch() -> None:
     assert not fence_needs_new_id(at(ONGOING), 2)
-    prepared = fenced(at(ONGOING, last_producer_epoch=2), 1, None, NOW)
+    prepared = fence(at(ONGOING, last_producer_epoch=2), 1, None, NOW)
     assert prepared == at(ONGOING, state=PREPARE_ABORT, producer_epoch=4, update_ms=NOW)
-    prepared = fenced(at(ONGOING), 2, None, NOW)
+    prepared = fence(at(ONGOING), 2, None, NOW)
     assert (prepared.producer_epoch, prepared.version, prepared.last_producer_epoch) == (4, 2, 3)
 
 
@@ -141,26 +141,26 @@ def test_the_largest_epoch_fences_and_is_given_to_nobody(epoch: int) -> None:
     assert fence_needs_new_id(current, 2)
     assert not fence_needs_new_id(current, 1)
     assert not fence_needs_new_id(at(ONGOING, (7, LAST_EPOCH - 1)), 2)
-    prepared = fenced(current, 2, 8, NOW)
+    prepared = fence(current, 2, 8, NOW)
     assert (prepared.producer_id, prepared.producer_epoch) == (7, LARGEST_EPOCH)  # of the markers
-    over = completed(prepared, NOW)
+    over = complete(prepared, NOW)
     assert (over.producer_id, over.producer_epoch, over.previous_producer_id) == (8, 0, 7)
     assert over.last_producer_epoch == epoch
 
 
 def test_the_producer_of_the_last_epoch_hears_of_its_time_out_and_goes_on() -> None:
     old = (7, LAST_EPOCH)
-    over = completed(fenced(at(ONGOING, old), 2, 8, NOW), NOW)
-    assert ended(over, old, False, 2, None, NOW) is None  # its late abort is answered with (8, 0)
-    assert error(lambda: ended(over, old, True, 2, None, NOW)) is ErrorCode.PRODUCER_FENCED
-    assert error(lambda: ended(over, old, True, 0, None, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert error(lambda: added(over, old, [T0], 2, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    again = initialised(over, old, None, 5_000, NOW)
+    over = complete(fence(at(ONGOING, old), 2, 8, NOW), NOW)
+    assert prepare_end(over, old, False, 2, None, NOW) is None  # its late abort is answered with (8, 0)
+    assert error(lambda: prepare_end(over, old, True, 2, None, NOW)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: prepare_end(over, old, True, 0, None, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert error(lambda: add_partitions(over, old, [T0], 2, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    again = initialize(over, old, None, 5_000, NOW)
     assert (again.producer_id, again.producer_epoch) == (8, 0)
-    next_transaction = added(over, (8, 0), [T0], 2, NOW)
+    next_transaction = add_partitions(over, (8, 0), [T0], 2, NOW)
     assert next_transaction is not None
-    late_again = completed(fenced(next_transaction, 2, None, NOW), NOW)
-    assert error(lambda: added(late_again, (8, 0), [T0], 2, NOW)) is ErrorCode.PRODUCER_FENCED
+    late_again = complete(fence(next_transaction, 2, None, NOW), NOW)
+    assert error(lambda: add_partitions(late_again, (8, 0), [T0], 2, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
@@ -168,15 +168,15 @@ def test_the_producer_of_the_last_epoch_hears_of_its_time_out_and_goes_on() -> N
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_the_first_partition_begins_a_transaction(state: TransactionState) -> None:
-    metadata = added(at(state), ME, [T1, T0, T1], 0, NOW)
+    metadata = add_partitions(at(state), ME, [T1, T0, T1], 0, NOW)
     assert metadata == at(state, state=ONGOING, partitions=(T1, T0), start_ms=NOW, update_ms=NOW)
 
 
 def test_partitions_join_the_others() -> None:
-    metadata = added(at(ONGOING), ME, [T1, T0], 2, NOW)
+    metadata = add_partitions(at(ONGOING), ME, [T1, T0], 2, NOW)
     assert metadata == at(ONGOING, partitions=(T0, T1), update_ms=NOW, version=2)
-    assert added(metadata, ME, [T1], 2, NOW) is None
-    assert added(metadata, ME, [], 2, NOW) is None
+    assert add_partitions(metadata, ME, [T1], 2, NOW) is None
+    assert add_partitions(metadata, ME, [], 2, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def test_partitions_join_the_others() -> None:
 def test_who_may_not_add_and_verify(
     current: TransactionMetadata | None, asked: tuple[int, int], expected: ErrorCode
 ) -> None:
-    assert error(lambda: added(current, asked, [T0], 0, NOW)) is expected
-    assert error(lambda: verified(current, asked, [T0])) is expected
+    assert error(lambda: add_partitions(current, asked, [T0], 0, NOW)) is expected
+    assert error(lambda: check_added(current, asked, [T0])) is expected
 
 
 def test_verifying_tells_what_takes_part() -> None:
-    told = verified(at(ONGOING), ME, [T0, T1])
+    told = check_added(at(ONGOING), ME, [T0, T1])
     assert told == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
-    assert verified(at(COMPLETE_ABORT), ME, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
+    assert check_added(at(COMPLETE_ABORT), ME, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
 
 
 # --- EndTxn up to transaction version 1 ---------------------------------------------------------------------
@@ -208,21 +208,21 @@ def test_verifying_tells_what_takes_part() -> None:
 
 @pytest.mark.parametrize(("commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
 def test_a_transaction_ends(commit: bool, state: TransactionState) -> None:
-    prepared = ended(at(ONGOING, version=0), ME, commit, 0, None, NOW)
+    prepared = prepare_end(at(ONGOING, version=0), ME, commit, 0, None, NOW)
     assert prepared == at(ONGOING, state=state, update_ms=NOW)
     assert prepared is not None
-    over = completed(prepared, NOW + 1)
+    over = complete(prepared, NOW + 1)
     assert over.state is (COMPLETE_COMMIT if commit else COMPLETE_ABORT)
     assert (over.producer_id, over.producer_epoch, over.partitions) == (7, 3, ())
     assert (over.start_ms, over.update_ms) == (400, NOW + 1)
-    assert ended(over, ME, commit, 0, None, NOW) is None  # asked again
-    assert error(lambda: ended(over, ME, not commit, 0, None, NOW)) is ErrorCode.INVALID_TXN_STATE
+    assert prepare_end(over, ME, commit, 0, None, NOW) is None  # asked again
+    assert error(lambda: prepare_end(over, ME, not commit, 0, None, NOW)) is ErrorCode.INVALID_TXN_STATE
 
 
 def end_error(
     state: TransactionState, asked: tuple[int, int], commit: bool = True, version: int = 2
 ) -> ErrorCode:
-    return error(lambda: ended(at(state), asked, commit, version, None, NOW))
+    return error(lambda: prepare_end(at(state), asked, commit, version, None, NOW))
 
 
 ALL = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
@@ -230,7 +230,7 @@ ALL = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_who_may_not_end(version: int) -> None:
-    unknown = error(lambda: ended(None, ME, True, version, None, NOW))
+    unknown = error(lambda: prepare_end(None, ME, True, version, None, NOW))
     assert unknown is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     for state in ALL:
         assert end_error(state, (8, 3), version=version) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -250,7 +250,7 @@ def test_who_may_not_end(version: int) -> None:
     ],
 )
 def test_nothing_to_end(state: TransactionState, commit: bool, expected: ErrorCode) -> None:
-    assert error(lambda: ended(at(state), ME, commit, 1, None, NOW)) is expected
+    assert error(lambda: prepare_end(at(state), ME, commit, 1, None, NOW)) is expected
 
 
 # --- EndTxn from transaction version 2 on -------------------------------------------------------------------
@@ -258,12 +258,12 @@ def test_nothing_to_end(state: TransactionState, commit: bool, expected: ErrorCo
 
 def test_every_end_raises_the_epoch() -> None:
     assert not end_needs_new_id(at(ONGOING), 2)
-    prepared = ended(at(ONGOING), ME, True, 2, None, NOW)
+    prepared = prepare_end(at(ONGOING), ME, True, 2, None, NOW)
     assert prepared == at(
         ONGOING, state=PREPARE_COMMIT, producer_epoch=4, version=2, update_ms=NOW, last_producer_epoch=3
     )
     assert prepared is not None
-    over = completed(prepared, NOW)
+    over = complete(prepared, NOW)
     assert (over.producer_id, over.producer_epoch) == (7, 4)
 
 
@@ -275,7 +275,7 @@ def test_the_epoch_before_is_a_repetition(
     commit: bool, prepare: TransactionState, complete: TransactionState
 ) -> None:
     before = 7, 2
-    assert ended(at(complete), before, commit, 2, None, NOW) is None
+    assert prepare_end(at(complete), before, commit, 2, None, NOW) is None
     assert end_error(prepare, before, commit) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert end_error(prepare, ME, commit) is ErrorCode.PRODUCER_FENCED
     assert end_error(EMPTY, before) is ErrorCode.PRODUCER_FENCED
@@ -295,10 +295,10 @@ def test_an_abort_after_its_own_commit_is_a_mistake(state: TransactionState) -> 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_what_has_not_begun_may_be_aborted_and_not_committed(state: TransactionState) -> None:
-    prepared = ended(at(state), ME, False, 2, None, NOW)
+    prepared = prepare_end(at(state), ME, False, 2, None, NOW)
     assert prepared is not None
     assert (prepared.state, prepared.producer_epoch, prepared.start_ms) == (PREPARE_ABORT, 4, NOW)
-    assert error(lambda: ended(at(state), ME, True, 2, None, NOW)) is ErrorCode.INVALID_TXN_STATE
+    assert error(lambda: prepare_end(at(state), ME, True, 2, None, NOW)) is ErrorCode.INVALID_TXN_STATE
 
 
 def test_the_last_epoch_brings_a_new_id() -> None:
@@ -306,14 +306,14 @@ def test_the_last_epoch_brings_a_new_id() -> None:
     assert end_needs_new_id(at(ONGOING, old), 2)
     assert not end_needs_new_id(at(ONGOING, old), 1)
     assert not end_needs_new_id(None, 2)
-    prepared = ended(at(ONGOING, old), old, True, 2, 8, NOW)
+    prepared = prepare_end(at(ONGOING, old), old, True, 2, 8, NOW)
     assert prepared is not None
     assert (prepared.producer_id, prepared.producer_epoch, prepared.next_producer_id) == (7, LARGEST_EPOCH, 8)
-    over = completed(prepared, NOW)
+    over = complete(prepared, NOW)
     assert (over.producer_id, over.producer_epoch) == (8, 0)
     assert (over.previous_producer_id, over.next_producer_id) == (7, -1)
-    assert ended(over, old, True, 2, None, NOW) is None
-    assert error(lambda: ended(over, old, False, 2, None, NOW)) is ErrorCode.INVALID_TXN_STATE
+    assert prepare_end(over, old, True, 2, None, NOW) is None
+    assert error(lambda: prepare_end(over, old, False, 2, None, NOW)) is ErrorCode.INVALID_TXN_STATE
 
 
 # --- the table, and time ----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def test_the_last_epoch_brings_a_new_id() -> None:
 def test_every_state_has_its_predecessors() -> None:
     assert set(BEFORE) == set(TransactionState)
     with pytest.raises(AssertionError, match="COMPLETE_COMMIT is not followed by COMPLETE_ABORT"):
-        completed(at(COMPLETE_COMMIT), NOW)
+        complete(at(COMPLETE_COMMIT), NOW)
 
 
 def test_a_transaction_is_overdue_after_its_timeout() -> None:

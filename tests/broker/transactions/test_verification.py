@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from broker.request_errors import RequestError
-from broker.transactions.verification import Codes, Place, Question, Verification, told_to_producer
+from broker.transactions.verification import Codes, Place, Question, Verification, producer_error
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
 from storage.types import NotLeader
@@ -49,15 +49,15 @@ class Coordinators:
 
 
 class Way:
-    """A `Peering` to another node."""
+    """A `PeerRpc` to another node."""
 
     def __init__(self, other: Way | None = None) -> None:
-        self.handlers: dict[Asked, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         self.other = other
         self.error: Exception | None = None
         self.answer: bytes | None = None
 
-    async def ask_leader(self, group: int, kind: Asked, body: bytes, *seconds: float) -> bytes:
+    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
         if self.error is not None:
             raise self.error
         if self.answer is not None:
@@ -67,7 +67,7 @@ class Way:
 
 
 def verification(coordinators: Coordinators, way: Way | None = None) -> Verification:
-    return Verification(coordinators, cast(Peering | None, way))
+    return Verification(coordinators, cast(PeerRpc | None, way))
 
 
 def apart() -> tuple[Verification, Way, Coordinators, Way]:
@@ -109,8 +109,8 @@ async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None
     asking, _, coordinators, there = apart()
     coordinators.refusal = RequestError(error, "not here")
     body = json.dumps({"id": "id", "producer": 7, "epoch": 1, "add": False, "partitions": [["t", 0]]})
-    with pytest.raises(NotHere):
-        await there.handlers[Asked.VERIFY](2, body.encode())
+    with pytest.raises(NotLeaderHere):
+        await there.handlers[RequestKind.VERIFY](2, body.encode())
     assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
     alone = Coordinators()
     alone.refusal = coordinators.refusal
@@ -152,9 +152,9 @@ async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
 async def test_a_question_that_makes_no_sense(said: object) -> None:
     _, _, _, there = apart()
     with pytest.raises(PeerError, match="not understood"):
-        await there.handlers[Asked.VERIFY](2, json.dumps(said).encode())
+        await there.handlers[RequestKind.VERIFY](2, json.dumps(said).encode())
     with pytest.raises(PeerError, match="not understood"):
-        await there.handlers[Asked.VERIFY](2, b"\xff{")
+        await there.handlers[RequestKind.VERIFY](2, b"\xff{")
 
 
 async def test_at_once_where_it_can_be() -> None:
@@ -170,7 +170,7 @@ async def test_at_once_where_it_can_be() -> None:
 def test_what_a_producer_is_told() -> None:
     """As Apache Kafka 4.3.1 was seen to answer, or translates."""
     told = {
-        (code, version): told_to_producer(code, version).error
+        (code, version): producer_error(code, version).error
         for code in (
             ABORTABLE,
             ErrorCode.PRODUCER_FENCED,

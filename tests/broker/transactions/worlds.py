@@ -27,7 +27,7 @@ from tests.broker.wire import Client
 
 TIMEOUT_MS = 60_000
 NAME = "my-id"
-Asked = tuple[TransactionCoordinator, Identity]
+RequestKind = tuple[TransactionCoordinator, Identity]
 
 
 class HeldMarkers:
@@ -69,7 +69,7 @@ class World:
 
     @property
     def now(self) -> TransactionMetadata:
-        return self.transactions.described(NAME)
+        return self.transactions.describe(NAME)
 
     def state(self) -> TransactionState:
         return self.now.state
@@ -121,4 +121,4 @@ async def until(world: World, state: TransactionState) -> None:
         if world.state() is state:
             return
         await asyncio.sleep(0.005)
-    raise AssertionError(f"{world.state().shown}, not {state.shown}")
+    raise AssertionError(f"{world.state().label}, not {state.label}")

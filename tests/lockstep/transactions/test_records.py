@@ -51,7 +51,7 @@ def test_the_broker_reads_what_was_meant() -> None:
     (asked,) = lock_requests(made, header)
     assert (asked.hwm, asked.writes, asked.reads, asked.appends) == (5, [b"w1", b"w2"], [b"r"], [b"a"])
     assert (asked.expected_offset, asked.topic_id, asked.request) == (6, TOPIC_ID, str(REQUEST).encode())
-    there = asked.elsewhere["seats", 2]
+    there = asked.other_partitions["seats", 2]
     assert (there.hwm, there.reads, there.topic_id) == (7, [b"there", b"too"], TOPIC_ID)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker.locks.marks import Marks
+from broker.locks.lock_versions import LockVersions
 from broker.locks.table import LockTable
 from storage.open_frame import OpenFrame
 from tests.sim.faces import Plant
@@ -31,19 +31,19 @@ def tail_locks_stay() -> Iterator[None]:
 @contextmanager
 def old_marks_forgotten() -> Iterator[None]:
     """A lock that leaves the exact part was never raised."""
-    with patch.object(Marks, "_forget", lambda self, lock, mark: None):
+    with patch.object(LockVersions, "_forget", lambda self, lock, mark: None):
         yield
 
 
 @contextmanager
 def mark_is_first_offset() -> Iterator[None]:
     """A mark is one less than the end of its batch."""
-    real = Marks.raised
+    real = LockVersions.raise_lock
 
-    def raised(self: Marks, lock: bytes, offset: int) -> None:
+    def raised(self: LockVersions, lock: bytes, offset: int) -> None:
         real(self, lock, offset - 1)
 
-    with patch.object(Marks, "raised", raised):
+    with patch.object(LockVersions, "raise_lock", raised):
         yield
 
 

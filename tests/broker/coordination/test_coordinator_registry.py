@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.coordination import Coordination
+from broker.coordination.coordinator_registry import CoordinatorRegistry
 from broker.coordination.key_hash import positive_hash
 from broker.groups.groups import Groups
 from broker.metadata import Topic
@@ -22,18 +22,18 @@ Kind = type[Groups] | type[Transactions]
 KEYS = [f"key-{number}" for number in range(20)]
 
 
-def front_door(broker: Broker, kind: Kind) -> Coordination[Any]:
+def front_door(broker: Broker, kind: Kind) -> CoordinatorRegistry[Any]:
     services = broker.services
     return services.consumer_groups if kind is Groups else services.transactions
 
 
-def refused(coordination: Coordination[Any]) -> tuple[ErrorCode, str]:
+def refused(coordination: CoordinatorRegistry[Any]) -> tuple[ErrorCode, str]:
     """What is said to whoever asks of a key."""
     with pytest.raises(RequestError) as found:
         if isinstance(coordination, Groups):
             coordination.coordinator("a")
         elif isinstance(coordination, Transactions):
-            coordination.described("a")
+            coordination.describe("a")
     return found.value.error, found.value.message
 
 
@@ -65,10 +65,10 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
     config = (await broker.services.controller.ensure("t")).config
     monkeypatch.setitem(cluster._by_name, kind.topic_name, Topic(kind.topic_name, bytes(16), config))
     coordination.check()
-    assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.foreign_topic)]
+    assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.conflicting_topic)]
     with pytest.raises(RequestError) as found:
         await coordination.ready()
-    said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.foreign_topic
+    said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.conflicting_topic
     assert (found.value.error, found.value.message) == said == refused(coordination)
     assert cluster.topic_by_id(kind.topic_id) is None
 
@@ -78,10 +78,10 @@ async def test_a_log_group_that_goes(broker: Broker, kind: Kind) -> None:
     coordination = front_door(broker, kind)
     await coordination.ready()
     with pytest.raises(ValueError, match="log group 1 is hosted already"):
-        coordination._require_unhosted(1)
+        coordination._require_absent(1)
     following = len(broker.groups[1].on_leading)
     coordination.unhost(1)
     coordination.unhost(1)
     assert len(broker.groups[1].on_leading) == following - 1
     assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, "log group 1 is not led here")
-    coordination._require_unhosted(1)
+    coordination._require_absent(1)

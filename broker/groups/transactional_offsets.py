@@ -18,7 +18,7 @@ from broker.groups.records import CommittedOffset
 
 Place = tuple[str, int]
 """Topic and partition."""
-Transaction = tuple[int, int]
+OffsetTransaction = tuple[int, int]
 """The partition's number in its log group, and the producer id."""
 _NOTHING: Final[frozenset[Place]] = frozenset()
 
@@ -38,8 +38,8 @@ class PendingOffsets:
     __slots__ = ("_by_group", "_groups_of")
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[Transaction, dict[Place, Pending]]] = {}
-        self._groups_of: dict[Transaction, dict[str, None]] = {}
+        self._by_group: dict[str, dict[OffsetTransaction, dict[Place, Pending]]] = {}
+        self._groups_of: dict[OffsetTransaction, dict[str, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_group)
@@ -61,7 +61,7 @@ class PendingOffsets:
         found = self._by_group.get(group_id)
         return _NOTHING if found is None else frozenset().union(*found.values())
 
-    def add(self, transaction: Transaction, group_id: str, place: Place, pending: Pending) -> bool:
+    def add(self, transaction: OffsetTransaction, group_id: str, place: Place, pending: Pending) -> bool:
         """A commit within a transaction; was there none of this place in it before?"""
         places = self._by_group.setdefault(group_id, {}).setdefault(transaction, {})
         self._groups_of.setdefault(transaction, {})[group_id] = None
@@ -86,7 +86,7 @@ class PendingOffsets:
                 self._forget(transaction, group_id)
         return len(of_place)
 
-    def end(self, transaction: Transaction) -> list[tuple[str, Place, Pending]]:
+    def end(self, transaction: OffsetTransaction) -> list[tuple[str, Place, Pending]]:
         """A transaction ends: what was pending in it, of which this knows nothing any more."""
         ended = []
         for group_id in list(self._groups_of.get(transaction, ())):
@@ -95,7 +95,7 @@ class PendingOffsets:
             self._forget(transaction, group_id)
         return ended
 
-    def _forget(self, transaction: Transaction, group_id: str) -> None:
+    def _forget(self, transaction: OffsetTransaction, group_id: str) -> None:
         transactions = self._by_group[group_id]
         del transactions[transaction]
         if not transactions:

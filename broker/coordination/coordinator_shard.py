@@ -1,12 +1,12 @@
 """The coordinator of one data log group that this node has a copy of: it serves while the node leads there.
 
-Owns: `Hosted`, which lives as long as the copy, through any number of leaderships. Invariants: a coordinator
-loads when all that was appended here or elsewhere before is replayed; when the leadership is lost whoever
-waits is told NOT_COORDINATOR, and what is not committed is left to the next leader; nothing is said where
-another node may have led when it was asked. A leader whose lease has lapsed, because it was held up itself or
-heartbeats were lost, does not refuse: clients would rejoin, or give their transactions up. Whether it still
-leads is found out first, which takes a heartbeat (`when_certain`).
-Does not: know which key belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
+Owns: `CoordinatorShard`, which lives as long as the copy, through any number of leaderships. Invariants: a
+coordinator loads when all that was appended here or elsewhere before is replayed; when the leadership is lost
+whoever waits is told NOT_COORDINATOR, and what is not committed is left to the next leader; nothing is said
+where another node may have led when it was asked. A leader whose lease has lapsed, because it was held up
+itself or heartbeats were lost, does not refuse: clients would rejoin, or give their transactions up. Whether
+it still leads is found out first, which takes a heartbeat (`with_read_barrier`). Does not: know which key
+belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from storage.group import LogGroup
 
 
 class Coordinator(Protocol):
-    """What a leadership asks of whoever coordinates under it."""
+    """The calls of a shard to its coordinator."""
 
     @property
     def refusal(self) -> ErrorCode:
-        """What is answered while it does not serve; NONE while it does."""
+        """The error of all responses while it does not serve; NONE while it does."""
 
     def expect(self) -> None:
         """The leadership is here; what was appended before is not all replayed."""
@@ -41,15 +41,15 @@ C = TypeVar("C", bound=Coordinator)
 T = TypeVar("T")
 
 
-class Uncertain(Exception):
-    """Another node may be the coordinator by now, and nothing has been done: see `when_certain`."""
+class LeaseExpired(Exception):
+    """Another node may be the coordinator by now, and nothing has been done: see `with_read_barrier`."""
 
-    def __init__(self, hosted: Hosted[Any]) -> None:
+    def __init__(self, hosted: CoordinatorShard[Any]) -> None:
         super().__init__(f"it is not certain that log group {hosted.group.group_id} is still led here")
         self.hosted = hosted
 
 
-class Hosted(Generic[C]):
+class CoordinatorShard(Generic[C]):
     """Follows the leadership of a log group from when it is made until `stop` or `leave`.
 
     Args: served: what the coordinator is asked for, in words.
@@ -76,14 +76,14 @@ class Hosted(Generic[C]):
         return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
 
     def require_lease(self) -> None:
-        """Raises RequestError where another node is the coordinator, Uncertain where that is to be found
+        """Raises RequestError where another node is the coordinator, LeaseExpired where that is to be found
         out."""
         group = self.group
         if not group.is_leader:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
         if group.has_lease or self.is_confirmed:
             return
-        uncertain = Uncertain(self)
+        uncertain = LeaseExpired(self)
         if self.is_confirmed is None:
             raise uncertain
         raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain))
@@ -122,32 +122,33 @@ class Hosted(Generic[C]):
         leadership = self._leadership
         self.coordinator.expect()
 
-        def replayed(error: BaseException | None) -> None:
+        def on_replayed(error: BaseException | None) -> None:
             if leadership == self._leadership and error is None:
                 self.coordinator.load()
 
         # Others, told of it earlier, may have appended already: that is to be replayed, too.
-        self.group.when_committed(replayed)
+        self.group.when_committed(on_replayed)
 
 
-async def when_certain(serve: Callable[[], T]) -> T:
-    """What `serve` returns or raises; where it is Uncertain it is called again when that has been found out.
+async def with_read_barrier(serve: Callable[[], T]) -> T:
+    """Returns what `serve` returns or raises; after LeaseExpired calls it again once the leadership is
+    confirmed.
 
     What it says then is as certain as with a lease: nobody else led when this was called. Where it raises
-    Uncertain it must have done nothing.
+    LeaseExpired it must have done nothing.
     """
-    found: dict[Hosted[Any], bool] = {}
+    found: dict[CoordinatorShard[Any], bool] = {}
     while True:
         try:
-            with _confirmed(found):
+            with _confirm(found):
                 return serve()
-        except Uncertain as uncertain:
+        except LeaseExpired as uncertain:
             hosted = uncertain.hosted
         found[hosted] = await hosted.group.read_index.confirm_leadership()
 
 
 @contextmanager
-def _confirmed(found: Mapping[Hosted[Any], bool]) -> Iterator[None]:
+def _confirm(found: Mapping[CoordinatorShard[Any], bool]) -> Iterator[None]:
     for hosted, is_confirmed in found.items():
         hosted.is_confirmed = is_confirmed
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.hosted import HostedGroups
+from broker.groups.group_shard import HostedGroups
 from broker.groups.store import GroupStore
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ from tests.broker.groups.fakes import World, error_of
 E = ErrorCode
 
 
-class Hosted:
+class CoordinatorShard:
     """A coordinator with a committed group of two, on a fake log group."""
 
     def __init__(self, leads: bool = False) -> None:
@@ -39,7 +39,7 @@ class Hosted:
 
 
 async def test_it_loads_when_all_before_is_committed() -> None:
-    it = Hosted()
+    it = CoordinatorShard()
     assert not it.hosted.serves and not it.group.waiters
     it.group.lead(True)
     assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
@@ -55,13 +55,13 @@ async def test_it_loads_when_all_before_is_committed() -> None:
 
 
 async def test_it_loads_where_it_is_led_already() -> None:
-    it = Hosted(leads=True)
+    it = CoordinatorShard(leads=True)
     it.group.commit()
     assert it.hosted.serves and it.world.state() == "Stable"
 
 
 async def test_a_leadership_lost_before_it_is_loaded() -> None:
-    it = Hosted()
+    it = CoordinatorShard()
     it.group.lead(True)
     it.group.commit(NotLeader("lost"))
     assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS
@@ -70,7 +70,7 @@ async def test_a_leadership_lost_before_it_is_loaded() -> None:
 
 
 async def test_again_and_again_on_the_same_coordinator() -> None:
-    it = Hosted()
+    it = CoordinatorShard()
     for _ in range(3):
         it.group.lead(True)
         it.group.commit()
@@ -78,11 +78,11 @@ async def test_again_and_again_on_the_same_coordinator() -> None:
         joining = it.world.ask_join(member=it.leader.member_id)
         it.group.lead(False)
         assert error_of(joining) is E.NOT_COORDINATOR
-        assert it.world.loop.armed == 0 and it.coordinator._around.held_bytes == 0
+        assert it.world.loop.armed == 0 and it.coordinator._around.memory_bytes == 0
 
 
 async def test_a_delete_under_way_leaves_nothing_behind() -> None:
-    it = Hosted()
+    it = CoordinatorShard()
     it.group.lead(True)
     it.group.commit()
     it.world.leave(it.leader.member_id, it.follower.member_id)
@@ -97,7 +97,7 @@ async def test_a_delete_under_way_leaves_nothing_behind() -> None:
 
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_it_follows_no_more(leaves: bool) -> None:
-    it = Hosted()
+    it = CoordinatorShard()
     it.group.lead(True)
     for _ in range(2):
         if leaves:

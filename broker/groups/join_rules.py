@@ -1,4 +1,4 @@
-"""What a JoinGroup means: a new member, one that joins again, a static member that came back.
+"""The rules of JoinGroup: a new member, a rejoining one, a static member that came back.
 
 Owns: that decision, on a `LiveGroup`. Each function answers, or leaves it to the end of the join or to a
 commit. Source: Kafka's GroupMetadataManager.classicGroupJoinToClassicGroup; KIP-394 (member ids first),
@@ -15,11 +15,11 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
+from broker.groups.answers import JoinAnswer, Outbox, fenced_responses, join_error
 from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_of
+from broker.groups.group_context import GroupLimits
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
 from broker.groups.subscription import CONSUMER, topics_of
-from broker.groups.surroundings import GroupLimits
 from broker.log_text import printable
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
@@ -81,7 +81,8 @@ def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox)
 
 
 def _has_room(group: ClassicGroup, joining: Joining, member: Member | None, limits: GroupLimits) -> bool:
-    """Whether the group has room for the joining client: in place of `member`, or as a further member."""
+    """Returns whether the group has room for the joining client: in place of `member`, or as a further
+    one."""
     if member is None and joining.member_id and joining.instance_id is not None:
         return True  # a static member id that is fenced or unknown: that error comes before the group's size
     added_bytes = bytes_of(joining.protocols)
@@ -102,7 +103,7 @@ def _join_new(live: LiveGroup, joining: Joining) -> None:
     member_id = joining.new_member_id()
     if joining.instance_id is None and joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
         live.group.hand_out(member_id)
-        live.alive(member_id, joining.session_timeout_ms)
+        live.refresh_session(member_id, joining.session_timeout_ms)
         joining.answer.complete(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
         _add(live, joining, member_id)
@@ -122,7 +123,7 @@ def _add(live: LiveGroup, joining: Joining, member_id: str) -> None:
     live.group.add(member, joining.protocol_type)
     live.await_join(member, joining.answer)
     live.member_added()
-    live.alive(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    live.refresh_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
     live.prepare_or_complete()
 
 
@@ -151,15 +152,15 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     group = live.group
     old_id, old_leader = member.member_id, group.leader
     before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
-    subscribed = _subscribed(group, member)
-    join_fence, sync_fence = fenced(member)
-    outbox.put(group.joined(member), join_fence)
+    subscribed = _subscribed_topics(group, member)
+    join_fence, sync_fence = fenced_responses(member)
+    outbox.put(group.count_joined(member), join_fence)
     waiter, member.sync_waiter = member.sync_waiter, None
     outbox.put(waiter, sync_fence)
     live.end_session(old_id)
     group.rename(member, member_id)
     member.is_new = False  # Kafka's is another member: who waits to join is not silent
-    live.alive(member_id, joining.session_timeout_ms)
+    live.refresh_session(member_id, joining.session_timeout_ms)
     _update(live, joining, member)
     if group.state is State.COMPLETING_REBALANCE:
         # The leader may have been told the old id already: its assignment would miss the new one.
@@ -168,7 +169,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     if group.state is not State.STABLE:
         live.complete_join_if_all_there()
         return
-    if group.select_protocol() != group.protocol or _subscribed(group, member) != subscribed:
+    if group.select_protocol() != group.protocol or _subscribed_topics(group, member) != subscribed:
         live.prepare()  # else no member would be assigned a topic that is new in its subscription
         return
     generation = group.generation
@@ -176,23 +177,23 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     def written(error: ErrorCode) -> None:
         current = group.members.get(member_id)
         if current is not member or group.state is not State.STABLE or group.generation != generation:
-            return  # fenced, gone, or answered by the rebalance that runs or ran
+            return  # fenced, removed, or answered by the rebalance that runs or ran
         if error is not ErrorCode.NONE:
             log.warning(
                 "group %s: static member %s was not written: %s", live.name, printable(old_id), error.name
             )
-            outbox.put(group.joined(member), join_error(error))
+            outbox.put(group.count_joined(member), join_error(error))
             live.end_session(member_id)
             group.rename(member, old_id)
             group.update(member, *before)
-            live.alive(old_id, member.session_timeout_ms)
+            live.refresh_session(old_id, member.session_timeout_ms)
             return
         live.answer_join(member, _came_back(live, member, joining.api_version, old_leader))
 
     live.write_members(written)
 
 
-def _subscribed(group: ClassicGroup, member: Member) -> set[str] | None:
+def _subscribed_topics(group: ClassicGroup, member: Member) -> set[str] | None:
     """A consumer's subscribed topics; None for other protocol types, and if its metadata cannot be parsed.
 
     The rest of the metadata is ignored: the owned partitions in it differ after most restarts.

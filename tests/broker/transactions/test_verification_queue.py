@@ -15,9 +15,9 @@ from broker.append import Appender, AppendResult, VerificationGuardMismatch, Ver
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
 from broker.request_errors import RequestError
-from broker.transactions import gate as of_gate
-from broker.transactions.gate import Held, Outcome, ProduceGate
+from broker.transactions import verification_queue as of_gate
 from broker.transactions.verification import Codes, Place, Question, Verification
+from broker.transactions.verification_queue import Outcome, VerificationPending, VerificationQueue
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
 from storage.types import StorageFull
@@ -124,7 +124,7 @@ class World:
         self.logs = {index: PartitionLog(100 + index, TOPIC, index) for index in range(3)}
         if real is not None:
             self.logs = {0: real.one, 1: real.two}
-        self.gate = ProduceGate(
+        self.gate = VerificationQueue(
             cast(Cluster, self),
             {2: cast(Appender, self.appends) if real is None else real.appender},
             cast(Verification, self.coordinator),
@@ -136,7 +136,7 @@ class World:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return Topic() if self.logs else None
 
-    def opened_at(self, topic_id: bytes, number: int, index: int) -> PartitionLog | None:
+    def open_partition(self, topic_id: bytes, number: int, index: int) -> PartitionLog | None:
         return self.logs.get(index)
 
     def send(self, name: str, records: bytes, index: int = 0, version: int = V1, of: str = "id") -> None:
@@ -147,8 +147,8 @@ class World:
             self.outcomes[name] = self.gate.appenders(of)[2].append(log, view, LIMITS, version)
         except RequestError as refused:
             self.outcomes[name] = refused
-        except Held as held:
-            held.batch.settled = lambda outcome: self.outcomes.__setitem__(name, outcome)
+        except VerificationPending as held:
+            held.batch.on_outcome = lambda outcome: self.outcomes.__setitem__(name, outcome)
         view[:] = bytes(len(view))  # the receive buffer is used again
 
     def error(self, name: str) -> ErrorCode:
@@ -265,7 +265,7 @@ async def test_no_batch_begins_for_one_whose_coordinator_was_not_found(real: Tra
 async def test_no_batch_begins_for_one_that_found_no_room_to_wait(
     real: Transactional, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
-    monkeypatch.setattr(of_gate, "MOST_WAITING_BYTES", 4000)
+    monkeypatch.setattr(of_gate, "MAX_WAITING_BYTES", 4000)
     world = World(real)
     epoch = 0
     if behind:
@@ -371,7 +371,7 @@ async def test_a_topic_that_is_deleted_meanwhile(world: World) -> None:
 
 
 async def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_gate, "MOST_WAITING_BYTES", 3000)
+    monkeypatch.setattr(of_gate, "MAX_WAITING_BYTES", 3000)
     for sequence in range(4):
         world.send(str(sequence), data(sequence))
     assert [world.error(str(n)) for n in (2, 3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2

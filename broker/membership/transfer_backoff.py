@@ -1,4 +1,4 @@
-"""How often leadership moves: every hand-over stops a group's appends for a moment.
+"""The back-off of leadership transfers: each one stops a group's appends for a moment.
 
 Invariants: who is to lead by preference has been ready for a while; a group whose hand-overs fail, or whose
 preferred leader does not stay, is left alone in between. The time is an argument, in milliseconds.
@@ -12,8 +12,8 @@ BETWEEN_MS = 10_000
 """At least so long from one hand-over that this node begins to its next one in the group."""
 
 
-class Pace:
-    """What one group's keeper remembers of hand-overs."""
+class TransferBackoff:
+    """The last transfer of one group, and its candidate."""
 
     __slots__ = ("_candidate", "_moved_ms", "_since_ms")
 
@@ -28,11 +28,11 @@ class Pace:
             self._candidate, self._since_ms = candidate, now_ms
         return candidate is not None and now_ms - self._since_ms >= STEADY_MS
 
-    def rested(self, now_ms: int) -> bool:
-        """Whether the last hand-over is long ago."""
+    def is_over(self, now_ms: int) -> bool:
+        """Returns whether the last transfer is long enough ago."""
         return self._moved_ms is None or now_ms - self._moved_ms >= BETWEEN_MS
 
-    def moved(self, now_ms: int) -> None:
+    def on_transfer(self, now_ms: int) -> None:
         """A hand-over begins."""
         self._moved_ms = now_ms
         self._candidate = None

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say to each other, beside Raft: statuses, questions and their answers.
+"""The messages between nodes beside Raft's: statuses, requests and their responses.
 
 Owns: the kinds of messages on the peer network, this node's status, telling it, and asking whoever leads a
 group. Invariants: a node of another cluster is refused; a question goes to a leader that is known, again and
@@ -34,20 +34,20 @@ RETRY_SECONDS: Final = 0.05
 """Between two tries: a new leader is known some milliseconds after its election."""
 ASK_SECONDS: Final = 5.0
 """One try; who is asked may have to wait for a commit."""
-MOST_NEWCOMERS: Final = 16
+MAX_NEWCOMERS: Final = 16
 """LIMIT. Nodes that greeted without being part of the cluster, and are answered all the same."""
 NEWCOMER_SECONDS: Final = 60.0
 """One that has not been there for so long has gone away again."""
 
 
-class Told(IntEnum):
-    """What is told, without an answer."""
+class Notification(IntEnum):
+    """The kinds of notifications, which have no response."""
 
     STATUS = 1
 
 
-class Asked(IntEnum):
-    """What is asked, and answered."""
+class RequestKind(IntEnum):
+    """The kinds of requests, which have a response."""
 
     FORWARD = 1
     GROUP = 2
@@ -60,25 +60,26 @@ class Asked(IntEnum):
     DAMAGE = 9
 
 
-NOT_HERE: Final = "not led here"
-"""What `NotHere` is on the wire, where a refusal is a text: who asked goes on looking for the leader."""
+NOT_LEADER_HERE: Final = "not led here"
+"""What `NotLeaderHere` is on the wire, where a refusal is a text: who asked goes on looking for the
+leader."""
 
 
-class NotHere(PeerError):
-    """Whoever was asked does not lead what the question is about: ask again, elsewhere."""
+class NotLeaderHere(PeerError):
+    """The node does not lead the request's group: the caller retries at another node."""
 
 
-class Subject(Protocol):
+class LocalNode(Protocol):
     """The node that all the talk is about."""
 
     def status(self) -> Status:
-        """As of now."""
+        """Returns the current status."""
 
     def founders(self) -> list[int]:
         """The nodes that it was told of at its start."""
 
     def data_groups(self) -> int:
-        """How many log groups for data the cluster has, or is to have."""
+        """Returns the number of data log groups that the cluster has, or is to have."""
 
     def cluster_id(self) -> str | None:
         """The cluster that it is, or was, part of; None where it has not heard of one."""
@@ -86,14 +87,14 @@ class Subject(Protocol):
     def receive(self, number: int, message: Message) -> None:
         """Raft's message of a peer to a group."""
 
-    def linked(self, node_id: int, up: bool) -> None:
+    def on_link_change(self, node_id: int, up: bool) -> None:
         """The connection to a node came up or went down."""
 
-    def absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         """The process of a node has ended."""
 
 
-class _Nobody:
+class _NoNode:
     """Before there is one."""
 
     def status(self) -> Status:
@@ -111,24 +112,24 @@ class _Nobody:
     def receive(self, number: int, message: Message) -> None:
         """Drop it."""
 
-    def linked(self, node_id: int, up: bool) -> None:
+    def on_link_change(self, node_id: int, up: bool) -> None:
         """Nothing rests on it yet."""
 
-    def absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         """Nor on this."""
 
 
-class Peering:
+class PeerRpc:
     """One node's side of all conversations; the owner of its `PeerNetwork`."""
 
     def __init__(self, nodes: Nodes, loop: asyncio.AbstractEventLoop) -> None:
         self._nodes = nodes
         self._loop = loop
-        self._node: Subject = _Nobody()
+        self._node: LocalNode = _NoNode()
         self.network = PeerNetwork(nodes.node_id, self, loop)
-        self.handlers: dict[Asked, Callable[[int, bytes], Awaitable[bytes]]] = {}
-        """Who answers each kind of question, given the node that asks and its words. They raise NotHere,
-        PeerError or StorageError."""
+        self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        """Who answers each kind of question, given the node that asks and its words. They raise
+        NotLeaderHere, PeerError or StorageError."""
         self.open = False
         """Whether Raft speaks: not before it is known what this node is."""
         self._telling = False
@@ -147,7 +148,7 @@ class Peering:
         """This process, so that two of one node id are not taken for one."""
         self._runs: dict[int, object] = {}
 
-    def serve(self, node: Subject) -> None:
+    def serve(self, node: LocalNode) -> None:
         """Speak for this node from now on."""
         self._node = node
 
@@ -166,7 +167,7 @@ class Peering:
         self.network.forget(node_id)
 
     def problem(self, node_id: int) -> str:
-        """Where a node is looked for, and why it is not there."""
+        """Returns a node's address, and why it is not reached."""
         at = self.network.address(node_id)
         where = "" if at is None else f"at {host_and_port(*at)}"
         why = self.network.problem(node_id)
@@ -189,7 +190,7 @@ class Peering:
         self._telling = False
         body = self._node.status().encode()
         for node_id in self._known:
-            self.network.notify(node_id, Told.STATUS, body)
+            self.network.notify(node_id, Notification.STATUS, body)
 
     async def run(self) -> None:
         """Tell the status every so often, until cancelled."""
@@ -213,7 +214,7 @@ class Peering:
     # --- asking ---------------------------------------------------------------------------------------------
 
     async def ask_leader(
-        self, group: int, kind: Asked, body: bytes, seconds: float, answer_seconds: float = ASK_SECONDS
+        self, group: int, kind: RequestKind, body: bytes, seconds: float, answer_seconds: float = ASK_SECONDS
     ) -> bytes:
         """Ask whoever leads a group, trying for `seconds`; one answer may take `answer_seconds`.
 
@@ -231,12 +232,12 @@ class Peering:
                     if leader == self._nodes.node_id:
                         return await self.handlers[kind](leader, body)
                     return await self._answer_of(leader, group, kind, body, answer_seconds)
-                except NotHere as error:
+                except NotLeaderHere as error:
                     problem = str(error)
                 except (PeerUnreachable, TimeoutError) as error:
                     problem = str(error) or f"node {leader} does not answer"
                 except PeerError as error:
-                    if str(error) not in (NOT_HERE, TOO_MANY_REQUESTS):
+                    if str(error) not in (NOT_LEADER_HERE, TOO_MANY_REQUESTS):
                         raise
                     problem = f"node {leader} does not lead group {group} any more"
                     if str(error) == TOO_MANY_REQUESTS:
@@ -245,9 +246,11 @@ class Peering:
                 raise NotLeader(problem)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _answer_of(self, leader: int, group: int, kind: Asked, body: bytes, seconds: float) -> bytes:
-        """As `PeerNetwork.request`, given up where that node is silent and another one has come to lead the
-        group: one that hangs keeps its connection. One that lives says what has become of it."""
+    async def _answer_of(
+        self, leader: int, group: int, kind: RequestKind, body: bytes, seconds: float
+    ) -> bytes:
+        """Sends a request, and abandons it where that node is silent and another one leads the group by now:
+        a hanging process keeps its connection. A live node responds by itself."""
         asking = self._loop.create_task(self.network.request(leader, kind, body, seconds))
         try:
             while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
@@ -262,7 +265,7 @@ class Peering:
     # ---------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         status = self._node.status()
         founders = [] if status.joined else self._node.founders()
         said = {
@@ -277,7 +280,7 @@ class Peering:
         return json.dumps(said).encode()
 
     def on_handshake(self, node_id: int, hello: bytes) -> str | None:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         try:
             said = json.loads(hello)
             cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
@@ -311,7 +314,7 @@ class Peering:
     def _answer_at(self, node_id: int, address: tuple[str, int]) -> None:
         """A node that is to be added is in nobody's list; one may have come back at another address."""
         if node_id not in self._known:
-            if len(self._newcomers) >= MOST_NEWCOMERS:
+            if len(self._newcomers) >= MAX_NEWCOMERS:
                 return
             self._known.add(node_id)
             self._newcomers[node_id] = self._loop.time()
@@ -319,11 +322,11 @@ class Peering:
         self.network.know(node_id, *address)
 
     def on_rejection(self, node_id: int, text: str) -> None:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         log.error("node %d refuses this one: %s", node_id, text)
 
     def on_message(self, group_id: int, message: Message) -> None:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         if self.open:
             self._node.receive(group_id, message)
 
@@ -333,37 +336,37 @@ class Peering:
             self.network.send(node_of(member_id), group_id, message)
 
     def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
-        """As `PeerListener`."""
-        if kind == Told.STATUS:
+        """See `PeerListener`."""
+        if kind == Notification.STATUS:
             try:
-                self._nodes.told(node_id, Status.decode(body))
+                self._nodes.on_status(node_id, Status.decode(body))
             except ValueError as error:
                 log.warning("node %d: %s", node_id, error)
 
     async def on_request(self, node_id: int, kind: int, body: bytes) -> bytes:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         handler = None
         with contextlib.suppress(ValueError):
-            handler = self.handlers.get(Asked(kind))
+            handler = self.handlers.get(RequestKind(kind))
         if handler is None:
             raise PeerError(f"question {kind} is not understood by this version")
         try:
             return await handler(node_id, body)
-        except (NotHere, NotLeader):
-            raise PeerError(NOT_HERE) from None
+        except (NotLeaderHere, NotLeader):
+            raise PeerError(NOT_LEADER_HERE) from None
         except StorageError as error:
             raise PeerError(str(error)) from error
 
     def on_process_stopped(self, node_id: int) -> None:
-        """As `PeerListener`. Of one that something else listens for it proves nothing."""
+        """See `PeerListener`. It proves nothing for a node behind a proxy."""
         if node_id not in self._indirect:
-            self._nodes.absent(node_id)
-            self._node.absent(node_id)
+            self._nodes.on_process_stopped(node_id)
+            self._node.on_process_stopped(node_id)
 
     def on_link(self, node_id: int, up: bool) -> None:
-        """As `PeerListener`."""
+        """See `PeerListener`."""
         if up:
-            self.network.notify(node_id, Told.STATUS, self._node.status().encode())
+            self.network.notify(node_id, Notification.STATUS, self._node.status().encode())
         else:
             self._nodes.cut_off(node_id)
-        self._node.linked(node_id, up)
+        self._node.on_link_change(node_id, up)

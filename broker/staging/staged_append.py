@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from broker.append import Appender, AppendResult
 from broker.batch_checks import AppendLimits
 from broker.request_errors import RequestError
-from broker.staging.ending import StagedEnds
+from broker.staging.stage_commit import StagedEnds
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
 from protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
@@ -53,7 +53,7 @@ class _StagedAppender:
     def append(
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> AppendResult:
-        """As `Appender.append`; a staged batch begins its transaction by itself."""
+        """Appends like `Appender.append`; a staged batch begins its transaction by itself."""
         header = _header(records)
         if header is not None:
             if not header.is_transactional:

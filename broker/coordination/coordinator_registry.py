@@ -1,13 +1,12 @@
 """The front door to one kind of coordinator: which one has a key, and making the topic that holds the keys.
 
-Owns: `Coordination`, of which `Groups` and `Transactions` are the kinds; one of each per broker, with a
-coordinator per data log group that the node has a copy of. A key (group id, transactional id) belongs to the
-partition of the kind's topic that Kafka would give it, and so to the log group that holds that partition; its
-coordinator is the node that leads there.
-Invariants: the topic has its fixed id; an ordinary topic of its name, made before there was this kind of
-coordinator, is not used and not touched.
-Does not: follow leaderships (`hosted.py`), or know what is coordinated.
-Source: Kafka's GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
+Owns: `CoordinatorRegistry`, of which `Groups` and `Transactions` are the kinds; one of each per broker, with
+a coordinator per data log group that the node has a copy of. A key (group id, transactional id) belongs to
+the partition of the kind's topic that Kafka would give it, and so to the log group that holds that partition;
+its coordinator is the node that leads there. Invariants: the topic has its fixed id; an ordinary topic of its
+name, made before there was this kind of coordinator, is not used and not touched. Does not: follow
+leaderships (`hosted.py`), or know what is coordinated. Source: Kafka's GroupCoordinatorService.partitionFor,
+TransactionStateManager, AutoTopicCreationManager.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from broker.coordination.hosted import Hosted
+from broker.coordination.coordinator_shard import CoordinatorShard
 from broker.coordination.key_hash import positive_hash
 from broker.metadata import Cluster, Topic, TopicPartition
 from broker.request_errors import RequestError
@@ -25,21 +24,21 @@ from storage.partition import PartitionLog
 
 
 class TopicMaker(Protocol):
-    """Whoever has topics made."""
+    """The creation of topics."""
 
     async def ensure(self, name: str) -> Topic:
         """The topic of this name, made if need be. Raises RequestError."""
 
 
-H = TypeVar("H", bound=Hosted[Any])
+H = TypeVar("H", bound=CoordinatorShard[Any])
 
 
-class Coordination(Generic[H]):
+class CoordinatorRegistry(Generic[H]):
     """Nothing is hosted at first; the kinds have a `host`."""
 
     topic_name: ClassVar[str]
     topic_id: ClassVar[bytes]
-    foreign_topic: ClassVar[str]
+    conflicting_topic: ClassVar[str]
     """What is said where an ordinary topic has the name."""
     log: ClassVar[logging.Logger]
 
@@ -57,8 +56,8 @@ class Coordination(Generic[H]):
 
     def check(self) -> None:
         """Say what keeps this from being served; the topics are known by now."""
-        if self._is_foreign():
-            self.log.error("%s", self.foreign_topic)
+        if self._has_conflicting_topic():
+            self.log.error("%s", self.conflicting_topic)
 
     def resign(self) -> None:
         """Answer everybody who waits: this broker stops. What is on its way into the log still gets there."""
@@ -68,7 +67,7 @@ class Coordination(Generic[H]):
     async def ready(self) -> None:
         """Make the topic if it is not there. Raises RequestError."""
         if self._find() is None:
-            self._refuse_foreign()
+            self._reject_conflicting_topic()
             await self._controller.ensure(self.topic_name)
 
     @property
@@ -90,18 +89,18 @@ class Coordination(Generic[H]):
 
     # --- for the kinds ------------------------------------------------------------------------------------
 
-    def _require_unhosted(self, number: int) -> None:
+    def _require_absent(self, number: int) -> None:
         if number in self._hosted:
             raise ValueError(f"log group {number} is hosted already")
 
-    def _serving(self) -> list[H]:
+    def _serving_shards(self) -> list[H]:
         return [each for each in self._hosted.values() if each.serves]
 
-    def _find_hosted(self, key: str) -> H:
-        """Where this key is coordinated, perhaps without a lease, or not yet loaded. Raises RequestError."""
+    def _find_shard(self, key: str) -> H:
+        """Returns this key's shard, perhaps without a lease, or not yet loaded. Raises RequestError."""
         partition = self._topic_partition(key)
         if partition is None:
-            self._refuse_foreign()
+            self._reject_conflicting_topic()
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"{self.topic_name} is not there yet")
         group = partition.group
         hosted = self._hosted.get(group.group_id)
@@ -127,10 +126,10 @@ class Coordination(Generic[H]):
     def _find(self) -> Topic | None:
         return self._cluster.topic_by_id(self.topic_id)
 
-    def _is_foreign(self) -> bool:
+    def _has_conflicting_topic(self) -> bool:
         topic = self._cluster.topic(self.topic_name)
         return topic is not None and topic.topic_id != self.topic_id
 
-    def _refuse_foreign(self) -> None:
-        if self._is_foreign():
-            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.foreign_topic)
+    def _reject_conflicting_topic(self) -> None:
+        if self._has_conflicting_topic():
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.conflicting_topic)

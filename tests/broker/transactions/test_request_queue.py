@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from broker.request_errors import RequestError
-from broker.transactions import lines as module
-from broker.transactions.lines import MOST_IN_LINE, Answer, Lines
+from broker.transactions import request_queue as module
+from broker.transactions.request_queue import MOST_IN_LINE, Answer, KeyedQueue
 from protocol.errors import ErrorCode
 
 
@@ -17,7 +17,7 @@ class Desk:
     """Work that waits until it is let through, and notes when it was done."""
 
     def __init__(self) -> None:
-        self.lines = Lines(asyncio.get_running_loop())
+        self.lines = KeyedQueue(asyncio.get_running_loop())
         self.began: list[str] = []
         self.done: list[str] = []
         self.open = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Whose copy of a log group lags, as its leader sees it: clients are told that those are not in sync. Pure.
+"""The replicas of a log group that are in sync, as its leader sees them and clients are shown. Pure.
 
 Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that does not live or does not vote is behind at
 once, and one that lives once it has not reached an end that the log had LAG_SECONDS ago: neither a busy
@@ -33,7 +33,7 @@ class _Led:
         """Of each node that is not up to date: since when it has not reached the end that there was then."""
 
 
-class Lagging:
+class InSyncReplicas:
     """The groups that one node leads."""
 
     __slots__ = ("_led",)

@@ -1,17 +1,17 @@
 """The consumer groups of one data log group that this node has a copy of: served while it leads there.
 
 Owns: `HostedGroups`, a store and a coordinator. Invariants: when the leadership is lost who waits for the
-store is answered, too. Does not: follow the leadership (`broker/coordination/hosted.py`).
+store is answered, too. Does not: follow the leadership (`broker/coordination/coordinator_shard.py`).
 """
 
 from __future__ import annotations
 
-from broker.coordination.hosted import Hosted
+from broker.coordination.coordinator_shard import CoordinatorShard
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.store import GroupStore
 
 
-class HostedGroups(Hosted[GroupCoordinator]):
+class HostedGroups(CoordinatorShard[GroupCoordinator]):
     """Follows the leadership of the store's log group."""
 
     __slots__ = ("store",)

@@ -13,16 +13,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.membership.pace import Pace
 from broker.membership.steps import (
     ChangeMembers,
     Transfer,
     leader_with_room,
     next_step,
     preferred_leader,
-    shown,
+    printable_member,
 )
-from broker.membership.view import View, Wanted, view_of
+from broker.membership.transfer_backoff import TransferBackoff
+from broker.membership.view import DesiredMembers, View, view_of
 from storage.group import LogGroup
 from storage.group_options import node_of
 from storage.raft.membership import ConfigurationRejected
@@ -34,11 +34,11 @@ LOOK_SECONDS = 0.5
 """Nodes say this often how they are; looking more often would see nothing new."""
 
 
-class TransferRefused(Exception):
+class TransferRejected(Exception):
     """Leadership cannot go there now; the text says why."""
 
 
-class Keeper:
+class Reconciler:
     """One group's members and leader.
 
     Args:
@@ -50,7 +50,7 @@ class Keeper:
     def __init__(
         self,
         group: LogGroup,
-        wanted: Callable[[], Wanted],
+        wanted: Callable[[], DesiredMembers],
         loop: asyncio.AbstractEventLoop,
         *,
         balance: Callable[[], bool] = lambda: True,
@@ -63,7 +63,7 @@ class Keeper:
         self._balance = balance
         self._seconds = loop.time if seconds is None else seconds
         self._look_seconds = look_seconds
-        self._pace = Pace()
+        self._pace = TransferBackoff()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self._looking = False
@@ -102,7 +102,7 @@ class Keeper:
     def transfer_to(self, node_id: int) -> None:
         """Begin to hand the leadership to a node; nothing where it leads already.
 
-        Raises NotLeader where the group is not led here, TransferRefused where the node is no voter, not
+        Raises NotLeader where the group is not led here, TransferRejected where the node is no voter, not
         alive, behind or full, or where something else is under way.
         """
         view = view_of(self._group.raft, self._wanted()) if self._group.is_leader else None
@@ -112,13 +112,13 @@ class Keeper:
             return
         member = _voter(view, node_id)
         if member not in view.up_to_date:
-            raise TransferRefused(f"node {node_id} has not caught up with group {self._group.group_id}")
+            raise TransferRejected(f"node {node_id} has not caught up with group {self._group.group_id}")
         if view.wanted.disks_full.get(node_id):
-            raise TransferRefused(f"the disk of node {node_id} is full")
+            raise TransferRejected(f"the disk of node {node_id} is full")
         try:
             self._hand_over(member, "as was asked for")
         except ConfigurationRejected as refused:
-            raise TransferRefused(f"group {self._group.group_id}: {refused}") from refused
+            raise TransferRejected(f"group {self._group.group_id}: {refused}") from refused
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -129,38 +129,43 @@ class Keeper:
             return
         wanted_nodes = {*view.wanted.wanted_nodes, *view.wanted.learner_nodes}
         self._alone = self._group.raft.alone and wanted_nodes <= {node_of(view.leader)}
-        heir = leader_with_room(view)
-        if heir is not None and self._pace.rested(now_ms):
+        successor = leader_with_room(view)
+        if successor is not None and self._pace.is_over(now_ms):
             # Before all else: what is to be written here for a change of members may find no room.
-            self._hand_over(heir, f"the disk of node {node_of(view.leader)} is full")
+            self._hand_over(successor, f"the disk of node {node_of(view.leader)} is full")
             return
         step = next_step(view)
         if isinstance(step, ChangeMembers):
             self._group.change_members(step.voters, step.learners)
-            self._say_change(step)
+            self._log_change(step)
         elif isinstance(step, Transfer):
-            if self._pace.rested(now_ms):
+            if self._pace.is_over(now_ms):
                 self._hand_over(step.member, step.why)
         else:
-            self._lead_as_wanted(view, now_ms)
+            self._balance_leader(view, now_ms)
 
-    def _lead_as_wanted(self, view: View, now_ms: int) -> None:
+    def _balance_leader(self, view: View, now_ms: int) -> None:
         candidate = preferred_leader(view) if self._balance() else None
-        if self._pace.steady(candidate, now_ms) and self._pace.rested(now_ms):
+        if self._pace.steady(candidate, now_ms) and self._pace.is_over(now_ms):
             assert candidate is not None
             self._hand_over(candidate, "it is the preferred leader")
 
     def _hand_over(self, member: int, why: str) -> None:
         self._group.transfer(member)
-        self._pace.moved(int(self._seconds() * 1000))
-        log.info("log group %d: the leadership goes to node %s: %s", self._group.group_id, shown(member), why)
+        self._pace.on_transfer(int(self._seconds() * 1000))
+        log.info(
+            "log group %d: the leadership goes to node %s: %s",
+            self._group.group_id,
+            printable_member(member),
+            why,
+        )
 
-    def _say_change(self, change: ChangeMembers) -> None:
+    def _log_change(self, change: ChangeMembers) -> None:
         log.info(
             "log group %d: voters become %s, learners %s: %s",
             self._group.group_id,
-            ", ".join(map(shown, change.voters)),
-            ", ".join(map(shown, change.learners)) or "none",
+            ", ".join(map(printable_member, change.voters)),
+            ", ".join(map(printable_member, change.learners)) or "none",
             change.why,
         )
 
@@ -183,10 +188,10 @@ class Keeper:
 
 
 def _voter(view: View, node_id: int) -> int:
-    """The node's voter, if the node lives. Raises TransferRefused."""
+    """The node's voter, if the node lives. Raises TransferRejected."""
     for voter in view.voters:
         if node_of(voter) == node_id:
             if node_id not in view.wanted.alive:
-                raise TransferRefused(f"node {node_id} has not been heard of lately")
+                raise TransferRejected(f"node {node_id} has not been heard of lately")
             return voter
-    raise TransferRefused(f"node {node_id} is no voter of the group")
+    raise TransferRejected(f"node {node_id} is no voter of the group")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.hosted import Hosted, Uncertain, when_certain
+from broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
 from storage.types import NotLeader
@@ -21,26 +21,26 @@ class Noting:
 
     def __init__(self) -> None:
         self.refusal = E.NOT_COORDINATOR
-        self.told: list[str] = []
+        self.on_status: list[str] = []
 
     def expect(self) -> None:
         self.refusal = E.COORDINATOR_LOAD_IN_PROGRESS
-        self.told.append("expect")
+        self.on_status.append("expect")
 
     def load(self) -> None:
         self.refusal = E.NONE
-        self.told.append("load")
+        self.on_status.append("load")
 
     def resign(self) -> None:
         self.refusal = E.NOT_COORDINATOR
-        self.told.append("resign")
+        self.on_status.append("resign")
 
 
-def hosted_by(group: Any) -> Hosted[Noting]:
-    return Hosted(group, Noting(), "tests")
+def hosted_by(group: Any) -> CoordinatorShard[Noting]:
+    return CoordinatorShard(group, Noting(), "tests")
 
 
-def refused(hosted: Hosted[Noting]) -> tuple[ErrorCode, str]:
+def refused(hosted: CoordinatorShard[Noting]) -> tuple[ErrorCode, str]:
     with pytest.raises(RequestError) as found:
         hosted.require()
     return found.value.error, found.value.message
@@ -49,7 +49,7 @@ def refused(hosted: Hosted[Noting]) -> tuple[ErrorCode, str]:
 def test_a_leadership_from_its_beginning_to_its_end() -> None:
     group = FakeGroup()
     hosted = hosted_by(group)
-    told = hosted.coordinator.told
+    told = hosted.coordinator.on_status
     assert refused(hosted) == (E.NOT_COORDINATOR, "log group 1 is not led here")
     group.lead(True)
     assert told == ["expect"] and not hosted.serves
@@ -69,12 +69,12 @@ def test_what_is_led_already_is_expected_at_once() -> None:
     group = FakeGroup()
     group.is_leader = group.has_lease = True
     hosted = hosted_by(group)
-    assert hosted.coordinator.told == ["expect"]
+    assert hosted.coordinator.on_status == ["expect"]
     group.commit()
     assert hosted.serves
 
 
-def held_up() -> tuple[FakeGroup, Hosted[Noting]]:
+def held_up() -> tuple[FakeGroup, CoordinatorShard[Noting]]:
     """A coordinator that serves, without a lease."""
     group = FakeGroup()
     hosted = hosted_by(group)
@@ -87,7 +87,9 @@ def held_up() -> tuple[FakeGroup, Hosted[Noting]]:
 def test_without_its_lease_a_leader_says_nothing() -> None:
     _, hosted = held_up()
     for ask in (hosted.require, hosted.require_lease):
-        with pytest.raises(Uncertain, match="it is not certain that log group 1 is still led here") as found:
+        with pytest.raises(
+            LeaseExpired, match="it is not certain that log group 1 is still led here"
+        ) as found:
             ask()
         assert found.value.hosted is hosted
 
@@ -95,7 +97,7 @@ def test_without_its_lease_a_leader_says_nothing() -> None:
 async def test_what_is_certain_is_said_at_once() -> None:
     group, hosted = held_up()
     group.has_lease = True
-    asking = when_certain(hosted.require)
+    asking = with_read_barrier(hosted.require)
     with pytest.raises(StopIteration) as said:
         asking.send(None)
     assert said.value.value is hosted.coordinator and not group.read_index.asked
@@ -104,7 +106,7 @@ async def test_what_is_certain_is_said_at_once() -> None:
 @pytest.mark.parametrize("leads", [True, False])
 async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
     group, hosted = held_up()
-    asking = asyncio.ensure_future(when_certain(hosted.require))
+    asking = asyncio.ensure_future(with_read_barrier(hosted.require))
     await asyncio.sleep(0)
     (answer,) = group.read_index.asked
     answer.set_result(leads)
@@ -115,7 +117,7 @@ async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
             await asking
         assert found.value.error is E.NOT_COORDINATOR
     assert hosted.is_confirmed is None and len(group.read_index.asked) == 1
-    with pytest.raises(Uncertain):
+    with pytest.raises(LeaseExpired):
         hosted.require()  # of the next request it says nothing
 
 
@@ -126,7 +128,7 @@ async def test_what_asks_several_coordinators_finds_out_of_each() -> None:
     def serve() -> list[Noting]:
         return [hosted.require() for _, hosted in several]
 
-    asking = asyncio.ensure_future(when_certain(serve))
+    asking = asyncio.ensure_future(with_read_barrier(serve))
     for group, _ in (several[0], several[2]):
         for _ in range(3):
             await asyncio.sleep(0)
@@ -137,7 +139,7 @@ async def test_what_asks_several_coordinators_finds_out_of_each() -> None:
 
 async def test_a_leadership_that_ends_meanwhile() -> None:
     group, hosted = held_up()
-    asking = asyncio.ensure_future(when_certain(hosted.require))
+    asking = asyncio.ensure_future(with_read_barrier(hosted.require))
     await asyncio.sleep(0)
     group.lead(False)
     group.read_index.asked[0].set_result(False)
@@ -151,7 +153,7 @@ def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:
     for leading in (True, False, True):
         group.lead(leading)
     group.commit()  # the first one's
-    assert hosted.coordinator.told == ["expect", "resign", "expect"]
+    assert hosted.coordinator.on_status == ["expect", "resign", "expect"]
     group.commit()
     assert hosted.serves
 
@@ -163,7 +165,7 @@ def test_a_leadership_lost_before_it_is_loaded() -> None:
     group.commit(NotLeader("lost"))
     assert hosted.coordinator.refusal is E.COORDINATOR_LOAD_IN_PROGRESS
     group.lead(False)
-    assert hosted.coordinator.told == ["expect", "resign"]
+    assert hosted.coordinator.on_status == ["expect", "resign"]
 
 
 @pytest.mark.parametrize("end", ["stop", "leave"])
@@ -175,4 +177,4 @@ def test_it_follows_no_more(end: str) -> None:
         getattr(hosted, end)()
     assert group.on_leading == []
     group.commit()
-    assert hosted.coordinator.told == ["expect", "resign", "resign"]
+    assert hosted.coordinator.on_status == ["expect", "resign", "resign"]

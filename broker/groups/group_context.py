@@ -1,4 +1,4 @@
-"""What the live groups of one coordinator share: the log, limits, the loop, the way answers leave."""
+"""The shared context of one coordinator's groups: the log, limits, the loop, the outbox."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GROUP_BATCHES: Final = 16
 or three protocols of which one is written."""
 
 
-class Store(Protocol):
-    """Where groups are written; `store.GroupStore`."""
+class GroupRecordStore(Protocol):
+    """The store of group records; `store.GroupStore`."""
 
     @property
     def state(self) -> GroupsState: ...
@@ -31,7 +31,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What groups may ask for and take."""
+    """The limits of groups."""
 
     min_session_timeout_ms: int
     max_session_timeout_ms: int
@@ -49,18 +49,18 @@ class GroupLimits:
 
     @property
     def max_record_bytes(self) -> int:
-        """What is written of a generation must fit one batch, as in Kafka."""
+        """The limit of a generation's record, which must fit one batch, as in Kafka."""
         return self.batch_bytes()
 
 
-class Surroundings:
-    """What the live groups of one coordinator share."""
+class GroupContext:
+    """The shared context of one coordinator's live groups."""
 
-    __slots__ = ("held_bytes", "limits", "loop", "outbox", "settled", "store")
+    __slots__ = ("limits", "loop", "memory_bytes", "outbox", "settled", "store")
 
     def __init__(
         self,
-        store: Store,
+        store: GroupRecordStore,
         limits: GroupLimits,
         loop: asyncio.AbstractEventLoop,
         settled: Callable[[LiveGroup], None],
@@ -71,4 +71,4 @@ class Surroundings:
         self.outbox = Outbox(loop)
         self.settled = settled
         """Called after each change: the group may be idle now."""
-        self.held_bytes = 0
+        self.memory_bytes = 0

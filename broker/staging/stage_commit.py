@@ -1,4 +1,4 @@
-"""How stages end: all of a commit in one entry of the log group, with the record that says so.
+"""The end of stages: a whole commit is one entry of the log group, with its record.
 
 Owns: `StagedEnds`, and which stages are left over. Invariants: a commit is one frame: the markers of all its
 stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is in
@@ -38,13 +38,13 @@ ENDED_EPOCH: Final = STAGED_PRODUCER_EPOCH + 1
 """Of the marker that ends a stage: nothing of the stage can be appended behind it."""
 COORDINATOR_EPOCH: Final = 0
 """Staged ids have no coordinator that could be fenced."""
-MOST_MARKERS: Final = 20_000
+MAX_MARKERS: Final = 20_000
 """LIMIT. Of one commit, which is one frame, or of an abort: some 80 bytes each."""
 MARKERS_IN_FRAME: Final = 500
 """LIMIT. Of stages that are aborted, which need not end together: fits the smallest segments."""
-MOST_ABANDONED: Final = 1_000
+MAX_ABANDONED: Final = 1_000
 """Of which it is remembered; what is taken of one that is forgotten expires."""
-MOST_TEXT: Final = 1_000
+MAX_TEXT_LENGTH: Final = 1_000
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
 
@@ -65,7 +65,7 @@ class StagedEnds:
         """Log group and query, the oldest first: tasks that have not heard of it may still be writing."""
 
     def is_abandoned(self, group_id: int, query: str) -> bool:
-        """Whether a query was abandoned in a log group, as far as this node remembers."""
+        """Returns whether a query was abandoned in a log group, as far as this node remembers."""
         return (group_id, query) in self._abandoned
 
     def commit(
@@ -101,7 +101,7 @@ class StagedEnds:
         appended = appender.end_several(ends, beside)
         assert appended is not None
         try:
-            self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
+            self._abort(appender, [each for each in _open_stages(appender) if is_staged_by(each[0], query)])
         except RequestError as refused:  # the next commit does it, or they expire
             log.warning("what query %s has left open: %s", query, refused)
         return group, appended
@@ -139,13 +139,13 @@ class StagedEnds:
         for group in groups.values():
             _require_led(group)
             self._abandoned[group.group_id, query] = None
-            if len(self._abandoned) > MOST_ABANDONED:
+            if len(self._abandoned) > MAX_ABANDONED:
                 del self._abandoned[next(iter(self._abandoned))]
             appender = self._appenders[group.group_id]
-            self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
+            self._abort(appender, [each for each in _open_stages(appender) if is_staged_by(each[0], query)])
         return list(groups.values())
 
-    def abort_left(self, is_left: Callable[[int, int, LastWritten], bool]) -> int:
+    def abort_expired(self, is_expired: Callable[[int, int, LastWritten], bool]) -> int:
         """End what is open of queries that have written nothing for long, in all groups that are led here.
 
         Args: is_left: whether so much time has passed, by log group, owner and what it wrote last there.
@@ -159,14 +159,16 @@ class StagedEnds:
                 continue
             newest: dict[int, int] = {}
             parts: dict[int, list[tuple[int, int, int]]] = {}
-            stages = list(_opened(appender))
+            stages = list(_open_stages(appender))
             for producer_id, partition in stages:
                 producer = appender.producers.find(partition.number, producer_id)
                 owner = owner_of(producer_id)
                 newest[owner] = max(newest.get(owner, 0), producer.last_time_ms if producer else 0)
                 last_sequence = producer.last_sequence if producer else -1
                 parts.setdefault(owner, []).append((producer_id, partition.number, last_sequence))
-            left = {owner for owner in newest if is_left(number, owner, (newest[owner], tuple(parts[owner])))}
+            left = {
+                owner for owner in newest if is_expired(number, owner, (newest[owner], tuple(parts[owner])))
+            }
             late = [each for each in stages if owner_of(each[0]) in left]
             try:
                 self._abort(appender, late)
@@ -223,7 +225,7 @@ def _the_group(places: Sequence[TopicPartition]) -> LogGroup:
     if len(numbers) > 1:
         where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in places)
         text = f"stages and their record are in one log group, not in {len(numbers)}: {where}"
-        raise RequestError(ErrorCode.INVALID_REQUEST, text[:MOST_TEXT])
+        raise RequestError(ErrorCode.INVALID_REQUEST, text[:MAX_TEXT_LENGTH])
     _require_led(places[0].group)
     return places[0].group
 
@@ -243,12 +245,12 @@ def _marker(producer_id: int, *, is_commit: bool) -> Marker:
 
 
 def _require_few(stages: Sequence[Stage]) -> None:
-    if sum(len(topic.partition_indexes) for stage in stages for topic in stage.topics) > MOST_MARKERS:
-        text = f"stages end in at most {MOST_MARKERS} places at a time: writers, times the partitions of each"
+    if sum(len(topic.partition_indexes) for stage in stages for topic in stage.topics) > MAX_MARKERS:
+        text = f"stages end in at most {MAX_MARKERS} places at a time: writers, times the partitions of each"
         raise RequestError(ErrorCode.INVALID_REQUEST, text)
 
 
-def _opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
+def _open_stages(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
     """Every stage that is open in a group that is led here, by producer id and partition."""
     for number, producer_id in list(appender.producers.open_stages):
         partition = appender.group.partitions.get(number)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.reassigning import MOST_NAMED, note_arrivals
+from broker.cluster.reassignment import MAX_NAMED, note_arrivals
 from broker.cluster_image import finish_reassignment_command
 from lockstep import cluster as admin
 from lockstep.client import Client as AdminClient
@@ -212,7 +212,7 @@ async def test_without_a_controller_it_is_to_be_asked_again(start_cluster: Start
 async def test_a_refusal_lists_no_end_of_partitions(start_cluster: StartCluster) -> None:
     cluster = await four(start_cluster, lockstep_data_groups="1")
     client = await cluster.client(1)
-    await client.create("many", partitions=MOST_NAMED + 5)
+    await client.create("many", partitions=MAX_NAMED + 5)
     outcomes = await alter(client, ("many", 0, [2, 3, 4]), ("many", 1, [2, 3, 4]))
     assert "many-102" not in str(outcomes) and " and 6 more" in str(outcomes[0])
     assert [len(text or "") < limit for (_, text), limit in zip(outcomes, (3000, 200), strict=True)] == [

@@ -1,4 +1,4 @@
-"""What a node with an empty directory is: one of the founders, one that lost its disk, or a newcomer.
+"""The part of a node with an empty directory: a founder, a node that lost its disk, or a newcomer.
 
 Pure. A founder votes from the start; of the others nobody may take the vote for one that was promised before
 (`docs/decisions/0018-the-first-start.md`). Invariant: while it cannot be told, nothing is decided.
@@ -14,12 +14,12 @@ from broker.cluster.node_status import Status
 from broker.membership.placement import MAX_METADATA_VOTERS
 from broker.metadata import METADATA_GROUP
 
-FOUNDING_PATIENCE_SECONDS: Final = 3.0
+FOUNDING_TIMEOUT_SECONDS: Final = 3.0
 """How long founders wait for the rest of them; a majority of founders goes on without."""
 
 
-class Part(Enum):
-    """What a node is in its cluster."""
+class ClusterPart(Enum):
+    """The part of a node in its cluster."""
 
     FOUNDER = "founder"
     STRANGER = "stranger"
@@ -31,8 +31,8 @@ def part_of(
     told: Mapping[int, Status],
     waited_seconds: float,
     data_groups: int = 0,
-) -> Part | None:
-    """What this node is by what the others told; None where that is not known yet.
+) -> ClusterPart | None:
+    """Returns this node's part by the others' reports; None where that is not known yet.
 
     A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes that this
     one was told of at its start, in order; `data_groups` how many log groups it would make: where others have
@@ -45,22 +45,26 @@ def part_of(
         agreed = agreed and newest.data_groups in (0, data_groups)
         first_start = node_id in newest.voters and node_id not in newest.registered
         if not first_start or not agreed:
-            return Part.STRANGER
-        return Part.FOUNDER if _never_registered(node_id, newest, known, waited_seconds, told) else None
+            return ClusterPart.STRANGER
+        return (
+            ClusterPart.FOUNDER if _never_registered(node_id, newest, known, waited_seconds, told) else None
+        )
     if any(each.joined and each.has_log for each in told.values()):
         return None
     if node_id not in founders:
         return None
     heard = {node_id, *told}.intersection(founders)
     if len(heard) == len(founders):
-        return Part.FOUNDER
+        return ClusterPart.FOUNDER
     majority = len(founders) // 2 + 1
-    return Part.FOUNDER if len(heard) >= majority and waited_seconds >= FOUNDING_PATIENCE_SECONDS else None
+    return (
+        ClusterPart.FOUNDER if len(heard) >= majority and waited_seconds >= FOUNDING_TIMEOUT_SECONDS else None
+    )
 
 
-def told_of(node_id: int, part: Part) -> str:
+def explain(node_id: int, part: ClusterPart) -> str:
     """A line of the log: what a node is, and what may be left to do."""
-    if part is Part.FOUNDER:
+    if part is ClusterPart.FOUNDER:
         return f"node {node_id} is a founder of its cluster"
     return (
         f"node {node_id} is not a founder of its cluster: if it is new or was removed, `lockstep cluster add "
@@ -75,7 +79,7 @@ def _never_registered(
     waited_seconds: float,
     told: Mapping[int, Status],
 ) -> bool:
-    """Whether it is certain that no record of this node was committed: who says so may be behind.
+    """Returns whether no record of this node was committed for certain: a reporting node may be behind.
 
     The controller is not. Without one, those that have not been heard must be too few to have committed the
     record together with this node; and whoever was heard had the time to elect a controller.
@@ -84,4 +88,4 @@ def _never_registered(
         return True
     unheard = [each for each in newest.voters if each != node_id and each not in told]
     majority = len(newest.voters) // 2 + 1
-    return len(unheard) < majority - 1 and waited_seconds >= FOUNDING_PATIENCE_SECONDS
+    return len(unheard) < majority - 1 and waited_seconds >= FOUNDING_TIMEOUT_SECONDS

@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import NOBODY, Nodes
-from broker.cluster.peering import MOST_NEWCOMERS, STATUS_SECONDS, Asked, Peering
+from broker.cluster.peer_rpc import MAX_NEWCOMERS, STATUS_SECONDS, PeerRpc, RequestKind
 from broker.cluster_image import ClusterImage
 from storage.raft.messages import Message
 
@@ -33,17 +33,17 @@ class Node:
     def receive(self, number: int, message: Message) -> None:
         raise AssertionError("nothing is said here")
 
-    def linked(self, node_id: int, up: bool) -> None:
+    def on_link_change(self, node_id: int, up: bool) -> None:
         """No matter."""
 
-    def absent(self, node_id: int) -> None:
+    def on_process_stopped(self, node_id: int) -> None:
         """No matter."""
 
 
 @pytest.fixture
-async def peering() -> AsyncIterator[Peering]:
+async def peering() -> AsyncIterator[PeerRpc]:
     loop = asyncio.get_running_loop()
-    made = Peering(Nodes(1, ClusterImage(), loop.time), loop)
+    made = PeerRpc(Nodes(1, ClusterImage(), loop.time), loop)
     made.serve(Node())
     yield made
     await made.network.close()
@@ -53,14 +53,14 @@ def hello(cluster_id: str | None = "ours", at: object = ("127.0.0.1", 1)) -> byt
     return json.dumps({"cluster": cluster_id, "founders": [4], "at": at}).encode()
 
 
-async def dialed(peering: Peering, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
+async def dialed(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
     monkeypatch.setattr(peering.network, "know", lambda *address: found.append(address))
     return found
 
 
 async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await dialed(peering, monkeypatch)
     first, second = (
@@ -74,14 +74,14 @@ async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
     assert peering.on_handshake(4, second) is None, "the first has ended"
 
 
-async def test_a_newcomer_is_dialed_where_it_says(peering: Peering, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_newcomer_is_dialed_where_it_says(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> None:
     known = await dialed(peering, monkeypatch)
     assert peering.on_handshake(4, hello(None, ("there", 7))) is None
     assert known == [(4, "there", 7)]
 
 
 async def test_what_a_node_says_counts_more_than_what_is_recorded(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
     peering.know(2, "old", 1)
@@ -94,12 +94,12 @@ async def test_what_a_node_says_counts_more_than_what_is_recorded(
 
 
 async def test_newcomers_are_few_unless_they_become_nodes(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
-    for node_id in range(100, 100 + MOST_NEWCOMERS + 5):
+    for node_id in range(100, 100 + MAX_NEWCOMERS + 5):
         assert peering.on_handshake(node_id, hello()) is None
-    assert len(known) == MOST_NEWCOMERS
+    assert len(known) == MAX_NEWCOMERS
     peering.know(100, "127.0.0.1", 1)  # it is registered
     assert peering.on_handshake(500, hello()) is None
     assert known[-1][0] == 500
@@ -109,7 +109,7 @@ async def test_newcomers_are_few_unless_they_become_nodes(
 
 
 async def test_newcomers_that_went_away_are_forgotten(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await dialed(peering, monkeypatch)
     forgotten: list[int] = []
@@ -120,7 +120,7 @@ async def test_newcomers_that_went_away_are_forgotten(
         assert peering.on_handshake(node_id, hello()) is None
     peering._forget_newcomers()
     assert forgotten == []
-    monkeypatch.setattr("broker.cluster.peering.NEWCOMER_SECONDS", -1.0)  # it was as long ago as that
+    monkeypatch.setattr("broker.cluster.peer_rpc.NEWCOMER_SECONDS", -1.0)  # it was as long ago as that
     peering._forget_newcomers()
     assert forgotten == [100], "neither a node nor one that is there"
 
@@ -138,7 +138,7 @@ async def test_newcomers_that_went_away_are_forgotten(
     ],
 )
 async def test_who_is_refused(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
 ) -> None:
     known = await dialed(peering, monkeypatch)
     assert peering.on_handshake(4, said) == words
@@ -146,7 +146,7 @@ async def test_who_is_refused(
 
 
 async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
     assert peering.on_handshake(2, b'{"cluster": "ours", "founders": []}') is None
@@ -154,7 +154,7 @@ async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
 
 
 async def test_a_status_that_could_not_be_told_once_is_told_again(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[bytes] = []
     again = asyncio.Event()
@@ -166,7 +166,7 @@ async def test_a_status_that_could_not_be_told_once_is_told_again(
                 again.set()
             raise RuntimeError("no status")
 
-    monkeypatch.setattr("broker.cluster.peering.STATUS_SECONDS", 0.01)
+    monkeypatch.setattr("broker.cluster.peer_rpc.STATUS_SECONDS", 0.01)
     peering.serve(Failing())
     telling = asyncio.ensure_future(peering.run())
     await asyncio.wait_for(again.wait(), 10)
@@ -175,7 +175,7 @@ async def test_a_status_that_could_not_be_told_once_is_told_again(
 
 
 async def test_founders_with_another_number_of_log_groups_are_refused(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their groups would have voters that have never heard of them, and never a leader."""
     await dialed(peering, monkeypatch)
@@ -196,7 +196,7 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
 
 
 async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its directory is empty, and its list may have other nodes by now: what is recorded counts."""
     await dialed(peering, monkeypatch)
@@ -213,7 +213,7 @@ async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
 
 
 async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says that it has taken part, which made a founder of who had heard a majority."""
     await dialed(peering, monkeypatch)
@@ -233,7 +233,7 @@ async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
     assert peering.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
 
 
-async def test_a_refusal_of_this_node_is_one_line(peering: Peering, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pytest.LogCaptureFixture) -> None:
     for words in ("founders must agree", "this is cluster A, not B"):
         peering.network.on_peer_rejection(2, words)
     assert [each.getMessage() for each in caplog.records] == [
@@ -243,11 +243,11 @@ async def test_a_refusal_of_this_node_is_one_line(peering: Peering, caplog: pyte
 
 
 async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await dialed(peering, monkeypatch)
     ended: list[int] = []
-    monkeypatch.setattr(peering._node, "absent", ended.append)
+    monkeypatch.setattr(peering._node, "on_process_stopped", ended.append)
     assert json.loads(peering.hello())["direct"] is True
     for node_id, direct in ((2, False), (3, True)):
         words = {"cluster": "ours", "founders": [], "at": ["h", node_id], "direct": direct}
@@ -257,7 +257,7 @@ async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
 
 
 async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, alive, asked, given_up = 2, True, asyncio.Event(), asyncio.Event()
 
@@ -274,7 +274,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
     monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
     monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
-    answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
+    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     leader, alive = NOBODY, False  # there is no other: its answer is waited for
     await asyncio.sleep(1.1 * STATUS_SECONDS)
@@ -289,7 +289,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
 
 
 async def test_who_asks_no_longer_waits_for_no_answer(
-    peering: Peering, monkeypatch: pytest.MonkeyPatch
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, given_up = asyncio.Event(), asyncio.Event()
 
@@ -303,7 +303,7 @@ async def test_who_asks_no_longer_waits_for_no_answer(
 
     monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
-    answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
+    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     answer.cancel()
     async with asyncio.timeout(30):

@@ -1,10 +1,9 @@
 """Requests for one transactional id wait for each other: a line per id.
 
-Owns: `Lines`. Who waits a little is served a little later; Kafka says CONCURRENT_TRANSACTIONS at once, for
-which every client sleeps 20 to 100 ms. Invariants: what is done for an id is done one after the other, in the
-order in which it was asked; it goes on when whoever asked does not wait any more, and what has not begun is
-left out then; lines and waiting are bounded.
-Does not: know what is done.
+Owns: `KeyedQueue`. Who waits a little is served a little later; Kafka says CONCURRENT_TRANSACTIONS at once,
+for which every client sleeps 20 to 100 ms. Invariants: what is done for an id is done one after the other, in
+the order in which it was asked; it goes on when whoever asked does not wait any more, and what has not begun
+is left out then; lines and waiting are bounded. Does not: know what is done.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ Work = Callable[[Answer], Coroutine[Any, Any, None]]
 """Does what was asked and sets the answer, which may be long before it is done."""
 
 
-class Lines:
-    """Those of one coordinator."""
+class KeyedQueue:
+    """The queues of one coordinator, by transactional id."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -60,10 +59,10 @@ class Lines:
         return answer
 
     async def ask(self, key: str, work: Work) -> Any:
-        """As `enter`, and wait for the answer. Raises RequestError, or what `work` raises."""
-        return await self.told(key, self.enter(key, work))
+        """Enters `work` and waits for its result. Raises RequestError, or the errors of `work`."""
+        return await self.notify(key, self.enter(key, work))
 
-    async def told(self, key: str, answer: Answer) -> Any:
+    async def notify(self, key: str, answer: Answer) -> Any:
         """Wait for an answer, not too long. Raises RequestError, or what it was refused with."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):

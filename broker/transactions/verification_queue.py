@@ -1,6 +1,6 @@
 """Transactional batches on their way into a partition: none begins what its coordinator does not know.
 
-Owns: `ProduceGate`, the batches that wait while their partition is verified. Invariants: batches of one
+Owns: `VerificationQueue`, the batches that wait while their partition is verified. Invariants: batches of one
 producer to one partition keep their order, later ones queue behind the one that is verified, and none begins
 in the place of one before it that is refused; another leadership refuses those that wait, as does a marker
 that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
@@ -26,11 +26,11 @@ from broker.metadata import Cluster
 from broker.request_errors import RequestError
 from broker.time_slices import TimeSlicer
 from broker.transactions.verification import (
-    ADDS_SINCE_PRODUCE,
+    ADDS_MIN_PRODUCE_VERSION,
     Place,
     Question,
     Verification,
-    told_to_producer,
+    producer_error,
 )
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
@@ -39,7 +39,7 @@ from storage.types import Buffer
 
 log = logging.getLogger("lockstep.transactions")
 
-MOST_WAITING_BYTES: Final = 64 << 20
+MAX_WAITING_BYTES: Final = 64 << 20
 """LIMIT. Of all batches that wait, on this node; what is beyond is refused, and sent again by its client."""
 BATCH_OVERHEAD_BYTES: Final = 1024
 """What a waiting batch counts for beside its bytes."""
@@ -49,21 +49,21 @@ _PRODUCER: Final = Binary(">qh")
 Key = tuple[int, int, int]
 """Log group, the partition's number there, producer id."""
 Outcome = AppendResult | RequestError
-Settled = Callable[[Outcome], None]
+OutcomeCallback = Callable[[Outcome], None]
 
 
-class Held(Exception):
-    """The batch waits: `batch.settled` is called with what becomes of it, never before the next turn."""
+class VerificationPending(Exception):
+    """The batch waits: `batch.on_outcome` is called with what becomes of it, never before the next turn."""
 
-    def __init__(self, batch: HeldBatch) -> None:
+    def __init__(self, batch: PendingBatch) -> None:
         super().__init__("the batch waits for its transaction's coordinator")
         self.batch = batch
 
 
-class HeldBatch:
+class PendingBatch:
     """One batch that waits."""
 
-    __slots__ = ("limits", "produce_version", "question", "records", "settled")
+    __slots__ = ("limits", "on_outcome", "produce_version", "question", "records")
 
     def __init__(
         self, question: Question, records: bytes, limits: AppendLimits, produce_version: int
@@ -72,7 +72,7 @@ class HeldBatch:
         self.records = records
         self.limits = limits
         self.produce_version = produce_version
-        self.settled: Settled = _nobody
+        self.on_outcome: OutcomeCallback = _ignore
 
     @property
     def counted_bytes(self) -> int:
@@ -90,18 +90,18 @@ class _Queue:
         self.key = key
         self.appender = appender
         self.log = log_
-        self.batches: deque[HeldBatch] = deque()
+        self.batches: deque[PendingBatch] = deque()
         self.guard = unverified.guard
         self.term = appender.group.term
 
     @property
     def is_stale(self) -> bool:
-        """Whether another leader may have written here since the question was asked."""
+        """True where another leader may have written here since the request."""
         group = self.appender.group
         return not group.is_leader or group.term != self.term
 
 
-class ProduceGate:
+class VerificationQueue:
     """See the module. Args: appenders: by data group."""
 
     def __init__(
@@ -118,13 +118,13 @@ class ProduceGate:
         self._loop = loop
         self._turns = turns
         self._queues: dict[Key, _Queue] = {}
-        self._unasked: list[_Queue] = []
+        self._unverified: list[_Queue] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.waiting_bytes = 0
 
-    def appenders(self, transactional_id: str) -> GatedAppenders:
+    def appenders(self, transactional_id: str) -> VerifyingAppenders:
         """The append paths for one request of this transactional id."""
-        return GatedAppenders(self, self._appenders, transactional_id)
+        return VerifyingAppenders(self, self._appenders, transactional_id)
 
     def append(
         self,
@@ -135,13 +135,15 @@ class ProduceGate:
         produce_version: int,
         transactional_id: str,
     ) -> AppendResult:
-        """As `Appender.append`; or raises Held."""
+        """Appends like `Appender.append`; or raises VerificationPending."""
         if self._queues and len(records) >= BATCH_HEADER_BYTES:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
             queue = self._queues.get((appender.group.group_id, partition.number, producer_id))
             if queue is not None:
                 question = _question(transactional_id, producer_id, epoch, produce_version)
-                raise Held(self._hold(queue, question, records, limits, produce_version))
+                raise VerificationPending(
+                    self._queue_batch(queue, question, records, limits, produce_version)
+                )
         try:
             return appender.append(
                 partition, records, limits, produce_version, transactional_id=transactional_id
@@ -159,12 +161,12 @@ class ProduceGate:
         if codes is None:
             key = appender.group.group_id, partition.number, unverified.producer_id
             queue = _Queue(key, appender, partition, unverified)
-            held = self._hold(queue, question, records, limits, produce_version)
+            held = self._queue_batch(queue, question, records, limits, produce_version)
             self._queues[key] = queue
-            self._ask_soon(queue)
-            raise Held(held)
+            self._verify_soon(queue)
+            raise VerificationPending(held)
         if codes[place] is not ErrorCode.NONE:
-            raise told_to_producer(codes[place], produce_version)
+            raise producer_error(codes[place], produce_version)
         return appender.append(
             partition,
             records,
@@ -177,25 +179,25 @@ class ProduceGate:
 
     # --- waiting --------------------------------------------------------------------------------------------
 
-    def _hold(
+    def _queue_batch(
         self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
-    ) -> HeldBatch:
-        if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
+    ) -> PendingBatch:
+        if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MAX_WAITING_BYTES:
             track_lowest_sequence(queue.appender, queue.log, records)
             raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
-        held = HeldBatch(question, bytes(records), limits, produce_version)
+        held = PendingBatch(question, bytes(records), limits, produce_version)
         self.waiting_bytes += held.counted_bytes
         queue.batches.append(held)
         return held
 
-    def _ask_soon(self, queue: _Queue) -> None:
+    def _verify_soon(self, queue: _Queue) -> None:
         """With all others of this turn: partitions of one transaction are one question."""
-        if not self._unasked:
-            self._loop.call_soon(self._ask_all)
-        self._unasked.append(queue)
+        if not self._unverified:
+            self._loop.call_soon(self._verify_all)
+        self._unverified.append(queue)
 
-    def _ask_all(self) -> None:
-        unasked, self._unasked = self._unasked, []
+    def _verify_all(self) -> None:
+        unasked, self._unverified = self._unverified, []
         questions: dict[Question, list[_Queue]] = {}
         for queue in unasked:
             questions.setdefault(queue.batches[0].question, []).append(queue)
@@ -213,12 +215,12 @@ class ProduceGate:
         """Each queue in turn, a batch each step."""
         for queue, code in zip(queues, codes, strict=True):
             try:
-                yield from self._answered(queue, question, code)
+                yield from self._append_waiting(queue, question, code)
             except Exception:  # the other partitions go on
                 log.exception("batches that waited for a coordinator")
-                self._refuse_all(queue, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
+                self._reject_all(queue, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
-    def _answered(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
+    def _append_waiting(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
         """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
         while queue.batches:
             yield
@@ -226,14 +228,14 @@ class ProduceGate:
                 break  # refused meanwhile: the broker stops
             refused = self._lost(queue)
             if refused is not None:
-                self._refuse_all(queue, refused)
+                self._reject_all(queue, refused)
                 return
             batch = queue.batches[0]
             is_verified = batch.question == question
             outcome: Outcome
             try:
                 if is_verified and code is not ErrorCode.NONE:
-                    raise told_to_producer(code, batch.produce_version)
+                    raise producer_error(code, batch.produce_version)
                 outcome = queue.appender.append(
                     queue.log,
                     batch.records,
@@ -245,12 +247,12 @@ class ProduceGate:
                 )
             except VerificationRequired as unverified:
                 queue.guard = unverified.guard
-                self._ask_soon(queue)
+                self._verify_soon(queue)
                 return
             except VerificationGuardMismatch as overtaken:
                 if question.add:  # the marker may be that of the transaction before
                     queue.guard = overtaken.guard
-                    self._ask_soon(queue)
+                    self._verify_soon(queue)
                     return
                 outcome = overtaken
             except RequestError as error:
@@ -269,7 +271,7 @@ class ProduceGate:
             return RequestError(error, error.message)
         return None
 
-    def _refuse_all(self, queue: _Queue, refused: RequestError) -> None:
+    def _reject_all(self, queue: _Queue, refused: RequestError) -> None:
         while queue.batches:
             self._settle(queue, refused)
         self._queues.pop(queue.key, None)
@@ -277,7 +279,7 @@ class ProduceGate:
     def _settle(self, queue: _Queue, outcome: Outcome) -> None:
         batch = queue.batches.popleft()
         self.waiting_bytes -= batch.counted_bytes
-        batch.settled(outcome)
+        batch.on_outcome(outcome)
 
     def _place(self, partition: PartitionLog) -> Place:
         topic = self._cluster.topic_by_id(partition.topic_id)
@@ -285,32 +287,34 @@ class ProduceGate:
 
     def stop(self) -> None:
         """The broker stops: who waits is told to ask elsewhere."""
-        self._unasked.clear()
+        self._unverified.clear()
         for task in self._tasks:
             task.cancel()
         refused = RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
         for queue in list(self._queues.values()):
-            self._refuse_all(queue, refused)
+            self._reject_all(queue, refused)
 
 
-class GatedAppenders:
+class VerifyingAppenders:
     """The append paths as a request of one transactional id finds them, by data group."""
 
     __slots__ = ("_appenders", "_gate", "_transactional_id")
 
-    def __init__(self, gate: ProduceGate, appenders: Mapping[int, Appender], transactional_id: str) -> None:
+    def __init__(
+        self, gate: VerificationQueue, appenders: Mapping[int, Appender], transactional_id: str
+    ) -> None:
         self._gate = gate
         self._appenders = appenders
         self._transactional_id = transactional_id
 
-    def __getitem__(self, number: int) -> _GatedAppender:
-        return _GatedAppender(self._gate, self._appenders[number], self._transactional_id)
+    def __getitem__(self, number: int) -> _VerifyingAppender:
+        return _VerifyingAppender(self._gate, self._appenders[number], self._transactional_id)
 
 
-class _GatedAppender:
+class _VerifyingAppender:
     __slots__ = ("_appender", "_gate", "_transactional_id")
 
-    def __init__(self, gate: ProduceGate, appender: Appender, transactional_id: str) -> None:
+    def __init__(self, gate: VerificationQueue, appender: Appender, transactional_id: str) -> None:
         self._gate = gate
         self._appender = appender
         self._transactional_id = transactional_id
@@ -318,14 +322,14 @@ class _GatedAppender:
     def append(
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> AppendResult:
-        """As `ProduceGate.append`."""
+        """See `VerificationQueue.append`."""
         return self._gate.append(
             self._appender, partition, records, limits, produce_version, self._transactional_id
         )
 
 
 def _question(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Question:
-    return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE)
+    return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_MIN_PRODUCE_VERSION)
 
 
 def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
@@ -334,5 +338,5 @@ def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: 
         appender.producers.track_lowest_sequence(partition.number, peek_header(records))
 
 
-def _nobody(outcome: Outcome) -> None:
+def _ignore(outcome: Outcome) -> None:
     """Before the request has said who."""

@@ -26,7 +26,7 @@ _LOOKS: Final = Struct(">4I")
 _HEAD: Final = Struct(">qqqII")
 
 
-class Marks:
+class LockVersions:
     """The marks of one partition.
 
     Args:
@@ -58,7 +58,7 @@ class Marks:
         mark = max(mark, self.floor)
         return mark, mark < 0
 
-    def raised(self, lock: bytes, offset: int) -> None:
+    def raise_lock(self, lock: bytes, offset: int) -> None:
         """It was raised by the batch that ends at this offset, which is higher than any before."""
         recent = self._recent
         recent.pop(lock, None)
@@ -76,31 +76,31 @@ class Marks:
         self.horizon = mark
 
     def snapshot(self) -> bytes:
-        """`restored` gives an equal state."""
+        """`restore` gives an equal state."""
         recent, cells = self._recent, self._cells
-        known = b"" if cells is None else _packed(cells)
+        known = b"" if cells is None else _pack(cells)
         head = _HEAD.pack(self.floor, self.since, self.horizon, len(recent), self._mask + 1 if known else 0)
-        return head + b"".join(recent) + _packed(array("q", recent.values())) + known
+        return head + b"".join(recent) + _pack(array("q", recent.values())) + known
 
 
-def restored(data: bytes, recent: int = RECENT, cells: int = CELLS) -> Marks:
+def restore(data: bytes, recent: int = RECENT, cells: int = CELLS) -> LockVersions:
     """From a snapshot. Where it has another number of cells, what they knew becomes the floor."""
     floor, since, horizon, count, had_cells = _HEAD.unpack_from(data)
-    marks = Marks(floor, since, recent, cells)
+    marks = LockVersions(floor, since, recent, cells)
     marks.horizon = horizon
     offsets_at = _HEAD.size + count * HASH_BYTES
     end = offsets_at + count * 8
     if had_cells == cells:
-        marks._cells = _unpacked(data[end:])
+        marks._cells = _unpack(data[end:])
     elif had_cells:
         marks.floor = max(floor, horizon)
-    for place, offset in enumerate(_unpacked(data[offsets_at:end])):
+    for place, offset in enumerate(_unpack(data[offsets_at:end])):
         at = _HEAD.size + place * HASH_BYTES
-        marks.raised(data[at : at + HASH_BYTES], offset)
+        marks.raise_lock(data[at : at + HASH_BYTES], offset)
     return marks
 
 
-def _packed(numbers: array[int]) -> bytes:
+def _pack(numbers: array[int]) -> bytes:
     """Eight bytes each, big-endian."""
     if sys.byteorder == "little":
         numbers = numbers[:]
@@ -108,7 +108,7 @@ def _packed(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-def _unpacked(data: bytes) -> array[int]:
+def _unpack(data: bytes) -> array[int]:
     numbers = array("q", data)
     if sys.byteorder == "little":
         numbers.byteswap()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.membership.keeper import Keeper, TransferRefused
-from broker.membership.view import Wanted
+from broker.membership.reconciler import Reconciler, TransferRejected
+from broker.membership.view import DesiredMembers
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage.group import LogGroup
@@ -32,7 +32,7 @@ class Kept:
 
     def __init__(self, directory: Path, *wanted: int, voters: tuple[int, ...] = (1, 2, 3)) -> None:
         self.cluster = Cluster(directory, voters=voters)
-        self.keepers: dict[int, Keeper] = {}
+        self.keepers: dict[int, Reconciler] = {}
         self.wanted_nodes = wanted
         self.learner_nodes: tuple[int, ...] = ()
         self.silent: set[int] = set()
@@ -42,23 +42,23 @@ class Kept:
         self.balance = False
         self.broken = False
         """Whether asking what is wanted fails."""
-        self.told: list[object] = []
+        self.on_status: list[object] = []
         self.acknowledged: list[bytes] = []
         self._writing: asyncio.Task[None] | None = None
         self.clock: Callable[[], float] = lambda: asyncio.get_running_loop().time() * HASTE
         self._time = 0.0
 
-    def wanted(self) -> Wanted:
+    def wanted(self) -> DesiredMembers:
         if self.broken:
             raise RuntimeError("planted")
         said = {node: g.raft.member_id for node, g in self.cluster.groups.items() if node not in self.silent}
-        return Wanted(self.wanted_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
+        return DesiredMembers(self.wanted_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
 
     async def start(self, *nodes: int, joins: bool = False, incarnation: int = 0) -> None:
         await self.cluster.start(*nodes, voters=() if joins else None, incarnation=incarnation)
         loop = asyncio.get_running_loop()
         for node in nodes or self.cluster.voters:
-            self.keepers[node] = Keeper(
+            self.keepers[node] = Reconciler(
                 self.cluster.groups[node],
                 self.wanted,
                 loop,
@@ -142,13 +142,13 @@ class Kept:
         """Wait until this node leads."""
         await self.until(lambda: self.cluster.groups[node].is_leader)
 
-    async def asked(self, ask: Callable[[Keeper], None]) -> None:
+    async def asked(self, ask: Callable[[Reconciler], None]) -> None:
         """Ask whoever leads, until that is possible: on a busy machine leaders change and fall behind."""
 
         def took() -> bool:
             for node, group in self.cluster.groups.items():
                 if group.is_leader:
-                    with contextlib.suppress(TransferRefused, NotLeader):
+                    with contextlib.suppress(TransferRejected, NotLeader):
                         ask(self.keepers[node])
                         return True
             return False
@@ -468,7 +468,7 @@ async def test_a_leader_that_is_behind_is_not_handed_anything(tmp_path: Path) ->
     await kept.led_by(1)
     kept.cluster.lost = lambda sender, to, message: 2 in (sender, to)
     await pause()
-    with pytest.raises(TransferRefused, match="node 2 has not caught up with group 1"):
+    with pytest.raises(TransferRejected, match="node 2 has not caught up with group 1"):
         kept.keepers[1].transfer_to(2)
     await kept.stop()
 
@@ -477,20 +477,20 @@ async def test_why_leadership_cannot_go_somewhere(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 1, 2, 3)
     await kept.start()
     await kept.led_by(1)
-    with pytest.raises(TransferRefused, match="node 9 is no voter of the group"):
+    with pytest.raises(TransferRejected, match="node 9 is no voter of the group"):
         kept.keepers[1].transfer_to(9)
     kept.silent = {3}
-    with pytest.raises(TransferRefused, match="node 3 has not been heard of lately"):
+    with pytest.raises(TransferRejected, match="node 3 has not been heard of lately"):
         kept.keepers[1].transfer_to(3)
     with pytest.raises(NotLeader, match="group 1 is not led here"):
         kept.keepers[2].transfer_to(3)
     kept.silent, kept.disks_full = set(), {2: True}
-    with pytest.raises(TransferRefused, match="the disk of node 2 is full"):
+    with pytest.raises(TransferRejected, match="the disk of node 2 is full"):
         kept.keepers[1].transfer_to(2)
     kept.disks_full = {}
     kept.keepers[1].stop()
     kept.cluster.groups[1].change_members([1, 2, 3], [4])
-    with pytest.raises(TransferRefused, match="group 1: a change of the members is under way"):
+    with pytest.raises(TransferRejected, match="group 1: a change of the members is under way"):
         kept.keepers[1].transfer_to(2)
     await kept.stop(2, 3)
     kept.keepers.pop(1)
@@ -505,11 +505,11 @@ async def test_where_nothing_is_led_or_nobody_else_is_wanted_nobody_looks(tmp_pa
     cluster = Cluster(tmp_path, voters=(1,))
     await cluster.start()
 
-    def wanted() -> Wanted:
+    def wanted() -> DesiredMembers:
         looks.append(1)
-        return Wanted((1,), (), {1: 1}, frozenset({1}))
+        return DesiredMembers((1,), (), {1: 1}, frozenset({1}))
 
-    keeper = Keeper(cluster.groups[1], wanted, asyncio.get_running_loop(), look_seconds=0.001)
+    keeper = Reconciler(cluster.groups[1], wanted, asyncio.get_running_loop(), look_seconds=0.001)
     keeper.look()
     assert not looks  # not started
     keeper.start()
@@ -530,10 +530,10 @@ async def test_an_error_of_who_knows_what_is_wanted_ends_nothing(
     kept = Kept(tmp_path, 1, 2, 3)
     kept.learner_nodes = (4,)
     kept.broken = True
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: kept.told.append(context))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: kept.on_status.append(context))
     await kept.start()
     await kept.start(4, joins=True)
-    await kept.until(lambda: len(kept.told) > 2)
+    await kept.until(lambda: len(kept.on_status) > 2)
     kept.broken = False
     await kept.until_members(1, 2, 3, learners=(4,))
     assert "who follows its leadership failed" in caplog.text

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups.pending import Pending, PendingOffsets
 from broker.groups.records import CommittedOffset, Record, group_record, offset_record
 from broker.groups.state import GroupsState
+from broker.groups.transactional_offsets import Pending, PendingOffsets
 from protocol.records import control
 from protocol.records.control import ControlKind
 from protocol.records.record import BatchBuilder

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from broker.cluster.nodes import Nodes
     from broker.context import Services
 
-MOST_NAMED: Final = 100
+MAX_NAMED: Final = 100
 """LIMIT. Partitions that a refusal lists; it is told in full for the first partition of a group only."""
 
 
 @dataclass
-class Wish:
-    """Where one partition is to be; None: where it came from. `refused` becomes why it will not be."""
+class ReassignmentRequest:
+    """The requested replicas of one partition; None: those before. `refused` becomes why it will not be."""
 
     topic: str
     index: int
@@ -58,21 +58,21 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Way:
-    """Where the partitions of a log group are: on `replicas`, of which some come and some go."""
+class ReplicaChange:
+    """The replicas of a log group's partitions, of which some are being added and some removed."""
 
     replicas: list[int]
     adding: list[int]
     removing: list[int]
 
 
-def way_of(cluster: Cluster, number: int) -> Way:
-    """As clients are told it; nobody comes and goes where the group is not moving."""
+def replica_change_of(cluster: Cluster, number: int) -> ReplicaChange:
+    """Returns the change that clients are shown; none added or removed where the group does not move."""
     placed = cluster.nodes_of(number)
     origin = cluster.image.moving.get(number, placed)
     adding = [each for each in placed if each not in origin]
     removing = [each for each in origin if each not in placed]
-    return Way([*placed, *removing], adding, removing)
+    return ReplicaChange([*placed, *removing], adding, removing)
 
 
 class Reassignment:
@@ -85,17 +85,17 @@ class Reassignment:
         self._partitions: dict[int, list[tuple[str, int]]] | None = None
         """What of topics that are not the broker's own is in each log group, once that was needed."""
 
-    async def make(self, wishes: Sequence[Wish]) -> None:
+    async def make(self, requests: Sequence[ReassignmentRequest]) -> None:
         """Record what can be met, and tell each other wish why not. Raises RequestError where nothing can
         be."""
         if self._services.node is not None and not self._services.topics.leads:
             raise RequestError(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
-        by_group: dict[int, list[Wish]] = {}
-        for wish in wishes:
+        by_group: dict[int, list[ReassignmentRequest]] = {}
+        for request in requests:
             try:
-                by_group.setdefault(self._group_of(wish), []).append(wish)
+                by_group.setdefault(self._group_of(request), []).append(request)
             except RequestError as refused:
-                wish.refused = refused
+                request.refused = refused
         planned = [self._plan(number, asked) for number, asked in by_group.items()]
         commands = [command for command in planned if command is not None]
         if commands:
@@ -104,22 +104,23 @@ class Reassignment:
             except StorageError as error:
                 raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
 
-    def _group_of(self, wish: Wish) -> int:
+    def _group_of(self, request: ReassignmentRequest) -> int:
         """The log group that a wish is about, where it makes sense by itself. Raises RequestError."""
-        if self._cluster.topic(wish.topic) is None:
-            shown = wish.topic[:MAX_NAME_CHARACTERS]  # it is said for each partition
+        if self._cluster.topic(request.topic) is None:
+            shown = request.topic[:MAX_NAME_CHARACTERS]  # it is said for each partition
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
-        partition = self._cluster.partition(wish.topic, wish.index)
+        partition = self._cluster.partition(request.topic, request.index)
         if partition is None:
             raise RequestError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {wish.topic}:{wish.index}."
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Unable to find partition {request.topic}:{request.index}.",
             )
         number = partition.group.group_id
         origin = self._cluster.image.moving.get(number)
         registered = self._services.nodes.registered()
-        if wish.broker_ids is not None:
-            check_replicas(wish.broker_ids, registered)
-            self._check_size(number, wish.broker_ids)
+        if request.broker_ids is not None:
+            check_replicas(request.broker_ids, registered)
+            self._check_size(number, request.broker_ids)
         elif origin is None:
             error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             raise RequestError(error, error.message)
@@ -140,21 +141,21 @@ class Reassignment:
                 f"it is {least}{'' if self._may_resize else ', and this request is not to change it'}.",
             )
 
-    def _plan(self, number: int, asked: Sequence[Wish]) -> Command | None:
-        """What is to be recorded so that the group is where it is asked to be, if it can be."""
+    def _plan(self, number: int, asked: Sequence[ReassignmentRequest]) -> Command | None:
+        """Returns the command that moves the group as requested, if that is possible."""
         placed = self._cluster.nodes_of(number)
-        movers = [wish for wish in asked if wish.target != frozenset(placed)]
-        missing = self._missing(number, asked)
+        movers = [request for request in asked if request.target != frozenset(placed)]
+        missing = self._unrequested(number, asked)
         first = asked[0].broker_ids
         if not movers:
             turned = first is not None and not missing and tuple(first) != placed
             return place_command({number: list(first or ())}) if turned else None
-        if len(movers) < len(asked) or len({wish.target for wish in movers}) > 1:
+        if len(movers) < len(asked) or len({request.target for request in movers}) > 1:
             _refuse(movers, number, f"Partitions of log group {number} are sent to different brokers")
             return None
         if missing:
-            more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-            listed = ", ".join(f"{name}-{index}" for name, index in missing[:MOST_NAMED])
+            more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+            listed = ", ".join(f"{name}-{index}" for name, index in missing[:MAX_NAMED])
             _refuse(movers, number, f"Name the other partitions of log group {number}, too: {listed}{more}")
             return None
         origin = self._cluster.image.moving.get(number)
@@ -165,7 +166,7 @@ class Reassignment:
             return place_command({number: first})
         return start_reassignment_command({number: first})
 
-    def _missing(self, number: int, asked: Sequence[Wish]) -> list[tuple[str, int]]:
+    def _unrequested(self, number: int, asked: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
         """Partitions of the group that should have been named and were not."""
         if self._partitions is None:
             self._partitions = {}
@@ -173,17 +174,17 @@ class Reassignment:
                 for partition in () if topic.is_internal else topic.partitions:
                     found = self._partitions.setdefault(partition.group.group_id, [])
                     found.append((topic.name, partition.index))
-        named = {(wish.topic, wish.index) for wish in asked}
+        named = {(request.topic, request.index) for request in asked}
         return [each for each in self._partitions.get(number, ()) if each not in named]
 
 
-def _refuse(wishes: Sequence[Wish], number: int, why: str) -> None:
+def _refuse(requests: Sequence[ReassignmentRequest], number: int, why: str) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    wishes[0].refused = RequestError(
+    requests[0].refused = RequestError(
         error, f"{why}. The partitions of a log group move together or not at all."
     )
-    for wish in wishes[1:]:
-        wish.refused = RequestError(
+    for request in requests[1:]:
+        request.refused = RequestError(
             error, f"The partitions of log group {number} move together or not at all."
         )
 
@@ -198,7 +199,7 @@ async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports:
             continue
         if {each["node"] for each in known["voters"]} != placed or number not in cluster.image.moving:
             continue
-        if not set(way_of(cluster, number).adding) & set(nodes.behind(number)):
+        if not set(replica_change_of(cluster, number).adding) & set(nodes.behind(number)):
             arrived.append(number)
     if arrived:
         await topics.record([finish_reassignment_command(arrived)])

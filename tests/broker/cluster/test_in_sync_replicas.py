@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.cluster.lagging import LAG_SECONDS, Lagging
+from broker.cluster.in_sync_replicas import LAG_SECONDS, InSyncReplicas
 from broker.membership.view import MAX_LAG_ENTRIES
 from storage.group_options import member_of
 from storage.raft.configuration import Configuration
@@ -19,7 +19,7 @@ class World:
 
     def __init__(self) -> None:
         self.raft = leader()
-        self.lagging = Lagging()
+        self.lagging = InSyncReplicas()
         self.alive = {1, 2, 3}
         self.placed: tuple[int, ...] = (1, 2, 3)
         self.now = 100.0
