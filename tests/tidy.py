@@ -48,7 +48,7 @@ PURE = (
     "player/source/batch_entries.py",
     "player/source/log_id.py",
     "player/target/guard.py",
-    "player/target/marks.py",
+    "player/target/target_position.py",
     "player/target/records.py",
     "player/transport/addresses.py",
     "player/transport/frames.py",

@@ -18,8 +18,9 @@
 | `ForbiddenInApply` | what an application is told that commits by itself |
 | `TargetSettings` | bounds |
 
-`PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in `player.target.marks`; a
-store of one's own keeps to `player.target.store`. `python -m lockstep.demo.shard` is an example.
+`PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in
+`player.target.target_position`; a store of one's own keeps to `player.target.store`. `python -m
+lockstep.demo.shard` is an example.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from player.target.sessions import StoreSessions, TargetSettings
-from player.target.store import Store
+from player.target.store import TargetStore
 from player.target.threads import in_thread
 from player.transport.factory import Transport, make_server
 
@@ -29,7 +29,7 @@ class Serving(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def serve(
-    store: Store,
+    store: TargetStore,
     listen: str = "localhost:0",
     *,
     transport: Transport = "grpc",
@@ -59,7 +59,7 @@ async def serve(
 
 
 def serve_in_thread(
-    store: Store,
+    store: TargetStore,
     listen: str = "localhost:0",
     *,
     transport: Transport = "grpc",

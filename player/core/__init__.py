@@ -37,7 +37,7 @@ within.
   `on_written`.
 - *stopped*: report it to the operator; the other targets continue. *deposed*: close everything, and end.
 
-The shell of a target is described in `player/target/marks.py`.
+The shell of a target is described in `player/target/target_position.py`.
 
 **Status** is read from the attributes: `player.current_position`, `player.targets[name]` with `link`, `term`,
 `last_ack`, `queue.state`, `queue.normal`, `queue.catchup`, `queue.popped_bytes`, `overflows`

@@ -1,16 +1,16 @@
-"""The target's side of a player's stream: what every target must do, in whatever it stores.
+"""The target's side of a player's stream: the duties of every target, and stores of several kinds.
 
 | module | owns |
 |---|---|
-| `marks` | the rule (pure): terms, gaps, duplicates, what to store together, what to acknowledge |
-| `records` | the records of what came, and how they are handed to an application |
-| `store` | the seam of a store: a mark for each log, stored with what the entries change |
-| `guard` | what an application may not do with the transaction that it is given |
+| `target_position` | the rule (pure): terms, gaps, duplicates, transactions, acknowledgements |
+| `records` | the records of received parts, as an application gets them |
+| `store` | the interface of a store: a mark for each log, stored with the changes of the entries |
+| `guard` | the statements that an application may not use in its transaction |
 | `sqlite` | a store in a SQLite file |
 | `postgres` | a store in a PostgreSQL database |
 | `file` | a mark in a file, where the effects are elsewhere |
 | `webhook` | the same, where each entry is posted to an HTTP server |
-| `sessions` | a target over a store: streams, transactions, answers |
+| `sessions` | a target over a store: streams, transactions, responses |
 | `threads` | all of it for applications without asyncio |
 
 What an application imports is in `lockstep.target`.

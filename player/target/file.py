@@ -35,9 +35,9 @@ from typing import Final
 from urllib.parse import quote
 
 from player.target.guard import check_applied
-from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
+from player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[[Delivered], object]
 
@@ -51,7 +51,7 @@ class TargetStopped(Exception):
 
 
 class AppliedInPart(Exception):
-    """What `apply` may raise where it failed after some entries: the mark moves behind those, so that they do
+    """An error that `apply` may raise after some entries: the position moves behind those, so that they do
     not come again with each try of the one that fails.
 
     Args: position: of the last entry that is done. cause: what the stream ends with.
@@ -122,10 +122,10 @@ class FileLog:
             data = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        return _unpacked(data, self._log_id, self._path)
+        return _unpack(data, self._log_id, self._path)
 
-    def greet(self, mark: Mark) -> int:
-        with self._locked():
+    def fence(self, mark: Mark) -> int:
+        with self._hold_lock():
             stored = self.load()
             if stored is not None:
                 if stored.terms >= mark.terms:
@@ -135,14 +135,14 @@ class FileLog:
         return mark.position
 
     def store(self, delivered: Delivered, mark: Mark) -> None:
-        with self._locked():
+        with self._hold_lock():
             stored = self.load()
             if stored is None:
-                raise WrongMark(f"{self._path} is gone")
+                raise MarkMismatch(f"{self._path} is gone")
             if stored.terms != mark.terms:
                 raise StaleTerms(stored)
             if stored.position != delivered.previous_position:
-                raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
+                raise MarkMismatch(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
                 try:
                     check_applied(self._apply(delivered))
@@ -160,7 +160,7 @@ class FileLog:
     def _write(self, mark: Mark) -> None:
         made = self._path.with_suffix(".new")
         with made.open("wb") as file:
-            file.write(_packed(mark))
+            file.write(_pack(mark))
             file.flush()
             os.fsync(file.fileno())
         made.replace(self._path)
@@ -171,7 +171,7 @@ class FileLog:
             os.close(directory)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -188,7 +188,7 @@ class FileLog:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
 
-def _packed(mark: Mark) -> bytes:
+def _pack(mark: Mark) -> bytes:
     values = {
         "log_id": mark.log_id,
         "player_term": mark.player_term,
@@ -199,11 +199,11 @@ def _packed(mark: Mark) -> bytes:
     return line + b"%08x\n" % zlib.crc32(line)
 
 
-def _unpacked(data: bytes, log_id: str, path: Path) -> Mark:
+def _unpack(data: bytes, log_id: str, path: Path) -> Mark:
     line, _, crc = data.partition(b"\n")
     if crc != b"%08x\n" % zlib.crc32(line + b"\n"):
-        raise WrongMark(f"{path} is not as it was written")
+        raise MarkMismatch(f"{path} is not as it was written")
     mark = Mark(**json.loads(line))
     if mark.log_id != log_id:
-        raise WrongMark(f"{path} is the mark of {mark.log_id}")
+        raise MarkMismatch(f"{path} is the mark of {mark.log_id}")
     return mark

@@ -1,4 +1,5 @@
-"""What an application may not do while it applies: its transaction holds the mark, and ends afterwards.
+"""The statements that an application may not use in apply: its transaction holds the mark, and ends
+afterwards.
 
 Owns: the words of SQL that end a transaction, or outlive it, and the error (savepoints are allowed); what an
 application may not return, since it would be applied later, or never.

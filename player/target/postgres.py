@@ -30,9 +30,9 @@ from psycopg.rows import TupleRow
 from psycopg.sql import Composable
 
 from player.target.guard import ForbiddenInApply, check_applied, forbidden_words
-from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
+from player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[["psycopg.Connection[TupleRow]", Delivered], object]
 
@@ -54,7 +54,7 @@ _LOCK: Final = """
 SELECT player_term, target_term, position, txid_current() FROM lockstep_player_marks
 WHERE log_id = %s FOR UPDATE
 """
-_GREET: Final = """
+_FENCE: Final = """
 INSERT INTO lockstep_player_marks AS stored (log_id, player_term, target_term, position)
 VALUES (%s, %s, %s, %s)
 ON CONFLICT (log_id) DO UPDATE SET player_term = excluded.player_term, target_term = excluded.target_term
@@ -110,11 +110,11 @@ class PostgresStore:
             raise
 
     def stop(self) -> None:
-        """What waits here, waits for the database."""
+        """Do nothing: all waits here are for the database."""
 
 
 class GuardedConnection(psycopg.Connection[TupleRow]):
-    """An ordinary connection, but inside `guarded`; psycopg itself refuses its commit() and rollback()."""
+    """An ordinary connection, but inside `guard`; psycopg itself refuses its commit() and rollback()."""
 
     refused: str | None = None
     is_guarded = False
@@ -124,7 +124,7 @@ class GuardedConnection(psycopg.Connection[TupleRow]):
         self.cursor_factory = _GuardedCursor
 
     @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Raises ForbiddenInApply at the end if something was refused."""
         self.refused = None
         self.is_guarded = True
@@ -178,13 +178,13 @@ class PostgresLog:
         row = self._connection.execute(_LOAD, (self._log_id,)).fetchone()
         return None if row is None else Mark(self._log_id, *row)
 
-    def greet(self, mark: Mark) -> int:
+    def fence(self, mark: Mark) -> int:
         values = (mark.log_id, mark.player_term, mark.target_term, mark.position)
-        row = self._connection.execute(_GREET, values).fetchone()
+        row = self._connection.execute(_FENCE, values).fetchone()
         if row is None:
             stored = self.load()
             if stored is None:
-                raise WrongMark(f"the mark of {self._log_id} is gone")
+                raise MarkMismatch(f"the mark of {self._log_id} is gone")
             raise StaleTerms(stored)
         return int(row[0])
 
@@ -192,15 +192,15 @@ class PostgresLog:
         with self._connection.transaction():
             row = self._connection.execute(_LOCK, (self._log_id,)).fetchone()
             if row is None:
-                raise WrongMark(f"the mark of {self._log_id} is gone")
+                raise MarkMismatch(f"the mark of {self._log_id} is gone")
             *values, transaction_id = row
             stored = Mark(self._log_id, *values)
             if stored.terms != mark.terms:
                 raise StaleTerms(stored)
             if stored.position != delivered.previous_position:
-                raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
+                raise MarkMismatch(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
-                with self._connection.guarded():
+                with self._connection.guard():
                     check_applied(self._apply(self._connection, delivered))
             values = [mark.position, self._log_id, transaction_id]
             if self._connection.execute(_MOVE, values).rowcount != 1:

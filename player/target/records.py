@@ -1,4 +1,4 @@
-"""What a target is given to apply: the records of the parts that are stored in one transaction.
+"""The records that a target is given to apply: those of the parts that are stored in one transaction.
 
 Owns: opening a part (a record batch, compressed or not), once for each batch; how what came is named.
 Invariants: records come in the order of their offsets; a part is one whole batch whose checksum is right, or
@@ -17,7 +17,7 @@ from protocol.records.record import Record, iter_records
 
 
 class LogName(NamedTuple):
-    """Whose entries these are."""
+    """The log that entries belong to."""
 
     log_id: str
     """Cluster, topic id and partition or log group: a mark is kept for each."""
@@ -37,7 +37,7 @@ class EntryRecords(NamedTuple):
 
 
 class Delivered:
-    """What is applied in one transaction; it follows on what was stored before, without a gap.
+    """The entries of one transaction; they follow on the stored position, without a gap.
 
     Which entries are taken together is not fixed: after a crash, those that were not stored come again, and
     perhaps more or fewer at a time.
@@ -92,7 +92,7 @@ def records_of(payload: object) -> list[Record]:
     return list(iter_records(payload))
 
 
-def opened(parts: Sequence[Part], partition: int = 0) -> list[EntryRecords]:
+def open_parts(parts: Sequence[Part], partition: int = 0) -> list[EntryRecords]:
     """The records of some parts, none of which is a dummy; `partition`: of those that say none of their own.
 
     Raises MalformedBatch.

@@ -1,9 +1,9 @@
-"""A target over a store: what a transport's server tells it goes into transactions, and comes out as answers.
+"""A target over a store: received batches go into transactions, and stored positions are acknowledged.
 
-Owns: the streams of each log; what was received and waits; the threads. For each log one thing is done at a
-time, in its thread: a greeting, or a transaction. So a greeting is answered when the transaction that an
-older stream has under way is over, and what waits of that stream is dropped. What comes while a transaction
-runs is stored together in the next one, and only the last position acknowledged.
+Owns: the streams of each log; the queue of received batches; the threads. For each log one thing is done at a
+time, in its thread: a handshake, or a transaction. So a handshake is answered when the running transaction of
+an older stream is over, and that stream's queue is dropped. Batches that come while a transaction runs are
+stored together in the next one, and only the last position is acknowledged.
 Invariants: those of `marks`. Whatever fails ends the stream, in words, and is logged here, with a traceback
 if it is not the failure of last time; nothing is skipped, and the next stream begins with the store opened
 anew.
@@ -28,9 +28,9 @@ from traceback import walk_tb
 from typing import Final, TypeVar
 
 from player.core.messages import Batch, Part
-from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
-from player.target.records import Delivered, LogName, opened
-from player.target.store import Store, StoredLog
+from player.target.records import Delivered, LogName, open_parts
+from player.target.store import StoredLog, TargetStore
+from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from player.transport.interface import Handshake, Responder
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ MAX_REASON_CHARS: Final = 500
 
 SHUTTING_DOWN: Final = "the target is shutting down"
 
-SIGN_OF_LIFE_S: Final = 0.5
+POSITION_INTERVAL_S: Final = 0.5
 """While a stream is not read, for want of room, its heartbeats are not seen: so often the target says unasked
 where it stands."""
 
@@ -72,11 +72,13 @@ class StoreSessions:
             short; everything else waits meanwhile, heartbeats and other logs too.
     """
 
-    def __init__(self, store: Store, settings: TargetSettings | None = None, *, inline: bool = False) -> None:
+    def __init__(
+        self, store: TargetStore, settings: TargetSettings | None = None, *, inline: bool = False
+    ) -> None:
         self._store = store
         self._settings = settings or TargetSettings()
         self._is_inline = inline
-        self._logs: dict[str, _PlayedLog] = {}
+        self._logs: dict[str, _TargetLog] = {}
         self._closing: set[asyncio.Task[None]] = set()
         """Of logs that were let go."""
         self._is_closed = False
@@ -85,8 +87,8 @@ class StoreSessions:
         """A stream has begun. Call it on the loop that all of this runs on."""
         hello = handshake.hello
         if hello.log_id not in self._logs and not self._is_closed:
-            self._let_idle_go()
-        log = self._logs.get(hello.log_id) or _PlayedLog(self._store, self._settings, self._is_inline)
+            self._close_idle_logs()
+        log = self._logs.get(hello.log_id) or _TargetLog(self._store, self._settings, self._is_inline)
         session = StoreSession(log, handshake, responder)
         if self._is_closed:
             session.end(SHUTTING_DOWN)
@@ -96,7 +98,7 @@ class StoreSessions:
             session.end(f"this target has {len(self._logs)} logs already")
         else:
             self._logs[hello.log_id] = log
-            log.greet(session)
+            log.add_session(session)
         return session
 
     async def close(self) -> None:
@@ -106,7 +108,7 @@ class StoreSessions:
         await asyncio.gather(*[log.close(SHUTTING_DOWN) for log in self._logs.values()], *self._closing)
         self._logs.clear()
 
-    def _let_idle_go(self) -> None:
+    def _close_idle_logs(self) -> None:
         before_s = asyncio.get_running_loop().time() - self._settings.idle_s
         for log_id in [log_id for log_id, log in self._logs.items() if log.is_idle_since(before_s)]:
             closing = asyncio.get_running_loop().create_task(self._logs.pop(log_id).close(""))
@@ -119,7 +121,7 @@ class StoreSession:
 
     __slots__ = ("_log", "_responder", "handshake", "is_answered", "is_closed", "terms")
 
-    def __init__(self, log: _PlayedLog, handshake: Handshake, responder: Responder) -> None:
+    def __init__(self, log: _TargetLog, handshake: Handshake, responder: Responder) -> None:
         self._log = log
         self._responder = responder
         self.handshake = handshake
@@ -127,7 +129,7 @@ class StoreSession:
         self.is_answered = False
         self.is_closed = False
 
-    # --- what a transport tells -------------------------------------------------------------------------
+    # --- Session ----------------------------------------------------------------------------------------
 
     def receive(self, batch: Batch) -> None:
         if not self.is_closed:
@@ -149,12 +151,12 @@ class StoreSession:
     async def wait_for_room(self) -> None:
         while not self.has_room:
             try:
-                async with asyncio.timeout(SIGN_OF_LIFE_S):
+                async with asyncio.timeout(POSITION_INTERVAL_S):
                     await self._log.wait_for_room()
             except TimeoutError:
                 self.heartbeat()
 
-    # --- what it is told --------------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------------
 
     def accept(self, position: int) -> None:
         if not self.is_closed:
@@ -166,7 +168,7 @@ class StoreSession:
             self._responder.acknowledge(position)
 
     def reject(self, mark: Mark) -> None:
-        """Others have been greeted since."""
+        """A newer stream has been opened."""
         if not self.is_closed:
             self.is_closed = True
             self._log.drop(self)
@@ -207,19 +209,19 @@ class _Failures:
             )
 
 
-class _PlayedLog:
-    """One log: its store, its mark, the stream that counts, and what waits of that."""
+class _TargetLog:
+    """One log: its store, its mark, the current stream, and that stream's queue."""
 
-    def __init__(self, store: Store, settings: TargetSettings, is_inline: bool) -> None:
+    def __init__(self, store: TargetStore, settings: TargetSettings, is_inline: bool) -> None:
         self._store = store
         self._settings = settings
         self._thread = None if is_inline else ThreadPoolExecutor(1, thread_name_prefix="lockstep-target")
         self._stored: StoredLog | None = None
-        self._marks: Marks | None = None
-        """As long as the store is open."""
+        self._position: TargetPosition | None = None
+        """Set while the store is open."""
         self._current: StoreSession | None = None
         """Whose Hello was the last that `marks` took; not over."""
-        self._greetings: deque[StoreSession] = deque()
+        self._handshakes: deque[StoreSession] = deque()
         self._waiting: deque[tuple[Accepted, Batch]] = deque()
         """Received from the current stream, and not being stored."""
         self._waiting_entries = 0
@@ -227,32 +229,32 @@ class _PlayedLog:
         self._room = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._failures = _Failures()
-        self._streamed_s = 0.0
+        self._last_stream_s = 0.0
         """When a stream came or went for the last time, by the loop's clock."""
 
     # --- from the streams -------------------------------------------------------------------------------
 
-    def greet(self, session: StoreSession) -> None:
-        self._streamed_s = asyncio.get_running_loop().time()
-        self._greetings.append(session)
-        self._go_on()
+    def add_session(self, session: StoreSession) -> None:
+        self._last_stream_s = asyncio.get_running_loop().time()
+        self._handshakes.append(session)
+        self._start_work()
 
     def receive(self, session: StoreSession, batch: Batch) -> None:
-        if session is not self._current or not session.is_answered or self._marks is None:
+        if session is not self._current or not session.is_answered or self._position is None:
             return session.end("a batch came before the Hello was answered")
         if not batch.parts or any(one.position >= next.position for one, next in pairwise(batch.parts)):
             return session.end("a batch whose positions do not ascend")
         try:
-            accepted = self._marks.receive(session.terms, batch)
+            accepted = self._position.receive(session.terms, batch)
         except StaleTerms as stale:
             return session.reject(stale.mark)
-        except Refused as refused:
+        except StreamRejected as refused:
             _log.warning("%s: refused: %s", session.handshake.hello.log_id, refused)
             return session.end(str(refused))
         self._waiting.append((accepted, batch))
         self._waiting_entries += len(batch.parts)
         self._waiting_bytes += batch.size_bytes
-        self._go_on()
+        self._start_work()
 
     def drop(self, session: StoreSession) -> None:
         """The stream is over: what waits of it will come again."""
@@ -260,19 +262,19 @@ class _PlayedLog:
             self._current = None
             self._waiting.clear()
             self._waiting_entries = self._waiting_bytes = 0
-        self._streamed_s = asyncio.get_running_loop().time()
+        self._last_stream_s = asyncio.get_running_loop().time()
         self._room.set()
 
     def is_idle_since(self, before_s: float) -> bool:
-        """Whether it has no stream, and nothing to do, and has had none since then."""
-        is_idle = self._current is None and self._work is None and not self._greetings
-        return is_idle and self._streamed_s <= before_s
+        """True if it has no stream, nothing to do, and has had none since then."""
+        is_idle = self._current is None and self._work is None and not self._handshakes
+        return is_idle and self._last_stream_s <= before_s
 
     @property
     def stored_position(self) -> int:
         """To be asked for an answered stream."""
-        assert self._marks is not None
-        return self._marks.stored_position
+        assert self._position is not None
+        return self._position.stored_position
 
     @property
     def has_room(self) -> bool:
@@ -286,7 +288,7 @@ class _PlayedLog:
         await self._room.wait()
 
     async def close(self, reason: str) -> None:
-        for session in (*self._greetings, self._current):
+        for session in (*self._handshakes, self._current):
             if session is not None:
                 session.end(reason)
         while self._work is not None:
@@ -297,15 +299,15 @@ class _PlayedLog:
 
     # --- one thing after the other ----------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _start_work(self) -> None:
         if self._work is None:
-            self._work = asyncio.get_running_loop().create_task(self._work_on())
+            self._work = asyncio.get_running_loop().create_task(self._process())
 
-    async def _work_on(self) -> None:
+    async def _process(self) -> None:
         try:
             while True:
-                if self._greetings:
-                    await self._greet(self._greetings.popleft())
+                if self._handshakes:
+                    await self._handle_handshake(self._handshakes.popleft())
                 elif self._waiting and self._current is not None:
                     await self._store_waiting(self._current)
                 else:
@@ -313,43 +315,45 @@ class _PlayedLog:
         finally:
             self._work = None
 
-    async def _greet(self, session: StoreSession) -> None:
+    async def _handle_handshake(self, session: StoreSession) -> None:
         if session.is_closed:
             return
         hello = session.handshake.hello
         try:
-            if self._marks is None:
-                self._marks = Marks(hello.log_id, await self._run(partial(self._open, session.handshake)))
+            if self._position is None:
+                self._position = TargetPosition(
+                    hello.log_id, await self._run(partial(self._open, session.handshake))
+                )
             try:
-                mark = self._marks.hello(hello)
+                mark = self._position.hello(hello)
             except StaleTerms as stale:
                 return session.reject(stale.mark)
             if self._current is not None:
                 self._current.reject(mark)
             if not session.is_closed:
                 self._current = session
-            position = await self._run(lambda: self._opened.greet(mark))
+            position = await self._run(lambda: self._require_store.fence(mark))
         except Exception as error:
-            return await self._failed(session, error)
-        session.accept(self._marks.settled(position))
+            return await self._fail(session, error)
+        session.accept(self._position.complete_handshake(position))
 
     async def _store_waiting(self, session: StoreSession) -> None:
-        assert self._marks is not None
-        parts, mark = self._take()
-        previous = self._marks.stored_position
+        assert self._position is not None
+        parts, mark = self._next_transaction()
+        previous = self._position.stored_position
         try:
             if mark.position > previous:
                 await self._run(lambda: self._apply(session.handshake, previous, parts, mark))
         except Exception as error:
-            return await self._failed(session, error)
+            return await self._fail(session, error)
         except BaseException:
             session.end("what was received could not be stored")  # or what follows would be, without it
             raise
         self._failures.clear()
-        session.acknowledge(self._marks.stored(Accepted(parts, mark)))
+        session.acknowledge(self._position.on_stored(Accepted(parts, mark)))
 
-    def _take(self) -> tuple[Sequence[Part], Mark]:
-        """Of what waits, what one transaction may have, and the mark after it."""
+    def _next_transaction(self) -> tuple[Sequence[Part], Mark]:
+        """The parts of the next transaction, from the queue, and the mark after it."""
         accepted, batch = self._waiting.popleft()
         parts, mark = list(accepted.parts), accepted.mark
         entries, size_bytes = len(batch.parts), batch.size_bytes
@@ -370,7 +374,7 @@ class _PlayedLog:
         self._room.set()
         return parts, mark
 
-    async def _failed(self, session: StoreSession, error: Exception) -> None:
+    async def _fail(self, session: StoreSession, error: Exception) -> None:
         """End the stream, and forget what the store said."""
         if isinstance(error, StaleTerms):
             _log.info("%s: %s", session.handshake.hello.log_id, error)
@@ -382,7 +386,7 @@ class _PlayedLog:
         await self._close_store()
 
     async def _close_store(self) -> None:
-        stored, self._stored, self._marks = self._stored, None, None
+        stored, self._stored, self._position = self._stored, None, None
         if stored is not None:
             with contextlib.suppress(Exception):  # it may be why the store is closed
                 await self._run(stored.close)
@@ -391,24 +395,24 @@ class _PlayedLog:
 
     async def _run(self, call: Callable[[], T]) -> T:
         if self._thread is None:
-            return _called(call)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_called, call))
+            return _run_call(call)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_run_call, call))
 
     def _open(self, handshake: Handshake) -> Mark | None:
         self._stored = self._store.open(_name(handshake))
         return self._stored.load()
 
     @property
-    def _opened(self) -> StoredLog:
+    def _require_store(self) -> StoredLog:
         assert self._stored is not None
         return self._stored
 
     def _apply(self, handshake: Handshake, previous: int, parts: Sequence[Part], mark: Mark) -> None:
-        entries = opened(parts, handshake.partition)
-        self._opened.store(Delivered(_name(handshake), previous, mark.position, entries), mark)
+        entries = open_parts(parts, handshake.partition)
+        self._require_store.store(Delivered(_name(handshake), previous, mark.position, entries), mark)
 
 
-def _called(call: Callable[[], T]) -> T:
+def _run_call(call: Callable[[], T]) -> T:
     """Raises what it raises, as something that is the application's alone: not StopIteration, which no future
     can carry, nor what would cancel who waits, or end the loop (`sys.exit`). Ctrl-C reaches the main thread
     alone, and stays what it is there."""

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from player.target.guard import ForbiddenInApply, check_applied
-from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
+from player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[[sqlite3.Connection, Delivered], object]
 
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS lockstep_player_marks (
 _BEGIN: Final = "BEGIN IMMEDIATE /* the player's */"
 """Its text is in the statement cache, where no authorizer is asked: so it is not what anybody else writes."""
 _LOAD: Final = "SELECT player_term, target_term, position FROM lockstep_player_marks WHERE log_id = ?"
-_GREET: Final = """
+_FENCE: Final = """
 INSERT INTO lockstep_player_marks AS stored (log_id, player_term, target_term, position) VALUES (?, ?, ?, ?)
 ON CONFLICT (log_id) DO UPDATE SET player_term = excluded.player_term, target_term = excluded.target_term
 WHERE (stored.player_term, stored.target_term) < (excluded.player_term, excluded.target_term)"""
@@ -121,10 +121,10 @@ class SqliteLog:
         row = self._connection.execute(_LOAD, (self._log_id,)).fetchone()
         return None if row is None else Mark(self._log_id, *row)
 
-    def greet(self, mark: Mark) -> int:
+    def fence(self, mark: Mark) -> int:
         with self._transaction():
             values = (mark.log_id, mark.player_term, mark.target_term, mark.position)
-            greeted = self._connection.execute(_GREET, values).rowcount
+            greeted = self._connection.execute(_FENCE, values).rowcount
             stored = self._load_again()
             if greeted != 1:
                 raise StaleTerms(stored)
@@ -136,9 +136,9 @@ class SqliteLog:
             if stored.terms != mark.terms:
                 raise StaleTerms(stored)
             if stored.position != delivered.previous_position:
-                raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
+                raise MarkMismatch(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
-                with self._guarded():
+                with self._guard():
                     check_applied(self._apply(self._connection, delivered))
             self._connection.execute(_MOVE, (mark.position, mark.log_id))
 
@@ -148,7 +148,7 @@ class SqliteLog:
     def _load_again(self) -> Mark:
         stored = self.load()
         if stored is None:
-            raise WrongMark(f"the mark of {self._log_id} is gone")
+            raise MarkMismatch(f"the mark of {self._log_id} is gone")
         return stored
 
     @contextlib.contextmanager
@@ -164,7 +164,7 @@ class SqliteLog:
                 raise
 
     @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def _guard(self) -> Iterator[None]:
         self._refused = None
         self._is_guarded = True
         try:

@@ -1,19 +1,20 @@
-"""What a target needs of whatever keeps its state: the mark of each log, stored with what the entries change.
+"""The interface of a target's store: the mark of each log, stored with the changes of the entries.
 
-Owns: the seam, and no code. `sqlite` and `postgres` keep to it in one transaction; `file` cannot, and says
-what that means. Whoever writes another one keeps to the words of `StoredLog`: all safety rests on them.
+Owns: the interface, and no code. `sqlite` and `postgres` implement it in one transaction; `file` cannot, and
+says what that means. Another store must keep to the rules of `StoredLog`: all safety rests on them.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from player.target.marks import Mark
 from player.target.records import Delivered, LogName
+from player.target.target_position import Mark
 
 
-class WrongMark(Exception):
-    """The mark is not where it was left, under the same terms: somebody changed it. Nothing is applied."""
+class MarkMismatch(Exception):
+    """The stored mark is another one, under the same terms: another process changed it. Nothing is
+    applied."""
 
 
 class StoredLog(Protocol):
@@ -25,7 +26,7 @@ class StoredLog(Protocol):
     def load(self) -> Mark | None:
         """The mark as it is stored; None where this log has none yet."""
 
-    def greet(self, mark: Mark) -> int:
+    def fence(self, mark: Mark) -> int:
         """Persist the terms of `mark`, and all of it where there is none yet; returns the stored position.
 
         When it returns, it is durable, and no older transaction, of whatever process, can be committed any
@@ -42,8 +43,8 @@ class StoredLog(Protocol):
     def close(self) -> None: ...
 
 
-class Store(Protocol):
-    """Where a target keeps what it is sent."""
+class TargetStore(Protocol):
+    """The store of a target's state."""
 
     def open(self, name: LogName) -> StoredLog:
         """Called in the thread that will use it."""

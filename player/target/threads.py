@@ -22,7 +22,8 @@ T = TypeVar("T")
 def in_thread(
     make: Callable[[], AbstractAsyncContextManager[T]], name: str = "lockstep-target-loop"
 ) -> Iterator[T]:
-    """What `make` makes, entered; it is called on the loop. Raises what entering and leaving raise."""
+    """The context manager that `make` returns, entered; it is called on the loop. Raises what entering and
+    leaving raise."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
     thread.start()

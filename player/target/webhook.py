@@ -16,9 +16,9 @@ once. It is exactly once only where the receiver honours the key; since entries 
 keep the highest position for each log with what it changes, and answer 200 to what is at or below it.
 
 Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried
-again with growing pauses for `patience_s`; every other answer, and the end of patience, ends the stream with
-the answer's words. What was taken before is marked; the player comes back later, and the same entry is posted
-again.
+again with growing pauses for `retry_timeout_s`; every other answer, and the end of patience, ends the stream
+with the answer's words. What was taken before is marked; the player comes back later, and the same entry is
+posted again.
 Does not: follow redirects, use a proxy, or post several entries at once.
 """
 
@@ -40,8 +40,8 @@ from urllib.parse import quote, urlsplit
 from player.target.file import AppliedInPart, FileLog, FileStore, TargetStopped
 from player.target.records import Delivered, EntryRecords, LogName
 
-LONGEST_PAUSE_S: Final = 5.0
-MOST_WORDS: Final = 300
+MAX_PAUSE_S: Final = 5.0
+MAX_REASON_CHARS: Final = 300
 """Of an answer that is no 2xx, in characters."""
 _READ_BYTES: Final = 64 * 1024
 """Of an answer; after more than that the connection is not used again."""
@@ -73,7 +73,7 @@ class Webhook:
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
-        patience_s: float = 60.0,
+        retry_timeout_s: float = 60.0,
         first_pause_s: float = 0.1,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -86,11 +86,11 @@ class Webhook:
         self.path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.timeout_s = timeout_s
-        self.patience_s = patience_s
+        self.retry_timeout_s = retry_timeout_s
         self.first_pause_s = first_pause_s
         self.ssl_context = ssl_context
         self.stopping = threading.Event()
-        self._marks = FileStore(directory, _nothing)
+        self._marks = FileStore(directory, _no_op)
 
     def open(self, name: LogName) -> FileLog:
         """Raises OSError: the mark's."""
@@ -127,7 +127,7 @@ class _Poster:
     def _post(self, key: str, body: bytes) -> None:
         """Until it is taken. Raises WebhookFailed, TargetStopped."""
         webhook = self._webhook
-        deadline = time.monotonic() + webhook.patience_s
+        deadline = time.monotonic() + webhook.retry_timeout_s
         pause_s = webhook.first_pause_s
         while True:
             if webhook.stopping.is_set():
@@ -146,7 +146,7 @@ class _Poster:
             if time.monotonic() + pause_s > deadline:
                 raise WebhookFailed(failure)
             webhook.stopping.wait(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     def _request(self, key: str, body: bytes) -> tuple[int, str]:
         headers = {**self._webhook.headers, "Idempotency-Key": key}
@@ -165,7 +165,7 @@ class _Poster:
         text = response.read(_READ_BYTES).decode("utf-8", "replace")
         if not response.isclosed():  # there is more to read than anybody wants
             self.close()
-        return response.status, f"{response.reason}: {text}"[:MOST_WORDS]
+        return response.status, f"{response.reason}: {text}"[:MAX_REASON_CHARS]
 
     def _connect(self) -> http.client.HTTPConnection:
         webhook = self._webhook
@@ -202,4 +202,4 @@ def _text(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def _nothing(_: Delivered) -> None: ...
+def _no_op(_: Delivered) -> None: ...

@@ -19,7 +19,7 @@ from typing import Any
 
 from lockstep.demo.shard.tables import Tables
 from lockstep.target import SqliteStore, serve
-from player.target.store import Store
+from player.target.store import TargetStore
 from player.transport.addresses import parse_address
 
 SQLITE = "sqlite:///"
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _serve(store: Store, options: argparse.Namespace) -> None:
+async def _serve(store: TargetStore, options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -88,7 +88,7 @@ async def _serve(store: Store, options: argparse.Namespace) -> None:
         await stop.wait()
 
 
-def _store(url: str, tables: Tables) -> Store:
+def _store(url: str, tables: Tables) -> TargetStore:
     if not url.startswith(POSTGRES):
         return SqliteStore(url.removeprefix(SQLITE), tables.apply)
     from lockstep.target import PostgresStore

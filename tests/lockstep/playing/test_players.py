@@ -15,7 +15,7 @@ from lockstep.playing.routers import router_of
 from player.core.messages import Entry, Part
 from player.playing.errors import PlayerStopped
 from player.source.interface import LogBounds
-from player.target.marks import Mark
+from player.target.target_position import Mark
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
 
 

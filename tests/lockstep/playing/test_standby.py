@@ -12,7 +12,7 @@ from lockstep.playing.standby import StandbyState, stand_by
 from lockstep.testing.memory_log import MemoryLog as ClaimsLog
 from player.core.messages import Entry
 from player.playing.errors import PlayerStopped
-from player.target.marks import Mark
+from player.target.target_position import Mark
 from tests.lockstep.playing.claimants import check, claims_of, written
 from tests.lockstep.playing.test_players import players_of
 from tests.player.playing.doubles import LOG_ID, MemoryLog, MemoryStreams, has_all, until

@@ -15,7 +15,7 @@ from player.core.settings import Bound, PlayerSettings
 from player.playing.driver import PlayerDriver
 from player.playing.target_record import TargetEndpoint
 from player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
-from player.target.marks import Mark, Marks, Refused, StaleTerms
+from player.target.target_position import Mark, StaleTerms, StreamRejected, TargetPosition
 from player.transport.interface import Handshake, StreamEvents
 
 LOG_ID = "cluster/topic/0"
@@ -149,7 +149,7 @@ class MemoryTarget:
         self.apply_s = 0.0
         self.greetings: list[tuple[int, int]] = []
         self.refusals: list[str] = []
-        self.marks = Marks(LOG_ID, None)
+        self.marks = TargetPosition(LOG_ID, None)
         self.streams: list[MemoryStream] = []
 
     def crash(self) -> None:
@@ -160,7 +160,7 @@ class MemoryTarget:
 
     def restart(self) -> None:
         self.is_up = True
-        self.marks = Marks(LOG_ID, self.mark)
+        self.marks = TargetPosition(LOG_ID, self.mark)
 
     def hello(self, stream: MemoryStream) -> None:
         try:
@@ -171,12 +171,12 @@ class MemoryTarget:
             return
         self.greetings.append(self.mark.terms)
         stream.terms = self.mark.terms
-        stream.tells(stream.events.on_greeted, self.marks.settled(self.mark.position))
+        stream.tells(stream.events.on_greeted, self.marks.complete_handshake(self.mark.position))
 
     def batch(self, stream: MemoryStream, batch: Batch) -> None:
         try:
             accepted = self.marks.receive(stream.terms, batch)
-        except Refused as refused:
+        except StreamRejected as refused:
             self.refusals.append(str(refused))
             stream.breaks(str(refused))
             return
@@ -184,7 +184,7 @@ class MemoryTarget:
             assert part.payload == f"{self.name}@{part.position}"
             self.applied.append(part.position)
         self.mark = accepted.mark
-        position = self.marks.stored(accepted)
+        position = self.marks.on_stored(accepted)
         if self.apply_s:
             asyncio.get_running_loop().call_later(
                 self.apply_s, stream.tells, stream.events.on_acknowledged, position

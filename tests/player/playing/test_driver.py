@@ -13,7 +13,7 @@ from player.playing.driver import PlayerDriver
 from player.playing.errors import Deposed, PlayerStopped
 from player.playing.target_record import TargetEndpoint, TargetRecord
 from player.source.interface import LogChunk
-from player.target.marks import Mark
+from player.target.target_position import Mark
 from tests.player.playing.doubles import (
     LOG_ID,
     MemoryLog,

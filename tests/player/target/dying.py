@@ -22,7 +22,7 @@ import player.target.file
 import player.target.postgres
 import player.target.sqlite
 from player.core.messages import Part
-from player.target.records import Delivered, opened
+from player.target.records import Delivered, open_parts
 from tests.player.target import stores
 from tests.player.target.stores import NAME, FileLedger, Ledger, PostgresLedger, SqliteLedger, mark
 from tests.player.target.streams import payload
@@ -52,13 +52,13 @@ def play(kind: str, place: str, target_term: int, last: int, dies_before: int | 
     if dies_before is not None:
         _die_before(dies_before)
     log.load()
-    position = log.greet(mark(target_term, -1))
+    position = log.fence(mark(target_term, -1))
     while position < last:
         os.write(acked, b"%d\n" % position)
         through = min(last, position + drawn.randint(1, 3))
         wanted = range(position + 1, through + 1)
         parts = [Part(at, payload(at), 1) for at in wanted if not is_dummy(at)]
-        log.store(Delivered(NAME, position, through, opened(parts)), mark(target_term, through))
+        log.store(Delivered(NAME, position, through, open_parts(parts)), mark(target_term, through))
         position = through
     os.write(acked, b"%d\n" % position)
     sys.settrace(None)

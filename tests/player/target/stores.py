@@ -13,11 +13,11 @@ import psycopg
 
 from player.core.messages import Part
 from player.target.file import FileStore
-from player.target.marks import Mark
 from player.target.postgres import PostgresStore
-from player.target.records import Delivered, LogName, opened
+from player.target.records import Delivered, LogName, open_parts
 from player.target.sqlite import SqliteStore
-from player.target.store import Store
+from player.target.store import TargetStore
+from player.target.target_position import Mark
 from tests.player.target.streams import LOG_ID, payload
 
 NAME = LogName(LOG_ID, "topic", 0)
@@ -36,7 +36,7 @@ class Ledger(Protocol):
     then: Step
     """What it returns is what the application returns."""
 
-    def store(self) -> Store:
+    def store(self) -> TargetStore:
         """One more, as another process has it."""
 
     def applied(self) -> list[int]: ...
@@ -112,7 +112,7 @@ class FileLedger:
 def entries(previous: int, *positions: int) -> Delivered:
     """Entries of one record each, to be stored after `previous`."""
     parts = [Part(at, payload(at), 1) for at in positions]
-    return Delivered(NAME, previous, positions[-1], opened(parts))
+    return Delivered(NAME, previous, positions[-1], open_parts(parts))
 
 
 def mark(target_term: int, position: int, player_term: int = 1) -> Mark:

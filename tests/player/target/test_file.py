@@ -11,7 +11,7 @@ import pytest
 
 from player.target.file import AppliedInPart, FileStore, TargetStopped
 from player.target.records import Delivered
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
 from tests.player.target.stores import NAME, FileLedger, entries, mark
 from tests.player.target.streams import PATIENCE_S
 
@@ -23,7 +23,7 @@ def marks_of(ledger: FileLedger) -> Path:
 
 def test_what_is_written(file_ledger: FileLedger) -> None:
     log = file_ledger.store().open(NAME)
-    log.greet(mark(2, 41))
+    log.fence(mark(2, 41))
     log.close()
     line, crc, rest = marks_of(file_ledger).read_text().split("\n")
     assert line == '{"log_id": "cluster/topic/0", "player_term": 1, "target_term": 2, "position": 41}'
@@ -43,7 +43,7 @@ def test_file_and_directory_are_flushed_before_the_end(
         real(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     assert flushed == [".new", ""]
     log.close()
 
@@ -51,11 +51,11 @@ def test_file_and_directory_are_flushed_before_the_end(
 @pytest.mark.parametrize("size", [0, 1, -1, -9])
 def test_a_file_that_was_cut_stops_the_target(file_ledger: FileLedger, size: int) -> None:
     log = file_ledger.store().open(NAME)
-    log.greet(mark(1, 4))
+    log.fence(mark(1, 4))
     path = marks_of(file_ledger)
     path.write_bytes(path.read_bytes()[:size])
-    for call in (log.load, lambda: log.greet(mark(2, 4)), lambda: log.store(entries(4, 5), mark(1, 5))):
-        with pytest.raises(WrongMark, match="not as it was written"):
+    for call in (log.load, lambda: log.fence(mark(2, 4)), lambda: log.store(entries(4, 5), mark(1, 5))):
+        with pytest.raises(MarkMismatch, match="not as it was written"):
             call()
     assert file_ledger.applied() == []
     log.close()
@@ -63,13 +63,13 @@ def test_a_file_that_was_cut_stops_the_target(file_ledger: FileLedger, size: int
 
 def test_a_file_that_was_changed_stops_the_target(file_ledger: FileLedger) -> None:
     log = file_ledger.store().open(NAME)
-    log.greet(mark(1, 4))
+    log.fence(mark(1, 4))
     path = marks_of(file_ledger)
     path.write_bytes(path.read_bytes().replace(b'"position": 4', b'"position": 3'))
-    with pytest.raises(WrongMark, match="not as it was written"):
+    with pytest.raises(MarkMismatch, match="not as it was written"):
         log.load()
     path.unlink()
-    with pytest.raises(WrongMark, match="gone"):
+    with pytest.raises(MarkMismatch, match="gone"):
         log.store(entries(4, 5), mark(1, 5))
     log.close()
 
@@ -77,12 +77,12 @@ def test_a_file_that_was_changed_stops_the_target(file_ledger: FileLedger) -> No
 def test_a_file_of_another_log_stops_the_target(file_ledger: FileLedger) -> None:
     store = file_ledger.store()
     log, other = store.open(NAME), store.open(NAME._replace(log_id="cluster/topic/1"))
-    log.greet(mark(1, 4))
+    log.fence(mark(1, 4))
     path = marks_of(file_ledger)
-    other.greet(mark(1, 9))
+    other.fence(mark(1, 9))
     (others,) = set(path.parent.glob("*.mark")) - {path}
     others.write_bytes(path.read_bytes())
-    with pytest.raises(WrongMark, match="the mark of cluster/topic/0"):
+    with pytest.raises(MarkMismatch, match="the mark of cluster/topic/0"):
         other.load()
     log.close()
     other.close()
@@ -90,7 +90,7 @@ def test_a_file_of_another_log_stops_the_target(file_ledger: FileLedger) -> None
 
 def test_what_a_crash_leaves_behind_is_ignored(file_ledger: FileLedger) -> None:
     log = file_ledger.store().open(NAME)
-    log.greet(mark(1, 4))
+    log.fence(mark(1, 4))
     marks_of(file_ledger).with_suffix(".new").write_bytes(b"{")
     log.store(entries(4, 5), mark(1, 5))
     assert log.load() == mark(1, 5)
@@ -106,22 +106,22 @@ def test_nobody_waits_for_ever(file_ledger: FileLedger) -> None:
 
     file_ledger.then = wait
     log = file_ledger.store().open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(log.store, entries(-1, 0), mark(1, 0))
         assert applying.wait(PATIENCE_S)
         impatient = file_ledger.store(timeout_s=0).open(NAME)
         with pytest.raises(TimeoutError, match="another process applies"):
-            impatient.greet(mark(2, -1))
+            impatient.fence(mark(2, -1))
         stopping = file_ledger.store()
         other = stopping.open(NAME)
-        second = threads.submit(other.greet, mark(2, -1))
+        second = threads.submit(other.fence, mark(2, -1))
         stopping.stop()
         with pytest.raises(TargetStopped):
             second.result(PATIENCE_S)
         go_on.set()
         first.result(PATIENCE_S)
-    assert impatient.greet(mark(2, -1)) == 0
+    assert impatient.fence(mark(2, -1)) == 0
     for each in (log, impatient, other):
         each.close()
 
@@ -140,7 +140,7 @@ def test_an_application_that_came_as_far_as_it_says(tmp_path: Path) -> None:
         raise AppliedInPart(says.pop(0), LookupError("no such account"))
 
     log = FileStore(tmp_path, apply).open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     for stored in (-1, 1, 1):  # nothing that was not there, and never back
         with pytest.raises(LookupError, match="no such account"):
             log.store(entries(stored, 2, 3, 9), mark(1, 9))

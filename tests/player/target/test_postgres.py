@@ -13,10 +13,10 @@ import pytest
 from psycopg import sql
 
 from player.target.guard import ForbiddenInApply
-from player.target.marks import StaleTerms
 from player.target.postgres import PostgresLog, PostgresStore
 from player.target.records import Delivered
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
+from player.target.target_position import StaleTerms
 from tests.lockstep.postgres import Postgres
 from tests.player.target.stores import NAME, PostgresLedger, Step, entries, mark, nothing
 from tests.player.target.streams import PATIENCE_S
@@ -27,7 +27,7 @@ Connection = psycopg.Connection[Any]
 @pytest.fixture
 def stored(postgres_ledger: PostgresLedger) -> Iterator[PostgresLog]:
     log = postgres_ledger.store().open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     yield log
     log.close()
 
@@ -144,7 +144,7 @@ def test_an_error_that_was_swallowed_stores_nothing(
 
 def test_a_row_that_is_gone(stored: PostgresLog, postgres_ledger: PostgresLedger) -> None:
     postgres_ledger.run("DELETE FROM lockstep_player_marks")
-    with pytest.raises(WrongMark, match="gone"):
+    with pytest.raises(MarkMismatch, match="gone"):
         stored.store(entries(-1, 0), mark(1, 0))
 
 
@@ -172,7 +172,7 @@ def test_who_hangs_in_a_transaction_loses_it(postgres_ledger: PostgresLedger) ->
 
     def hang() -> None:
         log = postgres_ledger.store(idle_timeout_s=0.05).open(NAME)
-        log.greet(mark(1, -1))
+        log.fence(mark(1, -1))
         try:
             log.store(entries(-1, 0), mark(1, 0))
         finally:
@@ -182,7 +182,7 @@ def test_who_hangs_in_a_transaction_loses_it(postgres_ledger: PostgresLedger) ->
         hanging = threads.submit(hang)
         assert applying.wait(PATIENCE_S)
         newer = postgres_ledger.store().open(NAME)
-        assert newer.greet(mark(2, -1)) == -1
+        assert newer.fence(mark(2, -1)) == -1
         go_on.set()
         with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             hanging.result(PATIENCE_S)
@@ -199,7 +199,7 @@ def test_commits_are_flushed(postgres_ledger: PostgresLedger) -> None:
     for term, setting in enumerate(("off", "local"), 1):
         postgres_ledger.run(f"ALTER DATABASE {name} SET synchronous_commit = {setting}")
         log = postgres_ledger.store().open(NAME)
-        position = log.greet(mark(term, -1))
+        position = log.fence(mark(term, -1))
         log.store(entries(position, position + 1), mark(term, position + 1))
         log.close()
     assert found == ["on", "local"]
@@ -207,7 +207,7 @@ def test_commits_are_flushed(postgres_ledger: PostgresLedger) -> None:
 
 def test_a_server_that_went_away(postgres_server: Postgres, postgres_ledger: PostgresLedger) -> None:
     log = postgres_ledger.store().open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     log.store(entries(-1, 0), mark(1, 0))
     postgres_server.stop()
     postgres_server.start()
@@ -215,9 +215,9 @@ def test_a_server_that_went_away(postgres_server: Postgres, postgres_ledger: Pos
         log.store(entries(0, 1), mark(1, 1))
     log.close()
     log = postgres_ledger.store().open(NAME)
-    assert log.greet(mark(2, -1)) == 0
+    assert log.fence(mark(2, -1)) == 0
     with pytest.raises(StaleTerms):
-        log.greet(mark(2, -1))
+        log.fence(mark(2, -1))
     log.close()
 
 

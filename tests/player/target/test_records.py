@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from player.core.messages import Part
-from player.target.records import Delivered, LogName, opened, records_of
+from player.target.records import Delivered, LogName, open_parts, records_of
 from protocol.records.batch import CorruptBatch, MalformedBatch
 from protocol.records.compression import Codec
 from tests.player.target.streams import payload, value
@@ -41,7 +41,7 @@ def test_what_is_not_one_whole_batch_is_refused() -> None:
 
 def test_what_is_delivered_together() -> None:
     name = LogName("cluster/id/3", "orders", 3)
-    entries = opened([Part(9, payload(7, 3), 1), Part(12, payload(12), 1)], 3)
+    entries = open_parts([Part(9, payload(7, 3), 1), Part(12, payload(12), 1)], 3)
     assert [entry.partition for entry in entries] == [3, 3]
     assert [entry.position for entry in entries] == [9, 12]
     together = Delivered(name, 6, 20, entries)
@@ -53,7 +53,7 @@ def test_what_is_delivered_together() -> None:
 
 
 def test_entries_of_several_partitions_say_theirs() -> None:
-    entries = opened([Part(9, payload(7, 3), 1, 2), Part(12, payload(7), 1, 0)], -1)
+    entries = open_parts([Part(9, payload(7, 3), 1, 2), Part(12, payload(7), 1, 0)], -1)
     assert [(entry.partition, [each.offset for each in entry.records]) for entry in entries] == [
         (2, [7, 8, 9]),
         (0, [7]),

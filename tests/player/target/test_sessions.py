@@ -13,10 +13,10 @@ import pytest
 import pytest_asyncio
 
 from player.core.messages import Batch, Part
-from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
 from player.target.sessions import StoreSession, StoreSessions, TargetSettings
 from player.target.sqlite import SqliteStore
+from player.target.target_position import Mark, StaleTerms
 from tests.player.target.streams import LOG_ID, PATIENCE_S, Answered, Streams, batch, hello
 
 
@@ -57,7 +57,7 @@ class MemoryLog:
         self._store.threads.add(threading.get_ident())
         return self._store.marks.get(self._log_id)
 
-    def greet(self, mark: Mark) -> int:
+    def fence(self, mark: Mark) -> int:
         if self._store.fails:
             raise self._store.fails.pop()
         stored = self._store.marks.get(self._log_id)

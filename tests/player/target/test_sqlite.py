@@ -11,14 +11,14 @@ import pytest
 from player.target.guard import ForbiddenInApply
 from player.target.records import Delivered
 from player.target.sqlite import SqliteLog, SqliteStore
-from player.target.store import WrongMark
+from player.target.store import MarkMismatch
 from tests.player.target.stores import NAME, SqliteLedger, Step, entries, mark, nothing
 
 
 @pytest.fixture
 def stored(sqlite_ledger: SqliteLedger) -> Iterator[SqliteLog]:
     log = sqlite_ledger.store().open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     yield log
     log.close()
 
@@ -80,7 +80,7 @@ def test_the_transaction_is_not_the_applications(
     stored.close()
     sqlite_ledger.then = nothing
     again = sqlite_ledger.store().open(NAME)
-    again.greet(mark(2, -1))
+    again.fence(mark(2, -1))
     again.store(entries(-1, 0), mark(2, 0))
     assert sqlite_ledger.applied() == [0]
     again.close()
@@ -115,7 +115,7 @@ def test_commits_are_flushed(sqlite_ledger: SqliteLedger) -> None:
     ):
         log = store.open(NAME)
         term = len(found) + 1
-        position = log.greet(mark(term, -1))
+        position = log.fence(mark(term, -1))
         log.store(entries(position, position + 1), mark(term, position + 1))
         log.close()
     assert found == ["wal", 2, "wal", 1]
@@ -124,7 +124,7 @@ def test_commits_are_flushed(sqlite_ledger: SqliteLedger) -> None:
 def test_a_row_that_is_gone(stored: SqliteLog, sqlite_ledger: SqliteLedger) -> None:
     with contextlib.closing(sqlite3.connect(sqlite_ledger.path)) as connection, connection:
         connection.execute("DELETE FROM lockstep_player_marks")
-    with pytest.raises(WrongMark, match="gone"):
+    with pytest.raises(MarkMismatch, match="gone"):
         stored.store(entries(-1, 0), mark(1, 0))
 
 
@@ -133,11 +133,11 @@ def test_nobody_waits_for_ever(stored: SqliteLog, sqlite_ledger: SqliteLedger) -
 
     def meanwhile(_: sqlite3.Connection) -> None:
         with pytest.raises(sqlite3.OperationalError, match="locked"):
-            impatient.greet(mark(2, -1))
+            impatient.fence(mark(2, -1))
 
     sqlite_ledger.then = meanwhile
     stored.store(entries(-1, 0), mark(1, 0))
-    assert impatient.greet(mark(2, -1)) == 0
+    assert impatient.fence(mark(2, -1)) == 0
     impatient.close()
 
 

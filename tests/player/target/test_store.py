@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from player.target.marks import StaleTerms
 from player.target.records import Delivered
-from player.target.store import StoredLog, WrongMark
+from player.target.store import MarkMismatch, StoredLog
+from player.target.target_position import StaleTerms
 from tests.player.target.stores import NAME, Ledger, entries, mark, nothing
 from tests.player.target.streams import PATIENCE_S
 
@@ -24,28 +24,28 @@ def stored(ledger: Ledger) -> Iterator[StoredLog]:
 
 def test_a_new_log_begins_with_its_greeting(stored: StoredLog) -> None:
     assert stored.load() is None
-    assert stored.greet(mark(1, 39)) == 39
+    assert stored.fence(mark(1, 39)) == 39
     assert stored.load() == mark(1, 39)
 
 
 def test_a_greeting_raises_the_terms_and_leaves_the_position(stored: StoredLog) -> None:
-    stored.greet(mark(5, 10))
-    assert stored.greet(mark(6, 8)) == 10
-    assert stored.greet(mark(1, 99, player_term=2)) == 10
+    stored.fence(mark(5, 10))
+    assert stored.fence(mark(6, 8)) == 10
+    assert stored.fence(mark(1, 99, player_term=2)) == 10
     assert stored.load() == mark(1, 10, player_term=2)
 
 
 def test_terms_never_go_back(stored: StoredLog) -> None:
-    stored.greet(mark(3, 10, player_term=2))
+    stored.fence(mark(3, 10, player_term=2))
     for stale in (mark(3, 10, player_term=2), mark(2, 10, player_term=2), mark(9, 10)):
         with pytest.raises(StaleTerms) as refused:
-            stored.greet(stale)
+            stored.fence(stale)
         assert refused.value.mark == mark(3, 10, player_term=2)
     assert stored.load() == mark(3, 10, player_term=2)
 
 
 def test_effects_and_mark_are_stored(stored: StoredLog, ledger: Ledger) -> None:
-    stored.greet(mark(1, -1))
+    stored.fence(mark(1, -1))
     stored.store(entries(-1, 0, 1), mark(1, 1))
     stored.store(Delivered(NAME, 1, 7, []), mark(1, 7))  # only the mark moves
     stored.store(entries(7, 9), mark(1, 9))
@@ -57,7 +57,7 @@ def test_effects_and_mark_are_stored(stored: StoredLog, ledger: Ledger) -> None:
 
 
 def test_each_log_has_its_own_mark(stored: StoredLog, ledger: Ledger) -> None:
-    stored.greet(mark(1, 5))
+    stored.fence(mark(1, 5))
     other = ledger.store().open(NAME._replace(log_id="cluster/topic/1"))
     assert other.load() is None
     other.close()
@@ -68,7 +68,7 @@ def test_what_an_application_would_do_later_was_not_applied(stored: StoredLog, l
 
     async def later(_: object) -> None: ...
 
-    stored.greet(mark(1, -1))
+    stored.fence(mark(1, -1))
     ledger.then = later
     with pytest.raises(TypeError, match=r"a coroutine: nothing was applied$"):
         stored.store(entries(-1, 0), mark(1, 0))
@@ -80,10 +80,10 @@ def test_what_an_application_would_do_later_was_not_applied(stored: StoredLog, l
 
 
 def test_a_process_that_was_replaced_changes_nothing(stored: StoredLog, ledger: Ledger) -> None:
-    stored.greet(mark(1, -1))
+    stored.fence(mark(1, -1))
     stored.store(entries(-1, 0), mark(1, 0))
     newer = ledger.store().open(NAME)
-    assert newer.greet(mark(2, -1)) == 0
+    assert newer.fence(mark(2, -1)) == 0
     with pytest.raises(StaleTerms) as refused:
         stored.store(entries(0, 1), mark(1, 1))
     assert refused.value.mark == mark(2, 0)
@@ -104,14 +104,14 @@ def test_a_greeting_waits_for_the_transaction_of_another_process(ledger: Ledger)
 
     def older() -> None:
         log = ledger.store().open(NAME)
-        log.greet(mark(1, -1))
+        log.fence(mark(1, -1))
         log.store(entries(-1, 0), mark(1, 0))
         log.close()
 
     def newer() -> int:
         log = ledger.store().open(NAME)
         try:
-            return log.greet(mark(2, -1))
+            return log.fence(mark(2, -1))
         finally:
             log.close()
 
@@ -137,7 +137,7 @@ def test_two_processes_race_for_each_transaction(ledger: Ledger) -> None:
         log = ledger.store().open(NAME)
         for target_term in range(1, 1000):
             try:
-                position = log.greet(mark(target_term * 2 + player_term, -1))
+                position = log.fence(mark(target_term * 2 + player_term, -1))
                 while position < last:
                     log.store(
                         entries(position, position + 1), mark(target_term * 2 + player_term, position + 1)
@@ -155,14 +155,14 @@ def test_two_processes_race_for_each_transaction(ledger: Ledger) -> None:
 
 
 def test_a_mark_that_somebody_moved_is_an_error(stored: StoredLog, ledger: Ledger) -> None:
-    stored.greet(mark(1, 4))
-    with pytest.raises(WrongMark, match="position=4"):
+    stored.fence(mark(1, 4))
+    with pytest.raises(MarkMismatch, match="position=4"):
         stored.store(entries(5, 6), mark(1, 6))
     assert ledger.applied() == []
 
 
 def test_what_fails_moves_no_mark(stored: StoredLog, ledger: Ledger) -> None:
-    stored.greet(mark(1, -1))
+    stored.fence(mark(1, -1))
 
     def fail(_: object) -> None:
         raise LookupError("no such account")

@@ -14,7 +14,7 @@ import pytest
 
 from player.core.messages import Part
 from player.target.file import TargetStopped
-from player.target.records import Delivered, LogName, opened
+from player.target.records import Delivered, LogName, open_parts
 from player.target.webhook import Webhook, WebhookFailed
 from protocol.records.record import BatchBuilder
 from tests.player.target.stores import entries, mark
@@ -89,12 +89,12 @@ def webhook(url: str, directory: Path, **more: Any) -> Webhook:
 
 def test_each_entry_is_posted_once(url: str, receiver: Receiver, tmp_path: Path) -> None:
     log = webhook(url, tmp_path).open(NAME)
-    log.greet(mark(1, 6))
+    log.fence(mark(1, 6))
     builder = BatchBuilder()
     builder.append(b"\xff", b"caf\xc3\xa9", timestamp_ms=1, headers=[("a", None), ("b", b"\x00")])
     builder.append(None, None, timestamp_ms=2)
     parts = [Part(8, builder.build(7), 1), Part(12, builder.build(11), 1)]
-    log.store(Delivered(NAME, 6, 20, opened(parts, 3)), mark(1, 20))
+    log.store(Delivered(NAME, 6, 20, open_parts(parts, 3)), mark(1, 20))
     assert log.load() == mark(1, 20)
     log.close()
     assert receiver.keys() == ["cluster/topic/0:8", "cluster/topic/0:12"]
@@ -123,7 +123,7 @@ def test_each_entry_is_posted_once(url: str, receiver: Receiver, tmp_path: Path)
 def test_what_may_pass_is_tried_again(url: str, receiver: Receiver, tmp_path: Path) -> None:
     receiver.answers = [500, 503, 429, "hang up", 200]
     log = webhook(url, tmp_path).open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     log.store(entries(-1, 0), mark(1, 0))
     assert receiver.keys() == ["cluster/topic/0:0"] * 5
     assert len({json.dumps(body) for _, _, body in receiver.requests}) == 1
@@ -133,7 +133,7 @@ def test_what_may_pass_is_tried_again(url: str, receiver: Receiver, tmp_path: Pa
 def test_an_answer_that_does_not_come(url: str, receiver: Receiver, tmp_path: Path) -> None:
     receiver.answers = ["say nothing"]
     log = webhook(url, tmp_path, timeout_s=0.2).open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     log.store(entries(-1, 0), mark(1, 0))
     assert receiver.keys() == ["cluster/topic/0:0"] * 2
     log.close()
@@ -141,8 +141,8 @@ def test_an_answer_that_does_not_come(url: str, receiver: Receiver, tmp_path: Pa
 
 def test_a_connection_that_was_ended_meanwhile(url: str, receiver: Receiver, tmp_path: Path) -> None:
     receiver.answers = ["hang up afterwards"]
-    log = webhook(url, tmp_path, patience_s=0).open(NAME)
-    log.greet(mark(1, -1))
+    log = webhook(url, tmp_path, retry_timeout_s=0).open(NAME)
+    log.fence(mark(1, -1))
     for at in range(3):
         log.store(entries(at - 1, at), mark(1, at))
     assert receiver.keys() == [f"cluster/topic/0:{at}" for at in range(3)]
@@ -154,7 +154,7 @@ def test_a_connection_that_was_ended_meanwhile(url: str, receiver: Receiver, tmp
 def test_a_refusal_ends_the_stream(url: str, receiver: Receiver, tmp_path: Path, status: int) -> None:
     receiver.answers = [200, status]
     log = webhook(url, tmp_path).open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
     with pytest.raises(WebhookFailed, match=f"{status} to cluster/topic/0:1: .*: the words of the answer"):
         log.store(entries(-1, 0, 1, 2), mark(1, 2))
     assert log.load() == mark(1, 0)  # what was taken does not come again with each try
@@ -165,12 +165,12 @@ def test_a_refusal_ends_the_stream(url: str, receiver: Receiver, tmp_path: Path,
 
 def test_patience_ends(url: str, receiver: Receiver, tmp_path: Path) -> None:
     receiver.answers = [503] * 1000
-    log = webhook(url, tmp_path, patience_s=0.05).open(NAME)
-    log.greet(mark(1, -1))
+    log = webhook(url, tmp_path, retry_timeout_s=0.05).open(NAME)
+    log.fence(mark(1, -1))
     with pytest.raises(WebhookFailed, match="503 to cluster/topic/0:0: Service Unavailable"):
         log.store(entries(-1, 0), mark(1, 0))
     log.close()
-    nobody = Webhook("http://localhost:1/", tmp_path, first_pause_s=0.001, patience_s=0.01).open(NAME)
+    nobody = Webhook("http://localhost:1/", tmp_path, first_pause_s=0.001, retry_timeout_s=0.01).open(NAME)
     with pytest.raises(WebhookFailed, match="no answer to cluster/topic/0:0: ConnectionRefusedError"):
         nobody.store(entries(-1, 0), mark(1, 0))
     nobody.close()
@@ -178,9 +178,9 @@ def test_patience_ends(url: str, receiver: Receiver, tmp_path: Path) -> None:
 
 def test_a_target_that_ends_does_not_wait(url: str, receiver: Receiver, tmp_path: Path) -> None:
     receiver.answers = [503] * 1000
-    store = webhook(url, tmp_path, first_pause_s=1000.0, patience_s=10_000.0)
+    store = webhook(url, tmp_path, first_pause_s=1000.0, retry_timeout_s=10_000.0)
     log = store.open(NAME)
-    log.greet(mark(1, -1))
+    log.fence(mark(1, -1))
 
     def stop() -> None:
         receiver.asked.wait(PATIENCE_S)

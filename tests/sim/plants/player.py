@@ -16,7 +16,7 @@ from player.core.player import Player
 from player.core.target import Target
 from player.core.target_queue import TargetQueue
 from player.core.transitions import QueueState
-from player.target.marks import Accepted, Marks
+from player.target.target_position import Accepted, TargetPosition
 from storage.lsn_reader import LsnFrames, LsnReader
 from tests.sim.faces import Plant
 
@@ -26,14 +26,14 @@ Terms = tuple[int, int]
 @contextmanager
 def acknowledged_before_stored() -> Iterator[None]:
     """What is received counts as stored: heartbeats are answered with it."""
-    real = Marks.receive
+    real = TargetPosition.receive
 
-    def receive(self: Marks, terms: Terms, batch: Batch) -> Accepted:
+    def receive(self: TargetPosition, terms: Terms, batch: Batch) -> Accepted:
         accepted = real(self, terms, batch)
         self.mark = accepted.mark
         return accepted
 
-    with patch.object(Marks, "receive", receive):
+    with patch.object(TargetPosition, "receive", receive):
         yield
 
 
@@ -50,8 +50,10 @@ def players_terms_not_checked() -> Iterator[None]:
 
 @contextmanager
 def targets_terms_not_checked() -> Iterator[None]:
-    real = Marks.receive
-    with patch.object(Marks, "receive", lambda self, terms, batch: real(self, self.mark.terms, batch)):
+    real = TargetPosition.receive
+    with patch.object(
+        TargetPosition, "receive", lambda self, terms, batch: real(self, self.mark.terms, batch)
+    ):
         yield
 
 
@@ -149,19 +151,19 @@ def popped_for_nothing() -> Iterator[None]:
 @contextmanager
 def dummy_not_stored() -> Iterator[None]:
     """A dummy is acknowledged, and the store's mark stays where the last part was."""
-    real = Marks.receive
+    real = TargetPosition.receive
 
-    def receive(self: Marks, terms: Terms, batch: Batch) -> Accepted:
+    def receive(self: TargetPosition, terms: Terms, batch: Batch) -> Accepted:
         before = self.received_position
         accepted = real(self, terms, batch)
         kept = max((part.position for part in accepted.parts), default=before)
         return replace(accepted, mark=replace(accepted.mark, position=kept))
 
-    def stored(self: Marks, accepted: Accepted) -> int:
+    def stored(self: TargetPosition, accepted: Accepted) -> int:
         self.mark = replace(self.mark, position=max(self.mark.position, self.received_position))
         return self.mark.position
 
-    with patch.object(Marks, "receive", receive), patch.object(Marks, "stored", stored):
+    with patch.object(TargetPosition, "receive", receive), patch.object(TargetPosition, "on_stored", stored):
         yield
 
 

@@ -1,8 +1,8 @@
 """Records what the cores of players and targets show after each of their steps, for the model to judge.
 
-`recording()` patches the methods of `Player` and `Marks`, and the simulated store's. It only reads, so the
-run and its trace hash stay as they are. An event is written where something observable of a target changed; a
-trace is of one target. What is due to it is what the group committed, not what a player has read.
+`recording()` patches the methods of `Player` and `TargetPosition`, and the simulated store's. It only reads,
+so the run and its trace hash stay as they are. An event is written where something observable of a target
+changed; a trace is of one target. What is due to it is what the group committed, not what a player has read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from player.core.settings import PlayerSettings
 from player.core.target import Target
 from player.core.target_queue import PartQueue
 from player.core.transitions import QueueState
-from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
+from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from tests.model.player_events import (
     EMPTY,
     Event,
@@ -86,7 +86,7 @@ class Track:
         self._note("process", len(self.processes), process.marks.mark.terms)
 
     def at_process(
-        self, call: str, marks: Marks, terms: Terms, parts: Sequence[Part] = (), by: int = 0
+        self, call: str, marks: TargetPosition, terms: Terms, parts: Sequence[Part] = (), by: int = 0
     ) -> None:
         """A call of a process's Marks; of a stream that is refused, the first time only."""
         number = next(n for n, each in enumerate(self.processes, 1) if each.marks is marks)
@@ -219,7 +219,7 @@ class Recorder:
     def __init__(self) -> None:
         self.tracks: dict[str, Track] = {}
         self._settings = PlayerSettings()
-        self._owners: dict[Marks, Track] = {}
+        self._owners: dict[TargetPosition, Track] = {}
 
     def traces(self) -> list[PlayerTrace]:
         return [track.trace(self._settings) for track in self.tracks.values()]
@@ -230,7 +230,7 @@ class Recorder:
         self._owners[process.marks] = track
         track.began(process)
 
-    def track(self, marks: Marks) -> Track:
+    def track(self, marks: TargetPosition) -> Track:
         """Whose Marks these are."""
         return self._owners[marks]
 
@@ -277,10 +277,10 @@ def _recorded(recorder: Recorder, name: str, real: Callable[..., None]) -> Calla
 
 
 def _marks_patches(recorder: Recorder) -> Iterator[Any]:
-    real_hello, real_settled = Marks.hello, Marks.settled
-    real_receive, real_stored = Marks.receive, Marks.stored
+    real_hello, real_settled = TargetPosition.hello, TargetPosition.complete_handshake
+    real_receive, real_stored = TargetPosition.receive, TargetPosition.on_stored
 
-    def hello(self: Marks, hello: Hello) -> Mark:
+    def hello(self: TargetPosition, hello: Hello) -> Mark:
         track, terms = recorder.track(self), (hello.player_term, hello.target_term)
         try:
             mark = real_hello(self, hello)
@@ -290,30 +290,30 @@ def _marks_patches(recorder: Recorder) -> Iterator[Any]:
         track.at_process("hello", self, terms)
         return mark
 
-    def settled(self: Marks, position: int) -> int:
+    def settled(self: TargetPosition, position: int) -> int:
         answer = real_settled(self, position)
         recorder.track(self).at_process("settled", self, self.mark.terms)
         return answer
 
-    def receive(self: Marks, terms: Terms, batch: Batch) -> Accepted:
+    def receive(self: TargetPosition, terms: Terms, batch: Batch) -> Accepted:
         track = recorder.track(self)
         try:
             accepted = real_receive(self, terms, batch)
-        except Refused:
+        except StreamRejected:
             track.at_process("drop", self, terms)
             raise
         track.at_process("receive", self, terms, accepted.parts)
         return accepted
 
-    def stored(self: Marks, accepted: Accepted) -> int:
+    def stored(self: TargetPosition, accepted: Accepted) -> int:
         position = real_stored(self, accepted)
         recorder.track(self).at_process("store", self, accepted.mark.terms, accepted.parts)
         return position
 
-    yield patch.object(Marks, "hello", hello)
-    yield patch.object(Marks, "settled", settled)
-    yield patch.object(Marks, "receive", receive)
-    yield patch.object(Marks, "stored", stored)
+    yield patch.object(TargetPosition, "hello", hello)
+    yield patch.object(TargetPosition, "complete_handshake", settled)
+    yield patch.object(TargetPosition, "receive", receive)
+    yield patch.object(TargetPosition, "on_stored", stored)
 
 
 def _store_patches(recorder: Recorder) -> Iterator[Any]:
@@ -338,7 +338,7 @@ def _store_patches(recorder: Recorder) -> Iterator[Any]:
 
     def commit(self: Store, accepted: Accepted) -> bool:
         is_committed = real_commit(self, accepted)
-        if not is_committed:  # otherwise `Marks.stored` follows
+        if not is_committed:  # otherwise `TargetPosition.on_stored` follows
             recorder.tracks[self.name].at_store("failed", accepted.mark.terms)
         return is_committed
 

@@ -1,4 +1,4 @@
-"""Targets: a store that survives everything, and processes around the real `Marks`.
+"""Targets: a store that survives everything, and processes around the real `TargetPosition`.
 
 A transaction takes time, and is applied whole or not at all; it fails where the store has other terms than it
 was begun with. A target may have an old process that still runs beside the new one: both have the same store.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from player.core.messages import Batch, Hello
-from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
+from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from tests.sim.player.processes import Process
 from tests.sim.player.streams import Broken, Stream
 
@@ -93,7 +93,7 @@ class TargetProcess(Process):
         super().__init__(world)
         self.store = store
         self.rules = rules
-        self.marks = Marks(LOG_ID, store.mark)
+        self.marks = TargetPosition(LOG_ID, store.mark)
         self.apply_us = apply_us
         self.slow_until_us = 0
         self.hangs_until_us = 0
@@ -145,7 +145,7 @@ class TargetProcess(Process):
         stream, self._greeted = self._greeted, None
         self._work.clear()
         if stream is not None and self._terms.get(stream) == self.marks.mark.terms:
-            position = self.marks.settled(self.store.position)
+            position = self.marks.complete_handshake(self.store.position)
             self.rules.answers(self.store, position)
             stream.up.send(Answer(position))
 
@@ -156,7 +156,7 @@ class TargetProcess(Process):
         before = self.marks.received_position
         try:
             accepted = self.marks.receive(terms, batch)
-        except Refused:
+        except StreamRejected:
             self.rules.refuses(self.store, terms, self.marks.mark.terms, before, batch)
             stream.cut()
             return
@@ -178,7 +178,7 @@ class TargetProcess(Process):
             before = self.store.position
             if self.store.commit(accepted):
                 self.rules.stores(self.store, before)
-                position = self.marks.stored(accepted)
+                position = self.marks.on_stored(accepted)
                 more = self._work and self._random.random() < 0.5
                 if not more:  # otherwise only the last of the sequence is acknowledged
                     self._acknowledge(stream, position)

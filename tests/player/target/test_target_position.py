@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from player.core.messages import Batch, Hello, Part, dummy
-from player.target.marks import Accepted, Gap, Mark, Marks, Refused, StaleTerms
+from player.target.target_position import Accepted, Gap, Mark, StaleTerms, StreamRejected, TargetPosition
 
 LOG_ID = "cluster/topic/0"
 
@@ -21,10 +21,10 @@ def batch(previous: int, *positions: int, dummies: Sequence[int] = ()) -> Batch:
     return Batch(previous, parts, len(parts))
 
 
-def greeted(position: int = 10, terms: tuple[int, int] = (3, 2)) -> Marks:
-    marks = Marks(LOG_ID, Mark(LOG_ID, 3, 1, position))
+def greeted(position: int = 10, terms: tuple[int, int] = (3, 2)) -> TargetPosition:
+    marks = TargetPosition(LOG_ID, Mark(LOG_ID, 3, 1, position))
     marks.hello(hello(*terms))
-    marks.settled(position)
+    marks.complete_handshake(position)
     return marks
 
 
@@ -33,10 +33,10 @@ def positions(accepted: Accepted) -> tuple[list[int], int]:
 
 
 def test_a_new_target_begins_where_it_is_told() -> None:
-    marks = Marks(LOG_ID, None)
+    marks = TargetPosition(LOG_ID, None)
     mark = marks.hello(hello(1, 1, first_position=40))
     assert mark == Mark(LOG_ID, 1, 1, 39)
-    assert marks.settled(39) == 39
+    assert marks.complete_handshake(39) == 39
     assert marks.hello(hello(2, 1, first_position=90)).position == 39  # it is not new any more
 
 
@@ -50,8 +50,8 @@ def test_a_pair_of_terms_is_greeted_once_and_never_goes_back() -> None:
 
 
 def test_a_mark_belongs_to_one_log() -> None:
-    with pytest.raises(Refused, match="the mark of cluster/topic/0, not of cluster/topic/1"):
-        Marks(LOG_ID, None).hello(Hello("cluster/topic/1", 1, 1, 0))
+    with pytest.raises(StreamRejected, match="the mark of cluster/topic/0, not of cluster/topic/1"):
+        TargetPosition(LOG_ID, None).hello(Hello("cluster/topic/1", 1, 1, 0))
 
 
 def test_an_older_stream_is_not_heard_from_the_hello_on() -> None:
@@ -61,8 +61,8 @@ def test_an_older_stream_is_not_heard_from_the_hello_on() -> None:
     assert mark.position == 10
     with pytest.raises(StaleTerms):
         marks.receive((3, 2), batch(12, 13))
-    marks.stored(under_way)  # the store took it before the new terms
-    assert marks.settled(12) == 12
+    marks.on_stored(under_way)  # the store took it before the new terms
+    assert marks.complete_handshake(12) == 12
     assert positions(marks.receive((3, 3), batch(12, 13))) == ([13], 13)
 
 
@@ -70,7 +70,7 @@ def test_what_an_older_stream_could_not_store_comes_again() -> None:
     marks = greeted(terms=(3, 2))
     marks.receive((3, 2), batch(10, 11, 12))
     marks.hello(hello(3, 3))
-    assert marks.settled(10) == 10
+    assert marks.complete_handshake(10) == 10
     assert positions(marks.receive((3, 3), batch(10, 11, 12))) == ([11, 12], 12)
 
 
@@ -80,7 +80,7 @@ def test_batches_may_be_received_before_the_one_before_is_stored() -> None:
     second = marks.receive((3, 2), batch(12, 15))
     assert (positions(first), positions(second)) == (([11, 12], 12), ([15], 15))
     assert marks.stored_position == 10  # what a heartbeat is answered with
-    assert (marks.stored(first), marks.stored(second)) == (12, 15)
+    assert (marks.on_stored(first), marks.on_stored(second)) == (12, 15)
     assert marks.stored_position == 15
 
 
@@ -99,8 +99,8 @@ def test_what_is_known_is_acknowledged_and_not_applied_again() -> None:
     again = marks.receive((3, 2), batch(10, 14))
     assert positions(again) == ([], 14)
     assert marks.stored_position == 10
-    assert marks.stored(again) == 14  # behind the one before it, in order
-    assert marks.stored(Accepted((), Mark(LOG_ID, 3, 2, 12))) == 14
+    assert marks.on_stored(again) == 14  # behind the one before it, in order
+    assert marks.on_stored(Accepted((), Mark(LOG_ID, 3, 2, 12))) == 14
 
 
 def test_dummies_move_the_mark_only() -> None:
@@ -122,7 +122,7 @@ def test_each_part_is_applied_in_order_once(log: list[bool], story: list[tuple[s
     """
     stored = Mark(LOG_ID, 1, 0, -1)
     applied: list[int] = []
-    marks = Marks(LOG_ID, stored)
+    marks = TargetPosition(LOG_ID, stored)
     pending: list[Accepted] = []
     term = 0
     for kind, start, count in story:
@@ -131,15 +131,15 @@ def test_each_part_is_applied_in_order_once(log: list[bool], story: list[tuple[s
             mark = marks.hello(hello(1, term))
             stored = Mark(LOG_ID, *mark.terms, stored.position)
             pending.clear()
-            assert marks.settled(stored.position) == len(applied_to(log, stored.position)) - 1
+            assert marks.complete_handshake(stored.position) == len(applied_to(log, stored.position)) - 1
         elif kind == "c":
-            marks = Marks(LOG_ID, stored)
+            marks = TargetPosition(LOG_ID, stored)
             pending.clear()
         elif kind == "s" and pending:
             accepted = pending.pop(0)
             stored = accepted.mark
             applied += [part.position for part in accepted.parts]
-            assert marks.stored(accepted) == stored.position
+            assert marks.on_stored(accepted) == stored.position
         elif kind == "d":
             chosen = range(min(start, len(log)), min(start + count, len(log)))
             if chosen:
@@ -148,7 +148,7 @@ def test_each_part_is_applied_in_order_once(log: list[bool], story: list[tuple[s
                 try:
                     pending.append(marks.receive(terms, batch(chosen[0] - 1, *chosen, dummies=dummies)))
                     assert terms == stored.terms
-                except Refused:
+                except StreamRejected:
                     assert terms != stored.terms or chosen[0] > marks.received_position + 1
         assert applied == [position for position in applied_to(log, stored.position) if log[position]]
         assert marks.stored_position <= stored.position

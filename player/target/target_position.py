@@ -1,18 +1,19 @@
-"""The target's rule: whose entries count, which follow on what is stored, and what may be acknowledged.
+"""The target's rule: the current stream's terms, the entries that follow on the stored ones,
+acknowledgements.
 
-Owns: the mark of one log, as it is stored in the target's own store, in the same transaction as what the
-entries change; what was received and is not stored yet. Invariants: the stored pair of terms never goes back;
-what is stored follows without a gap on what was; nothing is acknowledged that is not stored.
+Owns: the mark of one log, as it is stored in the target's own store, in the same transaction as the changes
+of the entries; the position received and not stored yet. Invariants: the stored pair of terms never goes
+back; stored entries follow on one another without a gap; no entry is acknowledged that is not stored.
 
 A shell calls, for each stream: `hello`; then it persists that mark: where the store has one with lower terms,
 only its terms, since an older stream may be storing a position right now; where it has higher ones, that
 fails. Then it ends whatever older streams have under way, reads the position from its store, and answers the
-Hello with `settled`. For each batch: `receive`, then one transaction with its parts applied and its position
-stored, which must fail where the store does not have the same terms any more, then `stored`, whose position
-may be acknowledged; an acknowledgement of several batches may go with the last. Where anything fails, the
-shell closes the stream. Heartbeats are answered with `stored_position`, also while a transaction runs. So a
-process of this target that was replaced, and still runs, does no harm: the store decides what counts.
-Does not: apply anything, or know what a payload is. Source: seed 000, section 2.1.
+Hello with `complete_handshake`. For each batch: `receive`, then one transaction with its parts applied and
+its position stored, which must fail where the store does not have the same terms any more, then `on_stored`,
+whose position may be acknowledged; an acknowledgement of several batches may go with the last. Where anything
+fails, the shell closes the stream. Heartbeats are answered with `stored_position`, also while a transaction
+runs. So a process of this target that was replaced, and still runs, does no harm: the store decides what
+counts. Does not: apply anything, or know what a payload is. Source: seed 000, section 2.1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from player.core.messages import NOTHING, Batch, Hello, Part
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a target stores beside its data, once for each log."""
+    """The record that a target stores beside its data, one for each log."""
 
     log_id: str
     player_term: int
@@ -38,20 +39,20 @@ class Mark:
         return self.player_term, self.target_term
 
 
-class Refused(Exception):
-    """The stream is to be closed; nothing was taken from it."""
+class StreamRejected(Exception):
+    """The stream is to be closed; none of the message was taken."""
 
 
-class StaleTerms(Refused):
-    """A newer stream was greeted: answer with the terms of that one."""
+class StaleTerms(StreamRejected):
+    """A newer stream was opened: respond with the terms of that one."""
 
     def __init__(self, mark: Mark) -> None:
         super().__init__(f"stream {mark.player_term}.{mark.target_term} has been greeted")
         self.mark = mark
 
 
-class Gap(Refused):
-    """What was received does not follow on what was received before."""
+class Gap(StreamRejected):
+    """A received batch does not follow on the one received before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Accepted:
     mark: Mark
 
 
-class Marks:
+class TargetPosition:
     """See the module. `stored` is what the store has; None where it has nothing for this log."""
 
     __slots__ = ("log_id", "mark", "received_position")
@@ -80,7 +81,7 @@ class Marks:
         From here on nothing of an older stream is received.
         """
         if hello.log_id != self.log_id:
-            raise Refused(f"this is the mark of {self.log_id}, not of {hello.log_id}")
+            raise StreamRejected(f"this is the mark of {self.log_id}, not of {hello.log_id}")
         if (hello.player_term, hello.target_term) <= self.mark.terms:
             raise StaleTerms(self.mark)
         is_new = self.mark.terms == (0, 0)
@@ -88,14 +89,14 @@ class Marks:
         self.mark = Mark(self.log_id, hello.player_term, hello.target_term, position)
         return self.mark
 
-    def settled(self, position: int) -> int:
+    def complete_handshake(self, position: int) -> int:
         """The store has `position`, and nothing older is under way: what to answer the Hello with."""
         self.mark = replace(self.mark, position=position)
         self.received_position = position
         return position
 
     def receive(self, terms: tuple[int, int], batch: Batch) -> Accepted:
-        """What to store of a batch from the stream with these terms. Raises StaleTerms, Gap."""
+        """The parts to store of a batch from the stream with these terms. Raises StaleTerms, Gap."""
         if terms != self.mark.terms:
             raise StaleTerms(self.mark)
         previous, parts = batch.previous_position, batch.parts
@@ -114,7 +115,7 @@ class Marks:
         mark = replace(self.mark, position=self.received_position)
         return Accepted([part for part in parts if not part.is_dummy], mark)
 
-    def stored(self, accepted: Accepted) -> int:
+    def on_stored(self, accepted: Accepted) -> int:
         """The transaction is committed: the position that may be acknowledged."""
         if accepted.mark.position > self.mark.position:
             self.mark = replace(self.mark, position=accepted.mark.position)
@@ -122,5 +123,5 @@ class Marks:
 
     @property
     def stored_position(self) -> int:
-        """What a heartbeat is answered with."""
+        """The response to a heartbeat."""
         return self.mark.position
