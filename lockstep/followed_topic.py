@@ -85,7 +85,8 @@ class FollowedTopic:
         return await self.client.leader_of(self.topic, partition)
 
     async def refresh(self) -> None:
-        """Learn who leads now, as far as anybody can say. Raises TopicGone, and ClientError once closed."""
+        """Look up the current leaders, as far as any broker knows them. Raises TopicDeleted, and ClientError
+        once closed."""
         if self.client.is_closed:
             raise ClientError("the client is closed")
         try:
@@ -111,7 +112,7 @@ class FollowedTopic:
     async def retry_while(self, ask: Callable[[], Awaitable[T]], patience_s: float = float("inf")) -> T:
         """The answer to a question, for as long as it takes, or as the patience lasts.
 
-        Raises TopicGone, ClientError for good, and what was said last when the patience is over.
+        Raises TopicDeleted, ClientError for good, and the last error at the timeout.
         """
         loop = asyncio.get_running_loop()
         tries = RetryPolicy(loop.time() + patience_s, self.client, SILENT_AFTER_S)
@@ -136,7 +137,7 @@ class FollowedTopic:
     ) -> FetchedPartition:
         """Fetch from a position on, below the last stable offset; waits up to `wait_s` for records.
 
-        Raises TopicGone; BrokerError: OFFSET_OUT_OF_RANGE, and what else does not pass.
+        Raises TopicDeleted; BrokerError: OFFSET_OUT_OF_RANGE, and what else does not pass.
         """
 
         async def ask() -> FetchedPartition:

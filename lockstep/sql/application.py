@@ -111,7 +111,8 @@ class SqlApplication(Application):
                     raise
 
     def on_open(self, topic_id: str) -> None:
-        """Marks of a topic that was made anew under the same name are refused from now on, as WrongMark."""
+        """Marks of a topic that was made anew under the same name are refused from now on, as
+        HighWaterMarkMismatch."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise HighWaterMarkMismatch(
                 f"{self.topic}: the topic's id is {topic_id}, and {self.topic_id} is wanted"
@@ -120,14 +121,14 @@ class SqlApplication(Application):
 
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
         """Raises DBAPIError when the database is not to be had, TablesMissing where it has no table of marks,
-        WrongMark for marks of another topic id."""
+        HighWaterMarkMismatch for marks of another topic id."""
         return _off_loop(lambda: self._with_retries(functools.partial(self._first_mark, partition)))
 
     def apply(self, committed: Committed) -> Awaitable[None] | None:
         """Advance the mark and call `apply_in`, in one transaction; or find that it was done, and skip.
 
         An error after the commit (the answer was lost) is tried again, too, and then skipped.
-        Raises DBAPIError, WrongMark, ForbiddenInCallback, and what `apply_in` raises.
+        Raises DBAPIError, HighWaterMarkMismatch, ForbiddenInCallback, and what `apply_in` raises.
         """
         return _off_loop(lambda: self._with_retries(functools.partial(self._apply, committed)))
 

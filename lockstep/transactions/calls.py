@@ -18,9 +18,10 @@ from lockstep.transactions.model import Application
 Function = Callable[..., Any]
 
 IN_APPLICATION: ContextVar[bool] = ContextVar("in_application", default=False)
-"""Is this called by one of the application's functions, on the loop or in a thread? A feed waits for them."""
+"""Is this called by one of the application's functions, on the loop or in a thread? A subscription waits for
+them."""
 
-WAITS_FOR_ITSELF = "execute in a callback: the feed waits for the callback; use submit"
+WAITS_FOR_ITSELF = "execute in a callback: the subscription waits for the callback; use submit"
 
 _log = logging.getLogger("lockstep.transactions")
 
@@ -47,13 +48,15 @@ class Calls:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The application's own: a feed that takes it for an end would stand still, and nobody knew.
+            # The application's own: a subscription that takes it for an end would stand still, and nobody
+            # knew.
             raise RuntimeError(f"{function!r} was cancelled") from error
         finally:
             IN_APPLICATION.reset(before)
 
     async def call_whole(self, function: Function, *arguments: object) -> Any:
-        """For feeds: a thread cannot be stopped, and nothing may be applied beside what it applies."""
+        """For subscriptions: a thread cannot be stopped, and nothing may be applied beside what it
+        applies."""
         if self._executor is None or inspect.iscoroutinefunction(function):
             return await self.call(function, *arguments)
         calling = asyncio.ensure_future(self.call(function, *arguments))

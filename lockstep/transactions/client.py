@@ -1,9 +1,9 @@
 """The transaction client: executes transactions against an application's state until the log takes them.
 
-Owns the feeds of the assigned partitions, the tries under way and their bound, and who is told what. A
-transaction is executed, appended, and executed again after a refusal as soon as the feed has applied what
-stood in its way. What the log answers is never guessed: a try of which nobody knows is fenced, and the feed,
-read up to the fence, says whether it is there.
+Owns the subscriptions of the assigned partitions, the tries under way and their bound, and who is told what.
+A transaction is executed, appended, and executed again after a refusal as soon as the subscription has
+applied what stood in its way. What the log answers is never guessed: a try of which nobody knows is fenced,
+and the subscription, read up to the fence, says whether it is there.
 
 Invariants: the high-water marks of a try are taken before it is executed; a try whose fate is open is never
 followed by another one; callbacks of one try come in the order refusal, completion, application.
@@ -112,7 +112,7 @@ class TransactionClient:
         self._partition_count = 0
         self._running: set[asyncio.Task[Any]] = set()
         self._completing: set[asyncio.Task[Any]] = set()
-        """Each in an `on_completion`, for which the feed waits."""
+        """Each in an `on_completion`, for which the subscription waits."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -123,7 +123,7 @@ class TransactionClient:
         await self.close()
 
     async def open(self) -> None:
-        """Connect and begin to feed. Raises ClientError, what `Application.on_open` and `assign` raise."""
+        """Connect and subscribe. Raises ClientError, what `Application.on_open` and `assign` raise."""
         try:
             self._partition_count = await self._log.open()
             await self._calls.call(self._calls.application.on_open, self._log.topic_id)
@@ -133,7 +133,7 @@ class TransactionClient:
             raise
 
     async def close(self) -> None:
-        """End the feeds and what is under way: Expired or NotApplied. `flush` waits for it."""
+        """End the subscriptions and what is under way: Expired or NotApplied. `flush` waits for it."""
         self._closed = True
         await asyncio.sleep(0)  # who is cancelled before it began can tell nobody
         for task in self._running:
@@ -157,7 +157,7 @@ class TransactionClient:
     async def assign(self, partitions: Iterable[int]) -> None:
         """Feed these partitions from now on, and no others. What waits for one that is given up fails.
 
-        Raises ValueError for a partition that is not there, FeedEnded where the client is closed,
+        Raises ValueError for a partition that is not there, SubscriptionClosed where the client is closed,
         HighWaterMarkAhead, and what `Application.high_water_mark` raises.
         """
         needed = list(partitions)
@@ -167,22 +167,23 @@ class TransactionClient:
         await self._subscriptions.assign(needed)
 
     def high_water_mark(self, partition: int) -> int:
-        """The offset up to which the partition is applied. FeedEnded where it is not assigned."""
+        """The offset up to which the partition is applied. SubscriptionClosed where it is not assigned."""
         return self._subscriptions.of(partition).hwm
 
     def stalled_partitions(self) -> dict[int, BaseException]:
-        """The partitions whose feed has stopped, and what stopped it."""
+        """The partitions whose subscription has stopped, and what stopped it."""
         return self._subscriptions.stalled_partitions()
 
     def resume(self, partition: int) -> None:
-        """Let a stalled feed try again what it is stalled at. FeedEnded where it is not assigned."""
+        """Let a stalled subscription try again what it is stalled at. SubscriptionClosed where it is not
+        assigned."""
         self._subscriptions.of(partition).resume()
 
     async def caught_up(self, timeout_s: float | None = None) -> None:
         """Wait until everything is applied that is committed by now, in every assigned partition.
 
-        Raises FeedStalled, FeedEnded: a partition was given up meanwhile, or the client closed; TimeoutError,
-        without `timeout_s` it waits for brokers for ever.
+        Raises SubscriptionStalled, SubscriptionClosed: a partition was given up meanwhile, or the client
+        closed; TimeoutError, without `timeout_s` it waits for brokers for ever.
         """
         async with asyncio.timeout(timeout_s):
             await self._subscriptions.caught_up()
@@ -197,7 +198,7 @@ class TransactionClient:
             Expired: `timeout_s` is over; see its `is_known`.
             NotApplied: `timeout_s` is over; it is in the log, the application has not applied it yet. No
                 callback comes any more.
-            RuntimeError: called by `apply` or a callback of the feed, which would wait for itself.
+            RuntimeError: called by `apply` or a callback of the subscription, which would wait for itself.
             Exception: whatever `transaction.execute` raised.
         Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
@@ -348,7 +349,7 @@ class TransactionClient:
     async def _resolve_unknown(
         self, pending: PendingAppend, problem: AppendUnknown
     ) -> Mapping[int, int] | None:
-        """After a fence the feed tells. Raises Expired where there cannot be one, NotApplied."""
+        """Decide by a fence and the subscription. Raises Expired where there cannot be one, NotApplied."""
         self._monitor.generation += 1
         append = pending.append
         try:
@@ -360,7 +361,7 @@ class TransactionClient:
                     if pending.seen:
                         continue
                     if subscription.began > append.parts[partition].hwm:
-                        raise SubscriptionClosed(f"the feed of partition {partition} began behind it")
+                        raise SubscriptionClosed(f"the subscription of partition {partition} began behind it")
                     return None  # all of it is there, or nothing
         except (AppendUnknown, TimeoutError, SubscriptionClosed) as error:
             text = f"{problem}; {error or 'it could not be settled'}"

@@ -2,11 +2,11 @@
 
 Owns the connections, the lanes, and sending again while leaders move.
 
-A lane is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
+A session is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
 under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
-Marks only rise, so a refusal that was lost stays one. A lane of whose batch nobody knows is fenced: a marker
-with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on some wire is
-refused from then on (decision 25).
+Marks only rise, so a refusal that was lost stays one. A session of whose batch nobody knows is fenced: a
+marker with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on some
+wire is refused from then on (decision 25).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FEATURES: Final = ("lockstep.locks", "lockstep.atomic")
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 10.0
 LAST_EPOCH: Final = 32_000
-"""A lane that has come so far is not used again: its next fence might be the last there is."""
+"""A session that has come so far is not used again: its next fence might be the last there is."""
 _ENDS_TRANSACTION_BY_EPOCH: Final = 2
 """The version of a marker that is known again by its epoch (KIP-890)."""
 
@@ -73,7 +73,7 @@ SESSION_LOST_ERRORS: Final = frozenset(
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     }
 )
-"""The broker does not know the lane as the lane knows itself; its state has expired, most likely."""
+"""The broker does not know the session as the session knows itself; its state has expired, most likely."""
 PERMANENT_REASONS: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
 """Reasons why a batch that comes a second time is refused a second time: marks and ends only rise."""
 

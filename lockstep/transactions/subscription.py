@@ -100,9 +100,9 @@ class Subscription:
         self._fail(self._waiting, self._closed_error())
 
     async def wait_until_applied(self, offset: int, *, is_patient: bool = True) -> None:
-        """Wait until everything at or below this offset is applied. Raises FeedEnded.
+        """Wait until everything at or below this offset is applied. Raises SubscriptionClosed.
 
-        Who is not patient waits for no `resume`: raises FeedStalled.
+        Who is not patient waits for no `resume`: raises SubscriptionStalled.
         """
         if self._is_closed:
             raise self._closed_error()

@@ -1,4 +1,4 @@
-"""The feeds of the partitions that are assigned to a client.
+"""The subscriptions of the partitions that are assigned to a client.
 
 Owns which there are, and their tasks. Invariant: never two of one partition.
 """
@@ -32,14 +32,14 @@ class Subscriptions:
         return {partition: subscription.hwm for partition, subscription in self._subscriptions.items()}
 
     def of(self, partition: int) -> Subscription:
-        """Raises FeedEnded."""
+        """Raises SubscriptionClosed."""
         subscription = self._subscriptions.get(partition)
         if subscription is None:
             raise SubscriptionClosed(f"partition {partition} is not assigned to this client")
         return subscription
 
     def stalled_partitions(self) -> dict[int, BaseException]:
-        """The partitions whose feed has stopped, and what stopped it."""
+        """The partitions whose subscription has stopped, and what stopped it."""
         return {each.partition: each.stalled_by for each in self._subscriptions.values() if each.stalled_by}
 
     def is_fed_by(self, task: asyncio.Task[object] | None) -> bool:
@@ -47,9 +47,10 @@ class Subscriptions:
         return task in self._tasks.values()
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """These and no others. Raises FeedEnded where it is closed, and what `Subscription.begin` raises."""
+        """These and no others. Raises SubscriptionClosed where it is closed, and what `Subscription.begin`
+        raises."""
         wanted = sorted(set(partitions))
-        async with self._assigning:  # two feeds of one partition would apply it twice
+        async with self._assigning:  # two subscriptions of one partition would apply it twice
             await self._give_up(set(self._subscriptions) - set(wanted))
             for partition in wanted:
                 if partition not in self._subscriptions:
@@ -61,7 +62,7 @@ class Subscriptions:
         if self._is_closed:
             raise SubscriptionClosed("the client is closed")
         self._subscriptions[partition] = subscription
-        self._tasks[partition] = asyncio.create_task(subscription.run(), name=f"feed {partition}")
+        self._tasks[partition] = asyncio.create_task(subscription.run(), name=f"subscription {partition}")
 
     async def _give_up(self, partitions: Iterable[int]) -> None:
         tasks = []
@@ -73,7 +74,7 @@ class Subscriptions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Wait for all that is committed by now. Raises FeedEnded, FeedStalled."""
+        """Wait for all that is committed by now. Raises SubscriptionClosed, SubscriptionStalled."""
         subscriptions = list(self._subscriptions.values())
         ends = await asyncio.gather(
             *(self._log.end(subscription.partition) for subscription in subscriptions)

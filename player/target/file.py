@@ -117,7 +117,7 @@ class FileLog:
         self._lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
     def load(self) -> Mark | None:
-        """Raises WrongMark: the file is not as it was written."""
+        """Raises MarkMismatch: the file is not as it was written."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:

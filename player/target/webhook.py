@@ -61,7 +61,7 @@ class Webhook:
         directory: of the marks; made if it is not there.
         headers: sent with each request.
         timeout_s: for the connection, and for each answer.
-        patience_s: how long one entry is tried again.
+        retry_timeout_s: how long one entry is retried.
     Raises:
         ValueError: `url` is none that can be posted to.
     """

@@ -90,7 +90,7 @@ async def test_a_partition_has_one_feed_however_often_it_is_assigned() -> None:
         memory.put(0, b"1")
         await client.caught_up()
         assert len(counters.applied) == 1 and not client.stalled_partitions()
-        feeds = [task for task in asyncio.all_tasks() if task.get_name() == "feed 0"]
+        feeds = [task for task in asyncio.all_tasks() if task.get_name() == "subscription 0"]
         assert len(feeds) == 1
 
 
