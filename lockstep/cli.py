@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.commands.options import BOOTSTRAP_OPTIONS
-from lockstep.failures import CommandFailed, refused
+from lockstep.failures import CommandFailed, os_error
 from lockstep.native import enable_if_requested
 
 PACKAGES: Final = ("protocol", "storage", "broker", "player")
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in NO_ROOM:
             raise
         _let_output_go()
-        return _fail(str(refused(error)))
+        return _fail(str(os_error(error)))
     except KeyboardInterrupt:
         return STOPPED_BY_USER
 

@@ -20,8 +20,8 @@ from typing import Any, Final, Self, TypeVar
 from lockstep.bootstrap import call_timeout_s, first_to_answer
 from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
 from lockstep.retry_policy import RetryPolicy
-from lockstep.topic import Partition as Partition
-from lockstep.topic import Topic as Topic
+from lockstep.topic import PartitionMetadata as PartitionMetadata
+from lockstep.topic import TopicMetadata as TopicMetadata
 from lockstep.topic import topic_of
 from protocol.bootstrap import bootstrap_addresses
 from protocol.config_resources import ConfigOperation, ResourceType
@@ -153,19 +153,19 @@ class Client:
 
     # -- topics -----------------------------------------------------------------------------------------
 
-    async def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
+    async def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         answer = await self._metadata(wanted, create=False)
         return sorted(map(topic_of, _without_errors(answer)), key=lambda topic: topic.name)
 
-    async def topic(self, name: str, *, create: bool = False) -> Topic:
+    async def topic(self, name: str, *, create: bool = False) -> TopicMetadata:
         """One topic, with a leader for each partition; `create` lets the broker make it if it may.
 
         Waits a few seconds for leaders. BrokerError.
         """
 
-        async def ask() -> Topic:
+        async def ask() -> TopicMetadata:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
             topic = topic_of(only(_without_errors(answer), f"topic {name}"))
             for partition in topic.partitions:
@@ -178,7 +178,7 @@ class Client:
 
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: dict[str, str] | None = None
-    ) -> Topic:
+    ) -> TopicMetadata:
         """Create a topic; -1 leaves a number to the broker. BrokerError."""
         request = CreateTopicsRequest(
             topics=[
@@ -199,7 +199,7 @@ class Client:
                 raise _topic_error(name, result.error_code, result.error_message)
         return await self.retry_while(lambda: self.topic(name), _NOT_YET)
 
-    async def grow_topic(self, name: str, partitions: int) -> tuple[Topic, str]:
+    async def grow_topic(self, name: str, partitions: int) -> tuple[TopicMetadata, str]:
         """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
@@ -293,7 +293,7 @@ class Client:
             raise BrokerError(answer.error_code, "a producer id")
         return answer.producer_id, answer.producer_epoch
 
-    async def produce(self, topic: Topic, partition: int, batch: Buffer, *, acks: int = -1) -> int:
+    async def produce(self, topic: TopicMetadata, partition: int, batch: Buffer, *, acks: int = -1) -> int:
         """Append one record batch; its base offset, or -1 with `acks` 0. BrokerError, ConnectionFailed.
 
         `acks`: -1 all, 1 the leader, 0 do not wait.
@@ -325,7 +325,7 @@ class Client:
 
     async def fetch(
         self,
-        topic: Topic,
+        topic: TopicMetadata,
         offsets: dict[int, int],
         *,
         max_wait_ms: int = 500,
@@ -381,7 +381,7 @@ class Client:
         return await _all_of([ask(indexes) for indexes in by_leader.values()])
 
     async def offsets(
-        self, topic: Topic, partitions: Iterable[int], timestamp: int, *, committed: bool = False
+        self, topic: TopicMetadata, partitions: Iterable[int], timestamp: int, *, committed: bool = False
     ) -> dict[int, int]:
         """For each partition the first offset not older than `timestamp` (ms), or EARLIEST or LATEST.
 
@@ -519,7 +519,7 @@ class Client:
         await self._metadata([], create=False)
         return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
 
-    async def leader_of(self, topic: Topic, index: int) -> BrokerConnection:
+    async def leader_of(self, topic: TopicMetadata, index: int) -> BrokerConnection:
         """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""
         for partition in topic.partitions:
             if partition.index == index:
@@ -581,7 +581,7 @@ async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
     return found
 
 
-def _unpack(topic: Topic, data: PartitionData) -> FetchedPartition:
+def _unpack(topic: TopicMetadata, data: PartitionData) -> FetchedPartition:
     if data.error_code:
         raise BrokerError(data.error_code, f"{topic.name}, partition {data.partition_index}")
     records = b"" if data.records is None else data.records

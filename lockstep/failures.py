@@ -19,14 +19,14 @@ class WrongUsage(CommandFailed):
     status = 2
 
 
-def refused(error: OSError) -> CommandFailed:
-    """What the system refused, without its number."""
+def os_error(error: OSError) -> CommandFailed:
+    """A CommandFailed with the system's error text, without its number."""
     problem = (error.strerror or str(error)).lower()
     return CommandFailed(f"{error.filename}: {problem}" if error.filename else problem)
 
 
 @contextmanager
-def told_to_user() -> Iterator[None]:
+def report_client_errors() -> Iterator[None]:
     """Turns what a client can meet on its way to a broker into CommandFailed."""
     from lockstep.connection import ClientError
 

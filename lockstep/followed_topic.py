@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from lockstep.client import LATEST, Client, FetchedPartition, Topic
+from lockstep.client import LATEST, Client, FetchedPartition, TopicMetadata
 from lockstep.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
 from lockstep.retry_policy import RetryPolicy
 from protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ class FollowedTopic:
 
     __slots__ = ("_deleted_after_s", "_silent_since", "_unknown_since", "_why_silent", "client", "topic")
 
-    def __init__(self, client: Client, topic: Topic, deleted_after_s: float = float("inf")) -> None:
+    def __init__(self, client: Client, topic: TopicMetadata, deleted_after_s: float = float("inf")) -> None:
         self.client = client
         self.topic = topic
         self._deleted_after_s = deleted_after_s

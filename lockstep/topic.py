@@ -8,7 +8,7 @@ from protocol.messages.metadata import MetadataResponseTopic
 
 
 @dataclass(frozen=True)
-class Partition:
+class PartitionMetadata:
     """One partition of a topic."""
 
     index: int
@@ -20,19 +20,19 @@ class Partition:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicMetadata:
     """A topic as the cluster's metadata describe it."""
 
     name: str
     topic_id: bytes
     is_internal: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionMetadata, ...]
 
 
-def topic_of(found: MetadataResponseTopic) -> Topic:
+def topic_of(found: MetadataResponseTopic) -> TopicMetadata:
     """Its partitions are in order."""
     partitions = tuple(
-        Partition(
+        PartitionMetadata(
             partition.partition_index,
             partition.leader_id,
             partition.leader_epoch,
@@ -42,4 +42,4 @@ def topic_of(found: MetadataResponseTopic) -> Topic:
         )
         for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
     )
-    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
+    return TopicMetadata(found.name or "", bytes(found.topic_id), found.is_internal, partitions)

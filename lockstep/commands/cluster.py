@@ -13,11 +13,11 @@ from lockstep.commands.options import (
     client_of,
     positive_seconds,
     print_json,
+    print_progress,
     print_table,
-    say_progress,
     whole_number,
 )
-from lockstep.failures import told_to_user
+from lockstep.failures import report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.client import Client
@@ -94,16 +94,16 @@ def _status(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    done = _run(options, lambda client: cluster.add(client, options.node, options.wait, say_progress))
+    done = _run(options, lambda client: cluster.add(client, options.node, options.wait, print_progress))
     numbers = ", ".join(map(str, done["groups"])) or "no log groups yet"
-    return _say(options, f"node {options.node} has caught up; it holds log groups {numbers}")
+    return _print_done(options, f"node {options.node} has caught up; it holds log groups {numbers}")
 
 
 def _remove(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    _run(options, lambda client: cluster.remove(client, options.node, options.wait, say_progress))
-    return _say(
+    _run(options, lambda client: cluster.remove(client, options.node, options.wait, print_progress))
+    return _print_done(
         options, f"node {options.node} is gone from the cluster; a process of it that runs ends by itself"
     )
 
@@ -113,9 +113,9 @@ def _transfer(options: argparse.Namespace) -> int:
 
     _run(
         options,
-        lambda client: cluster.transfer(client, options.group, options.node, options.wait, say_progress),
+        lambda client: cluster.transfer(client, options.group, options.node, options.wait, print_progress),
     )
-    return _say(options, f"node {options.node} leads log group {options.group}")
+    return _print_done(options, f"node {options.node} leads log group {options.group}")
 
 
 def _run(options: argparse.Namespace, ask: Callable[[Client], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
@@ -125,11 +125,11 @@ def _run(options: argparse.Namespace, ask: Callable[[Client], Awaitable[dict[str
         async with client_of(options) as client:
             return await ask(client)
 
-    with told_to_user():
+    with report_client_errors():
         return asyncio.run(run())
 
 
-def _say(options: argparse.Namespace, text: str) -> int:
+def _print_done(options: argparse.Namespace, text: str) -> int:
     if options.json:
         print_json({"done": True, "node": options.node})
     else:

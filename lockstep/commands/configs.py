@@ -15,7 +15,7 @@ from lockstep.commands.options import (
     print_json,
     print_table,
 )
-from lockstep.failures import WrongUsage, told_to_user
+from lockstep.failures import WrongUsage, report_client_errors
 
 if TYPE_CHECKING:
     from protocol.config_resources import ResourceType
@@ -99,7 +99,7 @@ def _describe(options: argparse.Namespace) -> int:
         else:
             print("nothing but defaults")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -121,7 +121,7 @@ def _alter(options: argparse.Namespace) -> int:
         what = f"{options.kind} {name}" if name else "all brokers"
         print(f"{what}: this could be done" if options.check else f"{what}: changed")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 

@@ -14,15 +14,15 @@ from lockstep.commands.options import (
     client_of,
     followed_topic,
     printable,
+    report_silence,
     separator,
-    silence_said,
     topic_of,
     whole_number,
 )
-from lockstep.failures import CommandFailed, told_to_user
+from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, FetchedPartition, Topic
+    from lockstep.client import Client, FetchedPartition, TopicMetadata
     from protocol.records.batch import BatchHeader, Buffer
     from protocol.records.committed import CommittedReader
     from protocol.records.record import Record
@@ -95,7 +95,7 @@ def _offset(text: str) -> int | str:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(_consume(options))
     return 0
 
@@ -113,16 +113,16 @@ async def _consume(options: argparse.Namespace) -> None:
             lambda: _Reading.begin(client, followed.topic, chosen, options), options.timeout
         )
 
-        async def fetched() -> list[FetchedPartition]:
+        async def fetch() -> list[FetchedPartition]:
             return await client.fetch(
                 followed.topic, reading.offsets, max_wait_ms=_WAIT_MS, committed=options.committed
             )
 
         left = options.max_records
-        async with silence_said(followed):
+        async with report_silence(followed):
             while left != 0 and reading.offsets:
                 # A leader that goes has a successor soon: nothing that was printed is read again.
-                found = await followed.retry_while(fetched, options.timeout)
+                found = await followed.retry_while(fetch, options.timeout)
                 for index, record in reading.records(found):
                     _print(topic.name, index, record, options)
                     if left is not None:
@@ -133,7 +133,7 @@ async def _consume(options: argparse.Namespace) -> None:
 
 
 class _Reading:
-    """Where each partition is read next, and where to stop."""
+    """The next position of each partition, and the end."""
 
     def __init__(self, offsets: dict[int, int], ends: dict[int, int] | None, committed: bool) -> None:
         self.offsets = offsets
@@ -143,7 +143,7 @@ class _Reading:
 
     @classmethod
     async def begin(
-        cls, client: Client, topic: Topic, chosen: list[int], options: argparse.Namespace
+        cls, client: Client, topic: TopicMetadata, chosen: list[int], options: argparse.Namespace
     ) -> _Reading:
         from lockstep.client import EARLIEST, LATEST
 
@@ -192,7 +192,7 @@ class _Reading:
 
 
 def _sees(reader: CommittedReader | None, records: Buffer, pos: int, header: BatchHeader) -> bool:
-    """Whether the records of the batch at `pos` are shown. Raises MalformedBatch."""
+    """True if the records of the batch at `pos` are to be printed. Raises MalformedBatch."""
     from protocol.records.batch import verify
 
     if reader is not None:

@@ -15,7 +15,7 @@ from lockstep.commands.options import (
     print_table,
     whole_number,
 )
-from lockstep.failures import CommandFailed, told_to_user
+from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.client import Client
@@ -105,7 +105,7 @@ def _list(options: argparse.Namespace) -> int:
         else:
             print("no groups")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -119,7 +119,7 @@ def _describe(options: argparse.Namespace) -> int:
 
             async def show(name: str) -> None:
                 nonlocal shown
-                described = await client.retry_while(lambda: _described(client, name))
+                described = await client.retry_while(lambda: _describe_one(client, name))
                 if options.json:
                     print_json(described)
                 else:
@@ -128,7 +128,7 @@ def _describe(options: argparse.Namespace) -> int:
 
             await _each(options.group, show)
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -147,7 +147,7 @@ async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> Non
         raise CommandFailed("; ".join(failures))
 
 
-async def _described(client: Client, name: str) -> dict[str, object]:
+async def _describe_one(client: Client, name: str) -> dict[str, object]:
     from lockstep.groups import committed_offsets, describe_group, end_offsets
 
     group = await describe_group(client, name)
@@ -231,7 +231,7 @@ def _reset(options: argparse.Namespace) -> int:
             before = await committed_offsets(client, options.group)
             wanted: dict[Place, int] = {}
             for text in options.topic:
-                wanted.update(await _wanted(client, options, text, before))
+                wanted.update(await _new_offsets(client, options, text, before))
             if options.execute:
                 await commit_offsets(client, options.group, wanted)
         rows = [(topic, index, before.get((topic, index)), new) for (topic, index), new in wanted.items()]
@@ -250,12 +250,12 @@ def _reset(options: argparse.Namespace) -> int:
         if not options.execute:
             print("nothing was changed; --execute does it")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
 
-async def _wanted(
+async def _new_offsets(
     client: Client, options: argparse.Namespace, text: str, before: dict[Place, int]
 ) -> dict[Place, int]:
     """The new offset of each partition that `text` names."""
@@ -309,6 +309,6 @@ def _delete(options: argparse.Namespace) -> int:
 
             await _each(options.group, delete)
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0

@@ -16,12 +16,12 @@ from lockstep.commands.options import (
     add_json,
     client_of,
     print_json,
+    print_progress,
     print_table,
     printable,
-    say_progress,
     whole_number,
 )
-from lockstep.failures import CommandFailed, refused, told_to_user
+from lockstep.failures import CommandFailed, os_error, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.stopped_broker import PartitionNames
@@ -97,7 +97,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
         async with client_of(options) as client:
             return await give_up(client, topic, int(number))
 
-    with told_to_user():
+    with report_client_errors():
         given_up, unanswered = asyncio.run(run())
     if options.json:
         print_json({"given_up": given_up, "unanswered": unanswered})
@@ -124,11 +124,11 @@ def _verify(options: argparse.Namespace) -> int:
     try:
         groups = groups_of(options.directory)
         topics = topic_names(groups[0][1].parent / "0")
-        results = [_verified(number, path, topics) for number, path in groups]
+        results = [_verify_group(number, path, topics) for number, path in groups]
     except StorageError as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:
-        raise refused(error) from error
+        raise os_error(error) from error
     rotten = any(result["rot"] for result in results)
     if options.json:
         print_json({"directory": str(options.directory), "ok": not rotten, "groups": results})
@@ -149,7 +149,7 @@ def _verify(options: argparse.Namespace) -> int:
     return ROT if rotten else 0
 
 
-def _verified(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:
+def _verify_group(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:
     from lockstep.stopped_broker import PartitionNames, learn_from
     from storage.log.inspect import verify
 
@@ -214,7 +214,7 @@ class _Progress:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + PROGRESS_SECONDS
-            say_progress(f"log group {self._group_id}: {read >> 20} of {total >> 20} MiB read")
+            print_progress(f"log group {self._group_id}: {read >> 20} of {total >> 20} MiB read")
 
 
 def _verdict(result: Document) -> str:
@@ -263,7 +263,7 @@ def _dump(options: argparse.Namespace) -> int:
     except StorageError as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:
-        raise refused(error) from error
+        raise os_error(error) from error
     return 0
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, Topic
+    from lockstep.client import Client, TopicMetadata
     from lockstep.followed_topic import FollowedTopic
 
 Families = Any
@@ -31,7 +31,7 @@ _ANSWERS = 6
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """Where the broker is and how long to wait for it.
+    """Options for the broker's address and the timeout.
 
     `again`: the command's family takes these options too; here they count only where they are given.
     """
@@ -67,14 +67,14 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
     return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
 
 
-def followed_topic(client: Client, topic: Topic) -> FollowedTopic:
+def followed_topic(client: Client, topic: TopicMetadata) -> FollowedTopic:
     """For a command that outlives leaders."""
     from lockstep.followed_topic import FollowedTopic
 
     return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
 
 
-async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool = False) -> Topic:
+async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool = False) -> TopicMetadata:
     """The topic that a command is about. Raises ClientError.
 
     Brokers that are silent, or do not know who leads it, are asked until `timeout_s` is over. Where all of
@@ -103,11 +103,11 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
                 raise
             if loop.time() >= loud_at:
                 loud_at = float("inf")
-                say_progress(f"{error}; still trying")
+                print_progress(f"{error}; still trying")
 
 
 @asynccontextmanager
-async def silence_said(followed: FollowedTopic) -> AsyncIterator[None]:
+async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
     """Meanwhile: a line on standard error each time that brokers begin to leave what is asked unanswered."""
     import asyncio
 
@@ -127,7 +127,7 @@ async def silence_said(followed: FollowedTopic) -> AsyncIterator[None]:
         watching.cancel()
 
 
-def say_progress(text: str) -> None:
+def print_progress(text: str) -> None:
     """A line on standard error, of a command that takes its time."""
     print(f"lockstep: {text}", file=sys.stderr, flush=True)
 

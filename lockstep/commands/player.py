@@ -159,24 +159,24 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _pause(options: argparse.Namespace) -> int:
-    return _changed(options, "POST", f"/targets/{quote(options.target, '')}/pause")
+    return _change(options, "POST", f"/targets/{quote(options.target, '')}/pause")
 
 
 def _resume(options: argparse.Namespace) -> int:
-    return _changed(options, "POST", f"/targets/{quote(options.target, '')}/resume")
+    return _change(options, "POST", f"/targets/{quote(options.target, '')}/resume")
 
 
 def _remove(options: argparse.Namespace) -> int:
-    return _changed(options, "DELETE", f"/targets/{quote(options.target, '')}")
+    return _change(options, "DELETE", f"/targets/{quote(options.target, '')}")
 
 
 def _add(options: argparse.Namespace) -> int:
     first = int(options.first) if options.first.isdecimal() else options.first
     target = {"name": options.target, "address": options.address, "first": first}
-    return _changed(options, "POST", "/targets", target)
+    return _change(options, "POST", "/targets", target)
 
 
-def _changed(options: argparse.Namespace, method: str, path: str, body: object = None) -> int:
+def _change(options: argparse.Namespace, method: str, path: str, body: object = None) -> int:
     answer = _ask(options, method, path, body)
     if options.json:
         print_json(answer)

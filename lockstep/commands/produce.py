@@ -15,15 +15,15 @@ from lockstep.commands.options import (
     followed_topic,
     pair,
     print_json,
+    report_silence,
     separator,
-    silence_said,
     topic_of,
     whole_number,
 )
-from lockstep.failures import CommandFailed, told_to_user
+from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, Topic
+    from lockstep.client import Client, TopicMetadata
     from lockstep.followed_topic import FollowedTopic
     from protocol.records.record import BatchBuilder
 
@@ -99,20 +99,20 @@ async def _produce(options: argparse.Namespace) -> None:
 
     if sys.stdin is None:
         raise CommandFailed("standard input is closed")
-    with told_to_user():
+    with report_client_errors():
         made = client_of(options, outlives_leaders=True)
     async with made as client:
-        with told_to_user():
+        with report_client_errors():
             topic = await topic_of(client, options.topic, options.timeout, create=True)
         if options.partition is not None and options.partition >= len(topic.partitions):
             raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
-        with told_to_user():
+        with report_client_errors():
             largest = await _largest_batch(client, topic)
             producer = await _Producer.begin(client, topic, options)
         writer = _Writer(producer, len(topic.partitions), options, largest)
         try:
-            with told_to_user():
-                async with silence_said(producer.followed):
+            with report_client_errors():
+                async with report_silence(producer.followed):
                     async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
                         await writer.write([_entry(line, options) for line in lines])
         except CommandFailed as error:
@@ -123,7 +123,7 @@ async def _produce(options: argparse.Namespace) -> None:
         _tell(topic, writer)
 
 
-def _tell(topic: Topic, writer: _Writer) -> None:
+def _tell(topic: TopicMetadata, writer: _Writer) -> None:
     print_json(
         {
             "topic": topic.name,
@@ -136,8 +136,8 @@ def _tell(topic: Topic, writer: _Writer) -> None:
     )
 
 
-async def _largest_batch(client: Client, topic: Topic) -> int:
-    """What the topic takes; a broker that does not tell is asked no further."""
+async def _largest_batch(client: Client, topic: TopicMetadata) -> int:
+    """The topic's `max.message.bytes`; the default where the broker does not report it."""
     from lockstep.connection import ClientError
 
     try:
@@ -166,7 +166,7 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
 
 
 def _is_definite(error: Exception) -> bool:
-    """Whether a batch that is answered so was not appended: the leader has looked at it and refused it.
+    """True if the error means that the batch was not appended: the leader has checked and rejected it.
 
     Others may come of what happens after the append, or say nothing of it: a leader that is none any more,
     time that is up, a disk that failed.
@@ -208,7 +208,7 @@ class _Producer:
         """Partitions of which nobody knows whether they have the newest batch."""
 
     @classmethod
-    async def begin(cls, client: Client, topic: Topic, options: argparse.Namespace) -> _Producer:
+    async def begin(cls, client: Client, topic: TopicMetadata, options: argparse.Namespace) -> _Producer:
         from lockstep.connection import Unsupported
 
         followed = followed_topic(client, topic)

@@ -16,10 +16,10 @@ from lockstep.commands.options import (
     print_table,
     whole_number,
 )
-from lockstep.failures import told_to_user
+from lockstep.failures import report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, Topic
+    from lockstep.client import Client, TopicMetadata
 
 _TOPIC_CONFIG = 1
 """Kafka's DescribeConfigs source for a value that the topic itself sets."""
@@ -110,7 +110,7 @@ def _list(options: argparse.Namespace) -> int:
         else:
             print("no topics")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -121,13 +121,13 @@ def _describe(options: argparse.Namespace) -> int:
     async def run() -> None:
         async with client_of(options) as client:
             for number, name in enumerate(options.topic):
-                described = await _describe_patiently(client, name)
+                described = await _describe_when_ready(client, name)
                 if options.json:
                     print_json(described)
                 else:
                     _show(described, number > 0, options.all_configs)
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -160,7 +160,7 @@ def _create(options: argparse.Namespace) -> int:
         else:
             print(f"{topic.name} was there already, with {_count(len(topic.partitions), 'partition')}")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -178,7 +178,7 @@ def _alter(options: argparse.Namespace) -> int:
         else:
             print(f"{topic.name} has {_count(len(topic.partitions), 'partition')} now")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
@@ -204,16 +204,16 @@ def _delete(options: argparse.Namespace) -> int:
                 else:
                     print(f"deleted {name}" if deleted else f"{name} was not there")
 
-    with told_to_user():
+    with report_client_errors():
         asyncio.run(run())
     return 0
 
 
-async def _describe_patiently(client: Client, name: str) -> dict[str, object]:
-    return await client.retry_while(lambda: _described(client, name))
+async def _describe_when_ready(client: Client, name: str) -> dict[str, object]:
+    return await client.retry_while(lambda: _describe_one(client, name))
 
 
-async def _described(client: Client, name: str) -> dict[str, object]:
+async def _describe_one(client: Client, name: str) -> dict[str, object]:
     from lockstep.client import EARLIEST, LATEST
 
     topic = await client.topic(name)
@@ -270,7 +270,7 @@ def _show(described: dict[str, object], after_another: bool, all_configs: bool) 
     )
 
 
-def _summary(topic: Topic) -> dict[str, object]:
+def _summary(topic: TopicMetadata) -> dict[str, object]:
     from protocol.ids import format_uuid
 
     return {
@@ -282,7 +282,7 @@ def _summary(topic: Topic) -> dict[str, object]:
     }
 
 
-def _replicas(topic: Topic) -> int:
+def _replicas(topic: TopicMetadata) -> int:
     return max((len(partition.replicas) for partition in topic.partitions), default=0)
 
 

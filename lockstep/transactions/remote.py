@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from lockstep.client import LATEST, Client, Topic
+from lockstep.client import LATEST, Client, TopicMetadata
 from lockstep.connection import (
     BrokerConnection,
     BrokerError,
@@ -139,7 +139,7 @@ class RemoteLog:
         """Same as `Log.topic_id`."""
         return format_uuid(self._followed.topic.topic_id)
 
-    async def _found(self) -> Topic:
+    async def _found(self) -> TopicMetadata:
         try:
             return await self._client.topic(self._name)
         except BrokerError as error:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lockstep.client import Client, Topic
+from lockstep.client import Client, TopicMetadata
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -57,7 +57,7 @@ class Broken(Exception):
 class History:
     """What the clients of one topic share: the count of operations, and what was ever seen."""
 
-    def __init__(self, topic: Topic, operations: int, rng: random.Random) -> None:
+    def __init__(self, topic: TopicMetadata, operations: int, rng: random.Random) -> None:
         self.topic = topic
         self.partitions = len(topic.partitions)
         self.rng = rng
@@ -92,7 +92,7 @@ class Writer:
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[int, int] = {}
         self._positions: list[int] = []
-        self._topic: Topic
+        self._topic: TopicMetadata
 
     async def run(self, history: History) -> None:
         """Until the history is long enough, or somebody got an answer that nobody should."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from compat_tests.targets import ROOT, TargetFailed
 from lockstep import cluster
-from lockstep.client import Client, Topic
+from lockstep.client import Client, TopicMetadata
 from lockstep.connection import ClientError
 from tests.campaigns import conditional_history
 from tests.campaigns.brokers import Brokers
@@ -183,7 +183,7 @@ class Round:
         for each in self._directory.glob(f"{path.stem}.*"):
             each.unlink()
 
-    async def _topic(self, client: Client, name: str, rng: random.Random) -> Topic:
+    async def _topic(self, client: Client, name: str, rng: random.Random) -> TopicMetadata:
         configs = {"lockstep.locks": "true", "lockstep.group": str(rng.randint(1, self.options.nodes))}
         while True:
             try:
@@ -192,7 +192,7 @@ class Round:
                 await asyncio.sleep(0.1)
                 name += "-again"
 
-    async def _forget(self, client: Client, topic: Topic) -> None:
+    async def _forget(self, client: Client, topic: TopicMetadata) -> None:
         try:
             await client.delete_topic(topic.name)
         except ClientError:

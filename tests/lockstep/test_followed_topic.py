@@ -8,25 +8,25 @@ from collections import deque
 import pytest
 
 from lockstep import followed_topic as module
-from lockstep.client import Client, Topic
+from lockstep.client import Client, TopicMetadata
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicDeleted
 from protocol.errors import ErrorCode
 
-OLD = Topic("t", bytes(15) + b"1", False, ())
-MOVED = Topic("t", bytes(15) + b"1", False, ())
-ANEW = Topic("t", bytes(15) + b"2", False, ())
+OLD = TopicMetadata("t", bytes(15) + b"1", False, ())
+MOVED = TopicMetadata("t", bytes(15) + b"1", False, ())
+ANEW = TopicMetadata("t", bytes(15) + b"2", False, ())
 UNKNOWN = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
 
 
 class Metadata(Client):
     """Says of the topic what it is told to; the last of that again and again."""
 
-    def __init__(self, *coming: Topic | ClientError) -> None:
+    def __init__(self, *coming: TopicMetadata | ClientError) -> None:
         super().__init__("nobody:1")
         self.coming = deque(coming)
 
-    async def topics(self, names: object = None) -> list[Topic]:
+    async def topics(self, names: object = None) -> list[TopicMetadata]:
         found = self.coming.popleft() if len(self.coming) > 1 else self.coming[0]
         if isinstance(found, ClientError):
             raise found

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lockstep import groups
-from lockstep.client import Client, Topic
-from lockstep.client import Partition as ClientPartition
+from lockstep.client import Client, TopicMetadata
+from lockstep.client import PartitionMetadata as ClientPartition
 from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
 from protocol.api import ApiKey, messages_for, response_header
 from protocol.compiler import encode_bytes
@@ -37,7 +37,7 @@ from tests.broker.bad_input.attack import INT_MAX
 from tests.lockstep.test_connection import peer, raw_peer
 from tests.protocol.test_hostile import _with_elements, arrays
 
-TOPIC = Topic("t", bytes(15) + b"\1", False, (ClientPartition(0, 1, 0, (1,), (1,), 0),))
+TOPIC = TopicMetadata("t", bytes(15) + b"\1", False, (ClientPartition(0, 1, 0, (1,), (1,), 0),))
 
 
 def speaks_all() -> ApiVersionsResponse:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockstep.demo.bank.ledger import Ledger
-from lockstep.demo.bank.operations import Deactivation, Deposit, Operation, Transfer, Withdrawal
+from lockstep.demo.bank.operations import BankTransfer, Deactivation, Deposit, Operation, Withdrawal
 from lockstep.transactions import BlockingTransactionClient, Expired, TransactionError
 
 HELP: Final = """\
@@ -22,7 +22,7 @@ quit"""
 _MAKES: Final[dict[str, tuple[int, Callable[..., Operation]]]] = {
     "deposit": (2, Deposit),
     "withdraw": (2, Withdrawal),
-    "transfer": (3, Transfer),
+    "transfer": (3, BankTransfer),
     "deactivate": (1, Deactivation),
 }
 """How many numbers it takes."""

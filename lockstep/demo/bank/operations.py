@@ -89,7 +89,7 @@ class Deactivation(Operation):
         return True
 
 
-class Transfer(Operation):
+class BankTransfer(Operation):
     """From `account` to `payee`."""
 
     def __init__(self, ledger: Ledger, account: int, payee: int, cents: int) -> None:

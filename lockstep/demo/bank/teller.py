@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 from lockstep.connection import ClientError
 from lockstep.demo.bank.books import BankError, open_books
 from lockstep.demo.bank.ledger import Ledger
-from lockstep.demo.bank.operations import Transfer
+from lockstep.demo.bank.operations import BankTransfer
 from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
 
 READY: Final = "ready"
@@ -66,7 +66,7 @@ async def transfers(
     told = TransferOutcomes()
     while told == TransferOutcomes() or not stop.is_set():
         payer, payee = chosen.sample(accounts, 2)
-        transfer = Transfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
+        transfer = BankTransfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
         try:
             appended = await client.execute(transfer, timeout_s=_TIMEOUT_S)
             one = TransferOutcomes(acknowledged=1) if appended else TransferOutcomes(declined=1)

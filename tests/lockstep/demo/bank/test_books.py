@@ -9,7 +9,7 @@ from lockstep.connection import ClientError
 from lockstep.demo.bank import books
 from lockstep.demo.bank.books import BankError, audit_books, make_topic, open_books
 from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
-from lockstep.demo.bank.operations import Transfer
+from lockstep.demo.bank.operations import BankTransfer
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
 from tests.lockstep.demo.bank.banks import Forged, audit, branch
@@ -52,7 +52,7 @@ async def test_an_audit_waits_for_the_second_entry_of_a_transfer() -> None:
     memory_log = MemoryLog(4)
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
-        await one.does(Transfer(one.ledger, 1, 2, 5))
+        await one.does(BankTransfer(one.ledger, 1, 2, 5))
     connection = Behind(memory_log)
     connection.suspend_feed(2)
     ledger = await audit_books("", "bank", connection)

@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.demo.bank.books import open_books
 from lockstep.demo.bank.ledger import Ledger
-from lockstep.demo.bank.operations import Deactivation, Deposit, Operation, Transfer, Withdrawal
+from lockstep.demo.bank.operations import BankTransfer, Deactivation, Deposit, Operation, Withdrawal
 from lockstep.testing.memory_log import MemoryLog
 from lockstep.transactions import Refusal
 from tests.lockstep.demo.bank.banks import Branch, audit, branch
@@ -22,8 +22,8 @@ async def test_each_operation_once() -> None:
     async with branch(memory_log) as one:
         await one.deposits(1, 2, 6)
         assert await one.does(Withdrawal(one.ledger, 1, 30)) is None
-        assert await one.does(Transfer(one.ledger, 1, 2, 70)) is None
-        assert await one.does(Transfer(one.ledger, 2, 6, 5)) is None  # in one partition
+        assert await one.does(BankTransfer(one.ledger, 1, 2, 70)) is None
+        assert await one.does(BankTransfer(one.ledger, 2, 6, 5)) is None  # in one partition
         assert await one.does(Deactivation(one.ledger, 6)) is None
         assert {number: account.cents for number, account in one.ledger.accounts.items()} == {
             1: 0,
@@ -43,9 +43,9 @@ async def test_what_the_bank_declines() -> None:
         declined: list[tuple[Operation, str]] = [
             (Withdrawal(one.ledger, 1, 101), "account 1 has 100"),
             (Withdrawal(one.ledger, 3, 1), "there is no account 3"),
-            (Transfer(one.ledger, 1, 3, 1), "there is no account 3"),
-            (Transfer(one.ledger, 1, 2, 1), "account 2 is not active"),
-            (Transfer(one.ledger, 2, 1, 1), "account 2 is not active"),
+            (BankTransfer(one.ledger, 1, 3, 1), "there is no account 3"),
+            (BankTransfer(one.ledger, 1, 2, 1), "account 2 is not active"),
+            (BankTransfer(one.ledger, 2, 1, 1), "account 2 is not active"),
             (Deposit(one.ledger, 2, 1), "account 2 is not active"),
             (Deactivation(one.ledger, 2), "account 2 is not active"),
         ]
@@ -58,7 +58,7 @@ async def test_what_a_transfer_raises() -> None:
     memory_log = MemoryLog(4)
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
-        await one.does(Transfer(one.ledger, 1, 2, 5))
+        await one.does(BankTransfer(one.ledger, 1, 2, 5))
     assert memory_log.mark(1, "withdrawal/1") == 1
     raised = [memory_log.mark(1, "account/1"), memory_log.mark(2, "account/2")]
     assert raised == [-1, -1] and memory_log.mark(2, "withdrawal/2") == -1
@@ -70,7 +70,7 @@ async def test_two_branches_do_not_spend_the_same_money() -> None:
         await one.deposits(1, 2)
         await other.client.caught_up()
         outcomes = await asyncio.gather(
-            one.does(Withdrawal(one.ledger, 1, 80)), other.does(Transfer(other.ledger, 1, 2, 80))
+            one.does(Withdrawal(one.ledger, 1, 80)), other.does(BankTransfer(other.ledger, 1, 2, 80))
         )
     assert sorted(outcomes, key=str) == [None, "account 1 has 20"]
     assert (await audit(memory_log)).problems == []
@@ -79,8 +79,8 @@ async def test_two_branches_do_not_spend_the_same_money() -> None:
 @pytest.mark.parametrize(
     ("make", "closed"),
     [
-        (lambda ledger: Transfer(ledger, 1, 2, 5), 2),
-        (lambda ledger: Transfer(ledger, 1, 2, 5), 1),
+        (lambda ledger: BankTransfer(ledger, 1, 2, 5), 2),
+        (lambda ledger: BankTransfer(ledger, 1, 2, 5), 1),
         (lambda ledger: Withdrawal(ledger, 1, 5), 1),
         (lambda ledger: Deposit(ledger, 1, 5), 1),
         (lambda ledger: Deactivation(ledger, 1), 1),
@@ -114,7 +114,7 @@ def test_numbers_that_cannot_be_meant(wrong: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="from"):
         Deposit(Ledger(), *wrong)
     with pytest.raises(ValueError, match="itself"):
-        Transfer(Ledger(), 1, 1, 1)
+        BankTransfer(Ledger(), 1, 1, 1)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -144,5 +144,5 @@ async def _busy(own: Branch, chosen: random.Random) -> int:
         elif number % 5 == 1:
             brought += cents * (await own.does(Deposit(own.ledger, payer, cents)) is None)
         else:
-            await own.does(Transfer(own.ledger, payer, payee, cents))
+            await own.does(BankTransfer(own.ledger, payer, payee, cents))
     return brought
