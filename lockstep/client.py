@@ -2,9 +2,9 @@
 
 Owns: the connections to a cluster's brokers and what their metadata say.
 
-Invariants: a batch is sent once. When a connection breaks before the answer, the caller is told; nothing
-here sends records again, so nothing is doubled. Only questions about a topic that has no leader yet are
-asked again, for a few seconds.
+Invariants: a batch is sent once. When a connection breaks before the response, the caller gets the error;
+nothing here sends records again, so nothing is doubled. Only questions about a topic that has no leader yet
+are asked again, for a few seconds.
 
 Does not: join consumer groups, batch or retry in the background, run transactions. Applications use one of
 the Kafka clients for those.
@@ -285,7 +285,7 @@ class Client:
     # -- records ----------------------------------------------------------------------------------------
 
     async def producer_id(self) -> tuple[int, int]:
-        """(id, epoch) of a new idempotent producer: who numbers batches by them may send one again.
+        """(id, epoch) of a new idempotent producer: a batch numbered by them may be sent again.
         BrokerError."""
         request = InitProducerIdRequest(transactional_id=None)
         answer = await (await self._any()).call(request, InitProducerIdResponse)
@@ -335,7 +335,7 @@ class Client:
     ) -> list[FetchedPartition]:
         """Read from the given offset of each partition; all leaders are asked at once.
 
-        `committed`: nothing of transactions that are open; who reads leaves out what was aborted. Waits up
+        `committed`: nothing of open transactions; the reader leaves out aborted ones. Waits up
         to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).
         """
         by_leader: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """A Lockstep cluster seen from outside: its nodes and log groups, and changes to them.
 
 Owns: what `lockstep cluster` asks of any node, and asking again until it is done. A change goes on in the
-cluster whether or not somebody waits here. Raises BrokerError for what is refused, TimedOut for what takes
+cluster whether or not the caller waits. Raises BrokerError for what is refused, TimedOut for what takes
 longer than it may; a node that goes away meanwhile is no failure while another of those named answers.
 """
 
@@ -37,7 +37,7 @@ async def status(client: Client) -> Document:
 
 
 async def lasting_status(client: Client) -> Document:
-    """`status`, healthy also where what a voter lacks does not last: under load each lags now and then."""
+    """`status`, healthy also where a voter is out of sync for a moment: under load each is now and then."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LASTING_SECONDS
     found = await status(client)

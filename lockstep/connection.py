@@ -1,6 +1,6 @@
-"""One TCP connection to a broker, for asyncio: requests out, answers to whoever waits for them.
+"""One TCP connection to a broker, for asyncio: requests out, responses to their callers.
 
-Owns: the socket, and who waits; what is said on it is `protocol.client_protocol`. Requests may be sent
+Owns: the socket, and the waiting callers; the protocol is `protocol.client_protocol`. Requests may be sent
 without waiting for the answers of earlier ones.
 
 Invariants: a request whose answer did not come in time leaves the connection closed, because nobody knows
@@ -170,7 +170,7 @@ class BrokerConnection(Peer):
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """The socket's side: hands answers to whoever waits."""
+    """The socket's side: hands responses to their callers."""
 
     def __init__(self, peer: str, protocol: ClientProtocol) -> None:
         self.transport: asyncio.WriteTransport
@@ -230,7 +230,7 @@ class _Wire(asyncio.BufferedProtocol):
             raise self.failure
 
     def fail(self, error: ClientError) -> None:
-        """Close, and tell everyone who waits; the first reason counts."""
+        """Close, and fail all waiting callers; the first reason counts."""
         if self.failure is None:
             self.failure = error
             self.transport.close()

@@ -1,4 +1,4 @@
-"""Consumer groups seen from outside: who is in them, how far they have read, and setting that anew.
+"""Consumer groups seen from outside: their members, their offsets, and resets of these.
 
 Owns: what `lockstep groups` needs of the group APIs, on top of a `Client`. Offsets are changed only of groups
 without members; the broker refuses the rest. Does not: join a group. Raises BrokerError throughout.

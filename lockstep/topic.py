@@ -1,4 +1,5 @@
-"""A topic as the metadata of its cluster describe it. Does not: know who was asked, or when."""
+"""A topic as the metadata of its cluster describe it. Does not: know the broker that described it, or the
+time."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def _is_definite(error: Exception) -> bool:
 
 
 class _Producer:
-    """Sends batches to whoever leads. Numbered ones are sent again whatever became of them, others (of who
+    """Sends batches to the leader. Numbered ones are sent again whatever became of them, others (of who
     waits for nobody, or to brokers that do not number) only as long as none can have them."""
 
     def __init__(
@@ -219,7 +219,7 @@ class _Producer:
         return cls(followed, acks, options.timeout, numbered)
 
     async def append(self, index: int, batch: BatchBuilder) -> int:
-        """The offset that a batch begins at, -1 where that is not told. Raises ClientError."""
+        """The offset that a batch begins at, -1 where the broker does not report it. Raises ClientError."""
         if self._numbered is not None:
             batch.producer_id, batch.producer_epoch = self._numbered
             batch.base_sequence = self._sequences.get(index, 0)

@@ -3,7 +3,7 @@
 | request | what it does |
 |---|---|
 | `GET /` | links to these three |
-| `GET /status` | the targets, each log and who plays it, as JSON |
+| `GET /status` | the targets, each log and its player, as JSON |
 | `GET /metrics` | the same in numbers, for Prometheus |
 | `GET /ping` | says that the process lives |
 | `POST /targets` | adds a target: `{"name": ..., "address": ..., "first": ...}` |
@@ -64,7 +64,7 @@ class LogStatus(NamedTuple):
 
 
 def status_of(players: Players, standings: Iterable[LogStatus], **more: object) -> dict[str, Any]:
-    """For JSON: `GET /status`, the same whoever plays. Args: more: of this process."""
+    """For JSON: `GET /status`, the same for every player. Args: more: of this process."""
     found = players.status()
     playing = {each["log_id"]: each for each in found.pop("playing")}
     logs = [{**each._asdict(), "played": playing.get(each.log_id)} for each in standings]

@@ -119,7 +119,7 @@ class Claims:
         return current and current.claim
 
     def problem(self, log_id: str) -> str:
-        """Why this process cannot know or say who plays the log, in words; empty where all is well."""
+        """The reason why this process cannot read or write the log's claim; empty where it can."""
         if unread := self._topic.problem():
             return f"claims cannot be read: {unread}"
         unwritten = self._unwritten.get(log_id)
@@ -133,7 +133,7 @@ class Claims:
         Args:
             name: of the log, for people.
             above_term: a term that a target has named; the claim's is higher.
-            at_once: do not wait for the holder's lease: for who knows that it is to play.
+            at_once: do not wait for the holder's lease: for a process that must take over.
         """
         if name:
             self._names[log_id] = name

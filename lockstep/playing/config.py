@@ -156,7 +156,7 @@ def target_of(name: str, address: object, first: object = "earliest") -> TargetC
 
 
 def at_address(targets: Mapping[str, TargetConfig], address: str) -> str | None:
-    """The target that is there. It has one mark for a log, so that under two names it would lack entries."""
+    """The target at the address. It has one mark for a log: under two names it would miss entries."""
     return next((name for name, each in targets.items() if each.address == address), None)
 
 

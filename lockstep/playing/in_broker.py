@@ -85,7 +85,7 @@ class PlayerInBroker:
 
 
 def _status(players: Players, hosted: LocalPlayers) -> dict[str, Any]:
-    """Here whoever leads a log holds it. What fails is told while it waits to be tried again."""
+    """The leader of a log delivers it. A failure is shown while its retry is pending."""
     player = players.config.player
     standings = [
         LogStatus(

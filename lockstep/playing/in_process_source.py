@@ -4,8 +4,8 @@ Owns: reading one partition's committed batches through the objects that the bro
 Invariants: nothing at or above the last stable offset is read; who waits is woken by the waiters of long-poll
 Fetches, never by looking again; bounds are told under the leader's lease alone, when no other node can have
 committed more. A source is of one topic id, and of the time that this node leads: after that every call
-raises `NotLeading`, and whoever leads by then plays on.
-Does not: copy batches (but for the disk's), or decide who plays (`lockstep/playing/local_players.py`).
+raises `NotLeading`, and the next leader continues.
+Does not: copy batches (but for the disk's), or choose the player (`lockstep/playing/local_players.py`).
 """
 
 from __future__ import annotations

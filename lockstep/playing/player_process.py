@@ -2,7 +2,7 @@
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
 cannot be played here any more (its topic is gone, its routing failed) leaves the others alone, and the status
-says why; when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims
+says why; when none is left, or the claims cannot be read, the process ends. A clean stop gives all claims
 up.
 Does not: look for partitions that come later.
 """

@@ -2,7 +2,7 @@
 
 Owns: which targets there are and which are paused, in every playing of this process, now and later. What is
 changed here lasts as long as the process: the configuration's file is the truth, and is read at the start.
-Does not: decide who plays (`standing_by`, `hosted`), or read a log.
+Does not: choose the player of a log (`standby`, `local_players`), or read a log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Players:
     """See the module.
 
     Args:
-        route, streams: shared by all logs; they stay whoever made them's to close.
+        route, streams: shared by all logs; their owner closes them.
         targets: by name, which is changed here; a route may look at it. Without it those of `config`.
     """
 
@@ -81,7 +81,7 @@ class Players:
     async def add(self, name: str, target: TargetConfig) -> None:
         """One more target of every log. Raises ValueError: there is one of that name, or at that address.
 
-        All that has to be waited for comes first: whoever gives up waiting has changed nothing.
+        All waits come first: a cancelled call has changed nothing.
         """
         self._check_new(name, target)
         bounds: dict[PlayerDriver, LogBounds] = {}

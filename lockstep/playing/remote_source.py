@@ -5,7 +5,7 @@ Owns: two clients. Brokers answer a connection's requests in order, so reads tha
 a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
 nothing at or above the last stable offset is read; a topic that was made anew is not read in place of this
 one; what the bounds say was said by the leader after they were asked for. Leaders that move and brokers that
-go away are waited for. Does not: decide who plays.
+go away are waited for. Does not: choose the player.
 """
 
 from __future__ import annotations

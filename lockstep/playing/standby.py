@@ -42,7 +42,7 @@ async def stand_by(
         pause_ms: before the log is claimed again after a target refused this player.
     Raises:
         PlayerStopped, SourceClosed: there is no going on here.
-        ClaimsUnusable: there is no knowing who plays.
+        ClaimsUnusable: the claims cannot be read.
     """
     above_term, name = 0, log_name(source)
     while True:

@@ -32,7 +32,7 @@ _NO_PARTITION: Final = -1
 class HighWaterMarkMismatch(Exception):
     """The mark in the database is neither what must have been applied before, nor beyond: nothing is applied.
 
-    Somebody changed the table, or restored an older database under a process that runs.
+    Another program changed the table, or restored an older database under a process that runs.
     """
 
 

@@ -41,7 +41,7 @@ async def serve(
     Args:
         listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption:
             who can connect can send.
-        transport: raw frames have less delay; the player must be told the same.
+        transport: raw frames have less delay; the player must use the same.
         inline: apply on the event loop. See `StoreSessions`.
     Raises:
         OSError: the address is not to be had.

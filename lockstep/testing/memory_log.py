@@ -100,7 +100,7 @@ class MemoryLog:
         self._partitions[partition].trim(offset)
 
     def put(self, partition: int, *values: bytes, append_locks: Iterable[Name] = ()) -> int:
-        """One batch by somebody who is no transaction client; the offset of its last record."""
+        """Append a batch of another producer, no transaction client; the offset of its last record."""
         raised = [name.encode() if isinstance(name, str) else name for name in append_locks]
         self._appended += 1
         records = [Record(value) for value in values]

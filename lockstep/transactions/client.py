@@ -93,7 +93,7 @@ class TransactionClient:
             topic: with `lockstep.locks=true`.
             partitions: those that are fed to the application; all by default. See `assign`.
             max_outstanding: transactions under way at a time; `execute` and `submit` wait for room.
-            timeout_s: how long a transaction is tried, where `execute` is not told.
+            timeout_s: how long a transaction is tried, unless `execute` is given a time.
             create: make the topic with so many partitions if it is not there.
             threads: where the application's plain functions run, if they block; on the event loop by default.
             log: another log than that topic: a double of `lockstep.testing`.

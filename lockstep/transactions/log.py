@@ -103,8 +103,8 @@ class Log(Protocol):
     async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """After AppendUnknown: see to it that what is not in the log by now never will be.
 
-        Returns partition -> position: whoever has read that far has seen the append, or never will. Raises
-        AppendUnknown when that is not possible within `timeout_s`.
+        Returns partition -> position: a reader that has come so far has seen the append, or never will.
+        Raises AppendUnknown when that is not possible within `timeout_s`.
         """
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:

@@ -51,7 +51,7 @@ class HighWaterMarkAhead(TransactionError):
 
 
 class SubscriptionClosed(TransactionError):
-    """The partition was given up, or the client closed, while somebody waited for it."""
+    """The partition was unassigned, or the client closed, during a wait for it."""
 
 
 class SubscriptionStalled(TransactionError):
@@ -206,7 +206,7 @@ class Transaction:
         """`execute` failed, or the log cannot take it; nothing is tried any more."""
 
     def on_expiration(self, is_known: bool) -> Awaitable[None] | None:
-        """Its time is over. True: it is not in the log and will never be. False: nobody knows yet."""
+        """Its time is over. True: it is not in the log and will never be. False: that is not known yet."""
 
 
 class Application:

@@ -4,7 +4,7 @@ Owns the connections, the lanes, and sending again while leaders move.
 
 A session is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
 under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
-Marks only rise, so a refusal that was lost stays one. A session of whose batch nobody knows is fenced: a
+Marks only rise, so a refusal that was lost stays one. A session with a batch of unknown outcome is fenced: a
 marker with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on some
 wire is refused from then on (decision 25).
 """

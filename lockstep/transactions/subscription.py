@@ -1,6 +1,6 @@
 """One partition's feed: what is committed, applied one after the other.
 
-Owns the partition's high-water mark and whoever waits for it to move. The next read is under way while what
+Owns the partition's high-water mark and the waits for it to move. The next read is under way while what
 came last is applied.
 
 Invariants: nothing is skipped and nothing applied twice; an exception in the application stops the feed where
@@ -36,7 +36,7 @@ class _Waiter(NamedTuple):
 
 
 class Subscription:
-    """Reads from the application's mark on. `run` is its task; the rest is asked by whoever executes."""
+    """Reads from the application's mark on. `run` is its task; the rest is for executing transactions."""
 
     def __init__(
         self, log: Log, calls: Calls, partition: int, on_applied: Callable[[Committed], Awaitable[None]]
@@ -102,7 +102,7 @@ class Subscription:
     async def wait_until_applied(self, offset: int, *, is_patient: bool = True) -> None:
         """Wait until everything at or below this offset is applied. Raises SubscriptionClosed.
 
-        Who is not patient waits for no `resume`: raises SubscriptionStalled.
+        Without `is_patient` it does not wait for `resume`: raises SubscriptionStalled.
         """
         if self._is_closed:
             raise self._closed_error()

@@ -11,7 +11,7 @@ from player.core.router import Parts
 class BroadcastRouter:
     """Every batch for each of these targets.
 
-    Args: names: those of a mapping are looked at each time: who is added to it gets everything, too.
+    Args: names: a mapping is read each time: a target added to it gets all entries, too.
     """
 
     __slots__ = ("_names",)

@@ -19,7 +19,7 @@ class HeaderSelector:
     """A `TargetSelector`.
 
     Args:
-        default: who gets the records without the header; nobody, where that is empty.
+        default: the targets of records without the header; none, where that is empty.
         name: of the header.
     """
 

@@ -24,7 +24,7 @@ class KeyHashSelector:
 
     Args:
         targets: in their order; each gets the keys of one slot. A name may stand there more than once.
-        keyless: who gets records without a key.
+        keyless: the targets of records without a key.
     Raises ValueError without targets.
     """
 

@@ -46,8 +46,8 @@ def forbidden_words(statement: str) -> str | None:
 
 
 def check_applied(returned: object) -> None:
-    """Raises TypeError where `apply` has returned what has yet to be run: nobody would, and the mark would
-    move over what was not applied."""
+    """Raises TypeError where `apply` has returned a coroutine or generator: it would never run, and the mark
+    would move over what was not applied."""
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         if inspect.iscoroutine(returned):
             returned.close()  # or Python warns that nobody has waited for it

@@ -117,7 +117,7 @@ class StoreSessions:
 
 
 class StoreSession:
-    """One stream. A transport may call its methods from within whatever it is told."""
+    """One stream. A transport may call its methods from within the responder's."""
 
     __slots__ = ("_log", "_responder", "handshake", "is_answered", "is_closed", "terms")
 
@@ -414,8 +414,8 @@ class _TargetLog:
 
 def _run_call(call: Callable[[], T]) -> T:
     """Raises what it raises, as something that is the application's alone: not StopIteration, which no future
-    can carry, nor what would cancel who waits, or end the loop (`sys.exit`). Ctrl-C reaches the main thread
-    alone, and stays what it is there."""
+    can carry, nor errors that would cancel the waiting task, or end the loop (`sys.exit`). Ctrl-C reaches the
+    main thread alone, and stays what it is there."""
     try:
         return call()
     except (StopIteration, concurrent.futures.CancelledError) as error:

@@ -50,4 +50,4 @@ class TargetStore(Protocol):
         """Called in the thread that will use it."""
 
     def stop(self) -> None:
-        """The target ends, for good: what waits for somebody else gives up. Called from another thread."""
+        """The target ends, for good: waits for other processes are ended. Called from another thread."""

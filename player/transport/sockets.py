@@ -39,7 +39,7 @@ def literal_addresses(sockets: Sequence[socket.socket]) -> list[str]:
 
 
 def in_words(address: str, error: OSError) -> OSError:
-    """Why nobody can listen at an address, for people."""
+    """The reason why an address cannot be bound, for an operator."""
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.EADDRINUSE:
         why = "address already in use; stop the program that listens there, or choose another port"

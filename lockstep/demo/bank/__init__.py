@@ -9,13 +9,13 @@ whole cents (`ledger`). What is done to accounts are transactions (`operations`)
 - a transfer is a withdrawal with a read lock elsewhere, on the payee's account in the payee's partition. It
   writes an entry into both partitions, appended together or not at all.
 
-Invariants. Whoever reads the topic from its beginning can check them, and that is how this demo does it:
+Invariants. A reader of the topic from its beginning can check them, and that is how this demo does it:
 
 1. No account is below zero after any entry of its partition: all that leaves it stands there, in order.
 2. Nothing follows an account's deactivation.
 3. Of each transfer both entries are there, or none; so transfers change no total.
 
-Money that comes in raises no lock: whoever spends from a balance that is too low by now is still right.
+A deposit raises no lock: a withdrawal from a balance that is too low by now is still right.
 
 `commands` reads what a person types and does it; `automatic` lets several processes (`teller`) transfer at
 random between few accounts while it shows a live table (`table`), and audits the topic before and after.

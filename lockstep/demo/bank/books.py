@@ -72,7 +72,7 @@ async def caught_up(client: TransactionClient) -> None:
 async def audit_books(
     bootstrap: str, topic: str, log: Log | None = None, settle_s: float = SETTLE_S
 ) -> Ledger:
-    """The books, read from their beginning by somebody who knows nothing yet; problems are in it."""
+    """The books, read from their beginning by a new client; its problems are in the ledger."""
     ledger = Ledger()
     async with open_books(bootstrap, topic, ledger, log) as client:
         deadline = asyncio.get_running_loop().time() + settle_s

@@ -1,6 +1,6 @@
 """A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
 
-It goes on until its standard input ends, so it does not outlive whoever started it. Its first line says that
+It goes on until its standard input ends, so it does not outlive its parent. Its first line says that
 it begins (`READY`), its last one what it knows of its transfers (`TransferOutcomes`).
 """
 
@@ -113,7 +113,7 @@ class _UntilItEnds(asyncio.Protocol):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ctrl-C is for whoever started it, who then closes the pipe."""
+    """Ctrl-C is for the parent, which then closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bootstrap, topic, seed, *accounts = arguments
     try:
