@@ -88,7 +88,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
-_GONE_S: Final = 15.0
+_GONE_TIMEOUT_S: Final = 15.0
 """So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
 _NOT_YET: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -155,8 +155,8 @@ class Client:
 
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = await self._metadata(wanted, create=False)
+        requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        answer = await self._metadata(requested, create=False)
         return sorted(map(topic_of, _without_errors(answer)), key=lambda topic: topic.name)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicMetadata:
@@ -248,7 +248,7 @@ class Client:
         self,
         kind: ResourceType,
         name: str,
-        wanted: Mapping[str, str],
+        requested: Mapping[str, str],
         deleted: Iterable[str] = (),
         *,
         validate_only: bool = False,
@@ -260,7 +260,7 @@ class Client:
                     resource_type=kind,
                     resource_name=name,
                     configs=[
-                        *(AlterableConfig(name=key, value=value) for key, value in wanted.items()),
+                        *(AlterableConfig(name=key, value=value) for key, value in requested.items()),
                         *(
                             AlterableConfig(name=key, config_operation=ConfigOperation.DELETE, value=None)
                             for key in deleted
@@ -445,12 +445,12 @@ class Client:
         return await self._share_attempt(None, self._connect_first)
 
     async def _connect_first(self) -> BrokerConnection:
-        known = self._all_addresses
+        addresses = self._all_addresses
         if self._first is not None:  # the one that has failed may hang: those behind it come first
-            gone = (self._first.host, self._first.port)
-            after = known.index(gone) + 1 if gone in known else 0
-            known = [*known[after:], *known[:after]]
-        self._first = await first_to_answer(known, self._connect, self.timeout_s)
+            failed_address = (self._first.host, self._first.port)
+            after = addresses.index(failed_address) + 1 if failed_address in addresses else 0
+            addresses = [*addresses[after:], *addresses[:after]]
+        self._first = await first_to_answer(addresses, self._connect, self.timeout_s)
         self._first_since = asyncio.get_running_loop().time()
         return self._first
 
@@ -483,8 +483,8 @@ class Client:
             return connection
         address = self._addresses.get(node_id)
         if address is None:
-            told = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", told)
+            reason = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", reason)
 
         async def connect() -> BrokerConnection:
             within_s = call_timeout_s(
@@ -539,7 +539,7 @@ class Client:
         as the cluster still names a broker that has gone; not where none has ever answered."""
         now = asyncio.get_running_loop().time()
         tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
-        policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_S))
+        policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_TIMEOUT_S))
         while True:
             try:
                 return await ask()
@@ -570,11 +570,11 @@ def _config_error(kind: ResourceType, name: str, code: int, message: str | None)
     return BrokerError(code, f"broker {name}".strip() if kind == ResourceType.BROKER else name, message)
 
 
-async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
+async def _all_of(calls: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
     """The results of all of them. None is left running for a next call to wait behind, also where one
     fails."""
     found: list[T] = []
-    for part in await asyncio.gather(*asked, return_exceptions=True):
+    for part in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(part, BaseException):
             raise part
         found += part

@@ -140,7 +140,7 @@ async def _until_done(
 ) -> Document:
     """Ask until it is done. What is refused at first is wrong; later only what does not pass is."""
     loop = asyncio.get_running_loop()
-    deadline, quiet_until, said = loop.time() + wait_s, loop.time() + QUIET_SECONDS, ""
+    deadline, quiet_until, printed = loop.time() + wait_s, loop.time() + QUIET_SECONDS, ""
     answer: Document | None = None
     while True:
         try:
@@ -157,8 +157,8 @@ async def _until_done(
             raise TimedOut(
                 f"{problem(answer or {})} after {wait_s:g} s; it goes on: `lockstep cluster status` tells"
             )
-        if answer is not None and loop.time() >= quiet_until and (text := problem(answer)) != said:
-            said = text
+        if answer is not None and loop.time() >= quiet_until and (text := problem(answer)) != printed:
+            printed = text
             say(f"{text}; waiting")
         await asyncio.sleep(LOOK_SECONDS)
 

@@ -208,8 +208,8 @@ class _Wire(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        said = f": {describe_socket_error(exc)}" if isinstance(exc, OSError) else ""
-        self.fail(ConnectionFailed(f"the connection to {self._peer} broke{said}"))
+        detail = f": {describe_socket_error(exc)}" if isinstance(exc, OSError) else ""
+        self.fail(ConnectionFailed(f"the connection to {self._peer} broke{detail}"))
 
     def pause_writing(self) -> None:
         self._paused = asyncio.get_running_loop().create_future()

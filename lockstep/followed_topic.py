@@ -109,13 +109,13 @@ class FollowedTopic:
         if now - self._unknown_since >= self._deleted_after_s:
             raise TopicDeleted(f"topic {self.topic.name} was deleted")
 
-    async def retry_while(self, ask: Callable[[], Awaitable[T]], patience_s: float = float("inf")) -> T:
+    async def retry_while(self, ask: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
         """The answer to a question, for as long as it takes, or as the patience lasts.
 
         Raises TopicDeleted, ClientError for good, and the last error at the timeout.
         """
         loop = asyncio.get_running_loop()
-        tries = RetryPolicy(loop.time() + patience_s, self.client, SILENT_AFTER_S)
+        tries = RetryPolicy(loop.time() + timeout_s, self.client, SILENT_AFTER_S)
         try:
             while True:
                 try:

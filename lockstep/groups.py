@@ -32,7 +32,7 @@ from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReques
 Place = tuple[str, int]
 NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
-BATCHED_SINCE: Final = 8
+BATCHED_MIN_VERSION: Final = 8
 CONSUMER: Final = "consumer"
 NOBODY_LEADS: Final = {
     int(
@@ -105,7 +105,7 @@ async def describe_group(client: Client, group: str) -> Group:
 async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
     """The group's committed offsets, sorted by topic and partition."""
     connection = await client.coordinator(group)
-    if connection.version_of(OffsetFetchRequest, NAMES_UNTIL) < BATCHED_SINCE:
+    if connection.version_of(OffsetFetchRequest, NAMES_UNTIL) < BATCHED_MIN_VERSION:
         request = OffsetFetchRequest(group_id=group, topics=None)
     else:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
@@ -174,8 +174,8 @@ async def end_offsets(client: Client, places: Mapping[Place, int]) -> dict[Place
                 raise
             continue
         there = {partition.index for partition in topic.partitions}
-        wanted = [index for of_topic, index in places if of_topic == name and index in there]
-        ends = await client.offsets(topic, wanted, LATEST)
+        requested = [index for of_topic, index in places if of_topic == name and index in there]
+        ends = await client.offsets(topic, requested, LATEST)
         found.update({(name, index): end for index, end in ends.items()})
     return found
 

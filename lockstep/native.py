@@ -73,9 +73,9 @@ def enable(directory: Path = DIRECTORY, root: Path = ROOT) -> int:
         raise CommandFailed(
             f"{VARIABLE}=1, but {directory.name} is for another Python: run `make native` again"
         )
-    for name, wanted in sources.items():
+    for name, expected in sources.items():
         source = source_of(root, name)
-        if not source.exists() or checksum(source) != wanted:
+        if not source.exists() or checksum(source) != expected:
             raise CommandFailed(
                 f"{VARIABLE}=1, but {name} has changed since it was compiled: "
                 "run `make native` again, or unset it"

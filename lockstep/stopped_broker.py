@@ -71,7 +71,7 @@ class PartitionNames:
     def __init__(self, group_id: int, checkpoint: Checkpoint | None, topics: dict[bytes, str]) -> None:
         self._group_id = group_id
         self._topics = topics
-        self._known: dict[int, tuple[bytes, int]] = {}
+        self._partitions: dict[int, tuple[bytes, int]] = {}
         self.restore(checkpoint)
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
@@ -80,7 +80,7 @@ class PartitionNames:
             control = ControlPartition()
             control.restore(checkpoint.sections.get("partitions", b""))
             for number, partition in control.partitions.items():
-                self._known.setdefault(number, (partition.topic_id, partition.index))
+                self._partitions.setdefault(number, (partition.topic_id, partition.index))
 
     def learn(self, number: int, payload: Buffer) -> None:
         """Note the partitions that a batch of the control partition opens."""
@@ -89,7 +89,7 @@ class PartitionNames:
         for command in _commands(payload):
             if command.get("do") == "open":
                 topic_id = bytes.fromhex(str(command["topic_id"]))
-                self._known[int(command["partition"])] = (topic_id, int(command["index"]))
+                self._partitions[int(command["partition"])] = (topic_id, int(command["index"]))
 
     def name(self, number: int) -> str:
         """`topic-index`, or what is known instead."""
@@ -97,14 +97,14 @@ class PartitionNames:
             return "(control)"
         if number == NOTES_PARTITION:
             return "(notes)"
-        topic_id, index = self._known.get(number, (b"", 0))
+        topic_id, index = self._partitions.get(number, (b"", 0))
         if not topic_id:
             return f"(partition {number})"
         return f"{self._topics.get(topic_id, topic_id.hex())}-{index}"
 
     def topic_and_index(self, number: int) -> tuple[str | None, int]:
         """A partition's topic and index; (None, -1) where they are not known."""
-        topic_id, index = self._known.get(number, (b"", -1))
+        topic_id, index = self._partitions.get(number, (b"", -1))
         return (self._topics.get(topic_id, topic_id.hex()), index) if topic_id else (None, -1)
 
 

@@ -175,12 +175,12 @@ def _show(found: dict[str, Any]) -> None:
             for each in found["groups"]
         ],
     )
-    lacking = found.get("waits_for_majority")
-    if lacking:
-        reached = f"{lacking['reached']} of {len(lacking['voters'])}"
+    out_of_sync = found.get("waits_for_majority")
+    if out_of_sync:
+        reached = f"{out_of_sync['reached']} of {len(out_of_sync['voters'])}"
         here = found["answered_by"]
         print(f"\nnode {here} reaches {reached} nodes that elect the controller, too few; out of reach:")
-        for each in lacking["unreached"]:
+        for each in out_of_sync["unreached"]:
             print(f"  node {each['node']} {each['why']}")
     full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
     if full:

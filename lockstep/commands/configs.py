@@ -108,16 +108,16 @@ def _alter(options: argparse.Namespace) -> int:
     import asyncio
 
     kind, name = _resource(options)
-    wanted = dict(options.setting)
-    if not wanted and not options.delete:
+    requested = dict(options.setting)
+    if not requested and not options.delete:
         raise WrongUsage("nothing to change: name NAME=VALUE or --delete NAME")
 
     if options.kind == "broker":
-        _check_names(wanted)
+        _check_names(requested)
 
     async def run() -> None:
         async with client_of(options) as client:
-            await client.alter_configs(kind, name, wanted, options.delete, validate_only=options.check)
+            await client.alter_configs(kind, name, requested, options.delete, validate_only=options.check)
         what = f"{options.kind} {name}" if name else "all brokers"
         print(f"{what}: this could be done" if options.check else f"{what}: changed")
 

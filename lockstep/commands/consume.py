@@ -103,11 +103,11 @@ def _run(options: argparse.Namespace) -> int:
 async def _consume(options: argparse.Namespace) -> None:
     async with client_of(options, outlives_leaders=True) as client:
         topic = await topic_of(client, options.topic, options.timeout)
-        known = [partition.index for partition in topic.partitions]
-        chosen = known if options.partition is None else sorted(set(options.partition))
+        existing = [partition.index for partition in topic.partitions]
+        chosen = existing if options.partition is None else sorted(set(options.partition))
         for index in chosen:
-            if index not in known:
-                raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
+            if index not in existing:
+                raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(existing) - 1} only")
         followed = followed_topic(client, topic)
         reading = await followed.retry_while(
             lambda: _Reading.begin(client, followed.topic, chosen, options), options.timeout
@@ -153,10 +153,10 @@ class _Reading:
         starts = await client.offsets(topic, chosen, EARLIEST)
         if options.offset not in (None, _EARLIEST):
             for index in chosen:
-                wanted = options.offset if options.offset >= 0 else ends[index] + options.offset
-                if wanted > ends[index]:
+                start_offset = options.offset if options.offset >= 0 else ends[index] + options.offset
+                if start_offset > ends[index]:
                     raise CommandFailed(f"partition {index} of {topic.name} ends at offset {ends[index]}")
-                starts[index] = max(starts[index], wanted)
+                starts[index] = max(starts[index], start_offset)
         if options.follow:
             return cls(starts, None, options.committed)
         unread = {index: start for index, start in starts.items() if start < ends[index]}

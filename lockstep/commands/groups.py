@@ -115,16 +115,16 @@ def _describe(options: argparse.Namespace) -> int:
 
     async def run() -> None:
         async with client_of(options) as client:
-            shown = 0
+            printed = 0
 
             async def show(name: str) -> None:
-                nonlocal shown
+                nonlocal printed
                 described = await client.retry_while(lambda: _describe_one(client, name))
                 if options.json:
                     print_json(described)
                 else:
-                    _show(described, shown > 0)
-                shown += 1
+                    _show(described, printed > 0)
+                printed += 1
 
             await _each(options.group, show)
 
@@ -229,12 +229,14 @@ def _reset(options: argparse.Namespace) -> int:
                     "(one that was killed counts until its session times out)"
                 )
             before = await committed_offsets(client, options.group)
-            wanted: dict[Place, int] = {}
+            new_offsets: dict[Place, int] = {}
             for text in options.topic:
-                wanted.update(await _new_offsets(client, options, text, before))
+                new_offsets.update(await _new_offsets(client, options, text, before))
             if options.execute:
-                await commit_offsets(client, options.group, wanted)
-        rows = [(topic, index, before.get((topic, index)), new) for (topic, index), new in wanted.items()]
+                await commit_offsets(client, options.group, new_offsets)
+        rows = [
+            (topic, index, before.get((topic, index)), new) for (topic, index), new in new_offsets.items()
+        ]
         if options.json:
             for topic, index, old, new in rows:
                 print_json(
@@ -276,20 +278,20 @@ async def _new_offsets(
     first = await client.offsets(topic, indexes, EARLIEST)
     end = await client.offsets(topic, indexes, LATEST)
     if options.to_earliest:
-        asked = first
+        requested = first
     elif options.to_latest:
-        asked = end
+        requested = end
     elif options.to_time is not None:
         found = await client.offsets(topic, indexes, options.to_time)
-        asked = {index: offset if offset >= 0 else end[index] for index, offset in found.items()}
+        requested = {index: offset if offset >= 0 else end[index] for index, offset in found.items()}
     elif options.to_offset is not None:
-        asked = {index: options.to_offset for index in indexes}
+        requested = {index: options.to_offset for index in indexes}
     else:
         missing = [index for index in indexes if (topic.name, index) not in before]
         if missing:
             raise CommandFailed(f"{topic.name}, partition {missing[0]}: nothing committed to shift from")
-        asked = {index: before[topic.name, index] + options.shift_by for index in indexes}
-    return {(topic.name, index): min(max(asked[index], first[index]), end[index]) for index in indexes}
+        requested = {index: before[topic.name, index] + options.shift_by for index in indexes}
+    return {(topic.name, index): min(max(requested[index], first[index]), end[index]) for index in indexes}
 
 
 def _delete(options: argparse.Namespace) -> int:

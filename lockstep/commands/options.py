@@ -112,13 +112,13 @@ async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
     import asyncio
 
     async def watch() -> None:
-        said = False
+        is_reported = False
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             problem = followed.problem()
-            if problem and not said:
+            if problem and not is_reported:
                 print(f"lockstep: {problem}; still trying", file=sys.stderr, flush=True)
-            said = bool(problem)
+            is_reported = bool(problem)
 
     watching = asyncio.create_task(watch())
     try:

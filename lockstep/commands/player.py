@@ -216,8 +216,8 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
         if not isinstance(found, dict):
             raise ValueError
     except ValueError:
-        said = text[:80].decode(errors="replace").strip()
-        raise CommandFailed(f"what answers at {options.player} is no player: {said!r}") from None
+        answer_text = text[:80].decode(errors="replace").strip()
+        raise CommandFailed(f"what answers at {options.player} is no player: {answer_text!r}") from None
     if answer.status != 200:
         raise CommandFailed(str(found.get("error", found)))
     return found

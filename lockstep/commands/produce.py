@@ -144,8 +144,8 @@ async def _largest_batch(client: Client, topic: TopicMetadata) -> int:
         configs = await client.topic_configs(topic.name)
     except ClientError:
         return BATCH_BYTES
-    told = [config.value for config in configs if config.name == "max.message.bytes"]
-    return min([BATCH_BYTES, *(int(value) for value in told if value and value.isdecimal())])
+    limits = [config.value for config in configs if config.name == "max.message.bytes"]
+    return min([BATCH_BYTES, *(int(value) for value in limits if value and value.isdecimal())])
 
 
 def _entry(line: bytes, options: argparse.Namespace) -> Entry:
@@ -197,11 +197,11 @@ class _Producer:
     waits for nobody, or to brokers that do not number) only as long as none can have them."""
 
     def __init__(
-        self, followed: FollowedTopic, acks: int, patience_s: float, numbered: ProducerIdAndEpoch | None
+        self, followed: FollowedTopic, acks: int, timeout_s: float, numbered: ProducerIdAndEpoch | None
     ) -> None:
         self.followed = followed
         self._acks = acks
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._numbered = numbered
         self._sequences: dict[int, int] = {}
         self.in_doubt: set[int] = set()
@@ -225,7 +225,7 @@ class _Producer:
             batch.base_sequence = self._sequences.get(index, 0)
             self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
         data = batch.build()
-        offset = await self.followed.retry_while(lambda: self._sent(index, data), self._patience_s)
+        offset = await self.followed.retry_while(lambda: self._sent(index, data), self._timeout_s)
         self.in_doubt.discard(index)
         return offset
 
@@ -282,12 +282,12 @@ class _Writer:
     def became(self, acks: str) -> str:
         """After a failure: what there is, as far as that is known."""
         fate, elsewhere = ("sent", "sent") if acks == "0" else ("acknowledged", "appended")
-        known = f"{self.total} records were {fate}"
+        summary = f"{self.total} records were {fate}"
         if self.total and self._side_by_side:
-            known += ", which need not be the first ones"
+            summary += ", which need not be the first ones"
         if self._producer.in_doubt:
-            return f"{known}; of those that failed some may be there as well"
-        return f"{known}; nothing else was {elsewhere}" if self.total else f"nothing was {elsewhere}"
+            return f"{summary}; of those that failed some may be there as well"
+        return f"{summary}; nothing else was {elsewhere}" if self.total else f"nothing was {elsewhere}"
 
     async def write(self, entries: list[Entry]) -> None:
         """Write them all; partitions at the same time, the batches of one partition one after the other."""

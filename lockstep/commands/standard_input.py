@@ -17,7 +17,7 @@ from typing import BinaryIO
 from lockstep.failures import CommandFailed
 
 _CHUNKS_AHEAD = 2
-_LONGEST_LINE_BYTES = 64 * 1024 * 1024
+_MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[bytes]]:
@@ -30,8 +30,8 @@ async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[byte
         whole, end, last = chunk.rpartition(b"\n")
         if not end:
             rest += chunk
-            if len(rest) > _LONGEST_LINE_BYTES:
-                raise CommandFailed(f"a line of more than {_LONGEST_LINE_BYTES} bytes")
+            if len(rest) > _MAX_LINE_BYTES:
+                raise CommandFailed(f"a line of more than {_MAX_LINE_BYTES} bytes")
             continue
         rest += whole
         yield [_without_return(line) for line in bytes(rest).split(b"\n")]

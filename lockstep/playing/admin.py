@@ -121,15 +121,15 @@ class Changes:
         return () if found is None else ("DELETE",) if found[2] is None else ("POST",)
 
     async def _add(self, body: bytes) -> Page:
-        asked = _object(body)
-        unknown = asked.keys() - {"name", "address", "first"}
+        requested = _object(body)
+        unknown = requested.keys() - {"name", "address", "first"}
         if unknown:
             raise _Refused(HTTPStatus.BAD_REQUEST, f"there is no {min(unknown)!r} of a target")
-        name = asked.get("name")
+        name = requested.get("name")
         if not isinstance(name, str):
             raise _Refused(HTTPStatus.BAD_REQUEST, "name is missing")
         try:
-            target = target_of(name, asked.get("address"), asked.get("first", "earliest"))
+            target = target_of(name, requested.get("address"), requested.get("first", "earliest"))
         except PlayerConfigError as error:
             raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
         try:
@@ -159,12 +159,12 @@ class _Refused(Exception):
 
 def _object(body: bytes) -> dict[str, object]:
     try:
-        asked = json.loads(body)
+        requested = json.loads(body)
     except ValueError:
-        asked = None
-    if not isinstance(asked, dict):
+        requested = None
+    if not isinstance(requested, dict):
         raise _Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
-    return asked
+    return requested
 
 
 def _done(name: str, done: str) -> Page:

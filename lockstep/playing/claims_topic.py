@@ -43,9 +43,9 @@ class ClaimsTopic(RemoteLog):
 
     async def trim(self, position: int) -> None:
         """Same as `ClaimsLog.trim`."""
-        wanted = DeleteRecordsPartition(partition_index=PARTITION, offset=position)
+        below = DeleteRecordsPartition(partition_index=PARTITION, offset=position)
         request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=self._name, partitions=[wanted])], timeout_ms=DELETE_TIMEOUT_MS
+            topics=[DeleteRecordsTopic(name=self._name, partitions=[below])], timeout_ms=DELETE_TIMEOUT_MS
         )
         try:
             connection = await self._leader(PARTITION)

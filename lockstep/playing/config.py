@@ -180,14 +180,14 @@ def _one_each(targets: Mapping[str, TargetConfig]) -> None:
 def _route(table: Table, targets: Collection[str]) -> Route:
     reader = _Reader("route", table)
     by = reader.take("by", _one_of("header", "key", "function", "all"))
-    known = _target_names(targets)
+    names = _target_names(targets)
     route: Route
     if by == "header":
-        route = ByHeader(reader.take("otherwise", known, ()), reader.take("header", _header, ByHeader.header))
+        route = ByHeader(reader.take("otherwise", names, ()), reader.take("header", _header, ByHeader.header))
     elif by == "key":
-        route = ByKey(reader.take("targets", known), reader.take("without_key", known, ()))
+        route = ByKey(reader.take("targets", names), reader.take("without_key", names, ()))
     elif by == "all":
-        route = ToAll(reader.take("targets", known, None))
+        route = ToAll(reader.take("targets", names, None))
     else:
         route = ByFunction(reader.take("function", _function))
     reader.end()
@@ -357,10 +357,10 @@ class _Reader:
     def __init__(self, where: str, table: Table) -> None:
         self._where = f"{where}." if where else ""
         self._left = dict(table)
-        self._asked: list[str] = []
+        self._requested: list[str] = []
 
     def take(self, key: str, kind: Callable[[object], T], default: Any = _REQUIRED) -> T:
-        self._asked.append(key)
+        self._requested.append(key)
         if key not in self._left:
             if default is _REQUIRED:
                 raise PlayerConfigError(self._where + key, f"is missing{_perhaps(key, self._left)}")
@@ -371,7 +371,7 @@ class _Reader:
     def end(self) -> None:
         for key in self._left:
             raise PlayerConfigError(
-                self._where + key, f"there is no such setting{_perhaps(key, self._asked)}"
+                self._where + key, f"there is no such setting{_perhaps(key, self._requested)}"
             )
 
 

@@ -53,13 +53,17 @@ class GroupSource:
     partition = MULTIPLE_PARTITIONS
 
     def __init__(
-        self, services: Services, topic: Topic, group: LogGroup, wanted: Collection[int] | None = None
+        self,
+        services: Services,
+        topic: Topic,
+        group: LogGroup,
+        partition_filter: Collection[int] | None = None,
     ) -> None:
         self._fetch_purgatory = services.fetch_purgatory
         self._cluster = services.cluster
         self._topic = topic
         self._group = group
-        self._wanted = wanted
+        self._partition_filter = partition_filter
         self._term = group.term
         self._closed = False
         self._reader = LsnReader(group)
@@ -168,7 +172,7 @@ class GroupSource:
                 number: each
                 for number, each in control.partitions.items()
                 if each.topic_id == self._topic.topic_id
-                and (self._wanted is None or each.index in self._wanted)
+                and (self._partition_filter is None or each.index in self._partition_filter)
             }
         return self._played
 

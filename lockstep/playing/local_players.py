@@ -45,7 +45,7 @@ BEGUN_BITS: Final = 24
 
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 30.0
+MAX_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
 """Who played for so long and then failed is tried again as if it were for the first time."""
 
@@ -84,7 +84,7 @@ class LocalPlayers:
         self._services = services
         self._topic = topic
         self._play = play
-        self._wanted = None if partitions is None else frozenset(partitions)
+        self._partition_filter = None if partitions is None else frozenset(partitions)
         self._order = order
         self._players: dict[Key, _LocalPlayer] = {}
         """Also those that are about to end."""
@@ -160,7 +160,7 @@ class LocalPlayers:
         return {
             (each.topic.topic_id, each.group.group_id): Led(
                 each.group,
-                partial(GroupSource, self._services, each.topic, each.group, self._wanted),
+                partial(GroupSource, self._services, each.topic, each.group, self._partition_filter),
             )
             for each in partitions
         }
@@ -179,8 +179,8 @@ class LocalPlayers:
         """The configured partitions of which this node has a copy."""
         topic = self._services.cluster.topic(self._topic)
         found = [] if topic is None else [each for each in topic.partitions if each.is_here]
-        if self._wanted is not None:
-            found = [each for each in found if each.index in self._wanted]
+        if self._partition_filter is not None:
+            found = [each for each in found if each.index in self._partition_filter]
         self._listen_to({each.group for each in found})
         return found
 
@@ -241,4 +241,4 @@ class _LocalPlayer:
                 pause = FIRST_PAUSE_SECONDS
             log.info("%s is played again in %g s", name, pause)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)

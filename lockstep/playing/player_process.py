@@ -151,8 +151,8 @@ class PlayerProcess:
         if why := never_named(self.config.route, configs.get("lockstep.locks")):
             log.warning("%s: %s", found.name, why)
         there = [each.index for each in found.partitions]
-        wanted = self.config.partitions
-        for each in wanted or ():
+        configured = self.config.partitions
+        for each in configured or ():
             if each not in there:
                 raise CannotPlay(f"partitions: topic {found.name} has no partition {each}")
-        return there if wanted is None else list(wanted)
+        return there if configured is None else list(configured)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, TimeoutError
 
 T = TypeVar("T")
 
-LONGEST_PAUSE_S: Final = 5.0
+MAX_PAUSE_S: Final = 5.0
 
 _STATES: Final = ("08", "40", "53", "57P", "55P03")
 """SQLSTATEs, by how they begin: connection lost, transaction rolled back (40001: could not be serialized,
@@ -55,5 +55,5 @@ def call_with_retries(call: Callable[[], T], tries: int, first_pause_s: float) -
                 error.add_note(f"tried {tries} times")
                 raise
         time.sleep(pause_s * random.uniform(0.5, 1.0))
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 2, MAX_PAUSE_S)
     raise ValueError(f"{tries} tries")

@@ -123,17 +123,17 @@ class _LoopThread:
             await self._ended.wait()
 
 
-def _settings(directory: Path, wanted: dict[str, Value]) -> Settings:
+def _settings(directory: Path, given: dict[str, Value]) -> Settings:
     from broker.settings.config import PROPERTIES, from_texts
     from broker.settings.properties import ConfigError
 
     names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
     texts = {**SMALL, "log.dirs": str(directory), "listeners": "PLAINTEXT://localhost:0"}
-    for attribute, value in wanted.items():
+    for attribute, value in given.items():
         if attribute not in names:
             raise ConfigError(attribute, str(value), "there is no such setting")
         texts[names[attribute]] = _text(value)
-    if "message_max_bytes" in wanted and "lockstep_segment_bytes" not in wanted:
+    if "message_max_bytes" in given and "lockstep_segment_bytes" not in given:
         room = int(texts["message.max.bytes"]) * 2 + (1 << 20)
         texts["lockstep.segment.bytes"] = str(max(int(SMALL["lockstep.segment.bytes"]), room))
     return from_texts(texts)

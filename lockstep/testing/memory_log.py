@@ -30,7 +30,7 @@ __all__ = ["Fault", "MemoryConnection", "MemoryLog"]
 
 _LANDS: Final = 0.5
 """How likely an append that is under way arrives whenever something else happens to the log."""
-_LARGEST_GAP: Final = 3
+_MAX_GAP: Final = 3
 
 
 class MemoryLog:
@@ -50,7 +50,7 @@ class MemoryLog:
         self._random = random.Random(seed)
         self._partitions = [MemoryPartition(topic, number) for number in range(partitions)]
         self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
-        self._asked: set[RequestId] = set()
+        self._requests: set[RequestId] = set()
         self._under_way: dict[RequestId, AppendAttempt] = {}
         """Nobody waits for their answer any more."""
         self._fenced: set[RequestId] = set()
@@ -159,13 +159,13 @@ class MemoryLog:
 
     def begin(self, append: AppendAttempt) -> None:
         """ValueError for what no client may send: two appends of one request, or one without records."""
-        if append.request in self._asked:
+        if append.request in self._requests:
             raise ValueError(f"request {append.request} was used before")
         if not append.parts or not all(part.records for part in append.parts.values()):
             raise ValueError(f"request {append.request} has no records, or a part without any")
         if not all(0 <= number < self.partitions for number in append.parts):
             raise ValueError(f"request {append.request} names a partition that is not there")
-        self._asked.add(append.request)
+        self._requests.add(append.request)
 
     def next_fault(self) -> Fault | AppendFailed | AppendExpired | Refusal | None:
         """The fate of the append that arrives now; other pending ones may come before it."""
@@ -187,10 +187,10 @@ class MemoryLog:
         for number, part in append.parts.items():
             own = self._partitions[number]
             own.check(part)
-            for other, asked in part.elsewhere.items():
+            for other, locks in part.elsewhere.items():
                 if not 0 <= other < self.partitions:
                     own.refuse("UNKNOWN_PARTITION", f"other={own.topic}-{other}", is_final=True)
-                self._partitions[other].check_locks(asked.hwm, (), asked.read_locks)
+                self._partitions[other].check_locks(locks.hwm, (), locks.read_locks)
         self._appended += 1
         offsets = {}
         for number, part in append.parts.items():
@@ -202,7 +202,7 @@ class MemoryLog:
                 timestamp_ms=self._appended,
             )
             if self._random.random() < self.gap_rate:
-                own.skip(self._random.randint(1, _LARGEST_GAP))
+                own.skip(self._random.randint(1, _MAX_GAP))
         self.wake()
         return offsets
 

@@ -59,13 +59,14 @@ class MemoryPartition:
         self.log_start_offset = max(self.log_start_offset, min(offset, self.next_offset))
         del self.entries[:kept]
 
-    def read(self, position: int, most: int) -> Chunk:
-        """Up to `most` transactions from `position` on, copies that the reader may change. Raises Trimmed."""
+    def read(self, position: int, max_entries: int) -> Chunk:
+        """Up to `max_entries` transactions from `position` on, copies that the reader may change. Raises
+        Trimmed."""
         if position < self.log_start_offset:
             raise Trimmed(f"{self.topic}-{self.number} begins at {self.log_start_offset}, not {position}")
         first = self._at(position)
-        found = self.entries[first : first + most]
-        is_all = first + most >= len(self.entries)
+        found = self.entries[first : first + max_entries]
+        is_all = first + max_entries >= len(self.entries)
         end = max(position, self.next_offset) if is_all else found[-1].offset + 1
         return Chunk([_copy(each) for each in found], end)
 

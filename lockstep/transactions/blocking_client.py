@@ -20,7 +20,7 @@ from lockstep.transactions.model import Appended, Application, Transaction
 
 T = TypeVar("T")
 
-LEFT_S: Final = 1.0
+CANCEL_TIMEOUT_S: Final = 1.0
 """What is still under way when the client is closed may take so long."""
 
 
@@ -170,7 +170,7 @@ async def _until_idle() -> None:
     """Give other tasks a little time to end; then cancel them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
-        _, waiting = await asyncio.wait(others, timeout=LEFT_S)
+        _, waiting = await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

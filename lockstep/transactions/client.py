@@ -104,7 +104,7 @@ class TransactionClient:
         self._log = RemoteLog(bootstrap, topic, self.client_id, create) if log is None else log
         self._calls = Calls(application, threads)
         self._subscriptions = Subscriptions(self._log, self._calls, self._on_applied)
-        self._wanted = None if partitions is None else list(partitions)
+        self._requested_partitions = None if partitions is None else list(partitions)
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(max_outstanding)
         self._monitor = Monitor(self.client_id)
@@ -127,7 +127,11 @@ class TransactionClient:
         try:
             self._partition_count = await self._log.open()
             await self._calls.call(self._calls.application.on_open, self._log.topic_id)
-            await self.assign(range(self._partition_count) if self._wanted is None else self._wanted)
+            await self.assign(
+                range(self._partition_count)
+                if self._requested_partitions is None
+                else self._requested_partitions
+            )
         except BaseException:
             await self.close()
             raise

@@ -24,7 +24,7 @@ from protocol.records.record import BatchBuilder, iter_records
 from protocol.records.record import Record as StoredRecord
 
 _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
-_UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
+_UNEXPLAINED: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
 
 
 class ProducerIdentity(NamedTuple):
@@ -75,11 +75,11 @@ def condition_of(part: PartitionBatch, topic: str, topic_id: bytes) -> list[Head
             found.append((f"{PREFIX}{kind}-lock", b"\n".join(names)))
     if part.expected_offset is not None:
         found.append((EXPECTED, b"%d" % part.expected_offset))
-    for partition, asked in part.elsewhere.items():
+    for partition, locks in part.elsewhere.items():
         where = f"@{topic}-{partition}"
         found.append((f"{TOPIC_ID}{where}", topic_id))
-        found.append((f"{HWM}{where}", b"%d" % asked.hwm))
-        found.append((f"{READ}{where}", b"\n".join(asked.read_locks)))
+        found.append((f"{HWM}{where}", b"%d" % locks.hwm))
+        found.append((f"{READ}{where}", b"\n".join(locks.read_locks)))
     return found
 
 
@@ -87,7 +87,7 @@ def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
     """Parse a rejection. `partition` is that of the response; the text may name another one."""
     is_final = code == ErrorCode.INVALID_RECORD
     if text is None or not text.startswith(REJECTION_PREFIX):
-        return _UNTOLD._replace(is_final=is_final, partition=partition, text=text or _UNTOLD.text)
+        return _UNEXPLAINED._replace(is_final=is_final, partition=partition, text=text or _UNEXPLAINED.text)
     words = dict(word.partition("=")[::2] for word in text[len(REJECTION_PREFIX) :].split(" "))
     where = words.get("topic-partition", "").rpartition("-")[2]
     conflict = words.get("conflict_offset", "")

@@ -49,10 +49,10 @@ class Subscriptions:
     async def assign(self, partitions: Iterable[int]) -> None:
         """These and no others. Raises SubscriptionClosed where it is closed, and what `Subscription.begin`
         raises."""
-        wanted = sorted(set(partitions))
+        requested = sorted(set(partitions))
         async with self._assigning:  # two subscriptions of one partition would apply it twice
-            await self._give_up(set(self._subscriptions) - set(wanted))
-            for partition in wanted:
+            await self._give_up(set(self._subscriptions) - set(requested))
+            for partition in requested:
                 if partition not in self._subscriptions:
                     await self._begin(partition)
 

@@ -111,8 +111,8 @@ def _check_bound(player: Player, target: Target) -> None:
         return
     target.overflows += 1
     if target.queue.state is QueueState.NORMAL:
-        most = player.settings.normal
-        why = f"more than {most.entries} entries or {most.size_bytes} bytes were queued for it"
+        bound = player.settings.normal
+        why = f"more than {bound.entries} entries or {bound.size_bytes} bytes were queued for it"
         connections.abort(player, target, why)
     else:
         recovery.on_overflow(player, target)

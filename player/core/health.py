@@ -26,8 +26,8 @@ class HealthVerdict(Enum):
 
 def backoff_ms(failures: int, settings: PlayerSettings, random: Callable[[int], int]) -> int:
     """The pause after `failures` failures in a row: doubled each time, half of it random."""
-    longest = min(settings.backoff_ms << min(failures - 1, 32), settings.longest_backoff_ms)
-    return longest // 2 + random(longest // 2 + 1)
+    max_ms = min(settings.backoff_ms << min(failures - 1, 32), settings.longest_backoff_ms)
+    return max_ms // 2 + random(max_ms // 2 + 1)
 
 
 class Health:

@@ -138,8 +138,8 @@ class PlayerDriver:
             unrouted=core.unrouted,
             ended_because="" if ended is None else str(ended),
             targets=[
-                target_status(target, known.address, known.closed_because, core, self.settings)
-                for name, known in self._targets.items()
+                target_status(target, record.address, record.closed_because, core, self.settings)
+                for name, record in self._targets.items()
                 if (target := core.targets.get(name)) is not None
             ],
         )
@@ -211,8 +211,8 @@ class PlayerDriver:
     # --- streams ------------------------------------------------------------------------------------------
 
     def _stream(self, name: str, target_term: int) -> TargetStream | None:
-        known = self._targets.get(name)
-        stream = None if known is None else known.stream
+        record = self._targets.get(name)
+        stream = None if record is None else record.stream
         return stream if stream is not None and stream.target_term == target_term else None
 
     def _close(self, name: str, target_term: int, why: str) -> None:
@@ -221,14 +221,14 @@ class PlayerDriver:
             stream.close()
 
     def _open_stream(self, name: str, hello: Hello) -> None:
-        known = self._targets[name]
-        known.counters.streams += 1
-        known.stream = TargetStream(self, name, hello.target_term)
+        record = self._targets[name]
+        record.counters.streams += 1
+        record.stream = TargetStream(self, name, hello.target_term)
         handshake = Handshake(hello, self.source.topic, self.source.partition)
         if self.core.targets[name].last_ack == NOTHING:
-            known.stream.open_new(known.address, handshake, known.from_earliest)
+            record.stream.open_new(record.address, handshake, record.from_earliest)
         else:
-            known.stream.open(known.address, handshake)
+            record.stream.open(record.address, handshake)
 
     def _write(self, name: str, target_term: int, batch: Batch) -> None:
         if (stream := self._stream(name, target_term)) is not None:
@@ -244,9 +244,9 @@ class PlayerDriver:
     # --- events of streams --------------------------------------------------------------------------------
 
     def on_connected(self, stream: TargetStream, position: int, bounds: LogBounds) -> None:
-        known = self._targets.get(stream.name)
-        if known is not None and known.stream is stream and known.logged:
-            known.logged = ""
+        record = self._targets.get(stream.name)
+        if record is not None and record.stream is stream and record.logged:
+            record.logged = ""
             log.info("%s: target %s is connected again, at %d", self.log_name, stream.name, position)
         self._step_and_reschedule(self.core.on_connected, stream.name, stream.target_term, position, *bounds)
 
@@ -262,30 +262,30 @@ class PlayerDriver:
         self._step_and_reschedule(self.core.on_stale, stream.name, stream.target_term, player_term)
 
     def on_acknowledged(self, stream: TargetStream, position: int) -> None:
-        if (known := self._targets.get(stream.name)) is not None:
-            known.counters.acknowledgements += 1
+        if (record := self._targets.get(stream.name)) is not None:
+            record.counters.acknowledgements += 1
         self.step(self.core.on_acknowledged, stream.name, stream.target_term, position)
 
     def on_written(self, stream: TargetStream) -> None:
         self.step(self.core.on_written, stream.name, stream.target_term)
 
     def _disconnect(self, stream: TargetStream, reason: str, now_ms: int) -> None:
-        known = self._targets.get(stream.name)
-        if known is not None and known.stream is stream:
+        record = self._targets.get(stream.name)
+        if record is not None and record.stream is stream:
             self._record_close(stream.name, reason, "ended")
         self.core.on_disconnected(stream.name, stream.target_term, now_ms)
 
     def _stop_misplaced(self, stream: TargetStream, reason: str, now_ms: int) -> None:
-        if (known := self._targets.get(stream.name)) is not None and known.stream is stream:
+        if (record := self._targets.get(stream.name)) is not None and record.stream is stream:
             self.core.stop(stream.name, reason, now_ms)
 
     def _record_close(self, name: str, reason: str, how: str) -> None:
         """Record the end of the newest stream to this target."""
-        known = self._targets[name]
-        known.stream = None
-        known.closed_because = reason
-        if reason and reason != known.logged and known.is_warning_due(reason, self._loop.time()):
-            known.logged = reason
+        record = self._targets[name]
+        record.stream = None
+        record.closed_because = reason
+        if reason and reason != record.logged and record.is_warning_due(reason, self._loop.time()):
+            record.logged = reason
             log.warning("%s: the stream to target %s %s: %s", self.log_name, name, how, reason)
 
     def _remove_target(self, name: str, now_ms: int) -> None:
@@ -315,10 +315,10 @@ class PlayerDriver:
         """Close all streams, and cancel all tasks."""
         self._alarm.clear()
         self._stopped.cancel()
-        for known in self._targets.values():
-            if known.stream is not None:
-                known.stream.close()
-                known.stream = None
+        for record in self._targets.values():
+            if record.stream is not None:
+                record.stream.close()
+                record.stream = None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

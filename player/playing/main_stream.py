@@ -57,13 +57,13 @@ class MainStream:
 
     async def _feed(self, chunk: LogChunk) -> None:
         driver = self._driver
-        core, most = driver.core, driver.settings.batch.entries
+        core, max_entries = driver.core, driver.settings.batch.entries
         self.reads += 1
         self.entries += len(chunk.entries)
         rest: Sequence[Entry] = chunk.entries
-        while len(rest) > most:
-            driver.step(core.feed, rest[:most], rest[most - 1].position)
-            rest = rest[most:]
+        while len(rest) > max_entries:
+            driver.step(core.feed, rest[:max_entries], rest[max_entries - 1].position)
+            rest = rest[max_entries:]
             await self._wait_for_room()
         driver.step(core.feed, rest, chunk.through_position)
 

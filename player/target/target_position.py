@@ -100,15 +100,15 @@ class TargetPosition:
         if terms != self.mark.terms:
             raise StaleTerms(self.mark)
         previous, parts = batch.previous_position, batch.parts
-        known = 0
-        while known < len(parts) and parts[known].position <= self.received_position:
-            previous = parts[known].position
-            known += 1
-        if known < len(parts):
+        known_count = 0
+        while known_count < len(parts) and parts[known_count].position <= self.received_position:
+            previous = parts[known_count].position
+            known_count += 1
+        if known_count < len(parts):
             if previous != self.received_position:
-                came = f"came {parts[known].position}, which follows {previous}"
+                came = f"came {parts[known_count].position}, which follows {previous}"
                 raise Gap(f"after {self.received_position} {came}")
-            parts = parts[known:]
+            parts = parts[known_count:]
             self.received_position = parts[-1].position
         else:
             parts = ()

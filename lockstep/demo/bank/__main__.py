@@ -20,7 +20,7 @@ from lockstep.cli import STOPPED_BY_USER
 from lockstep.commands.options import positive_seconds, whole_number
 from lockstep.connection import ClientError
 from lockstep.demo.bank import automatic, commands
-from lockstep.demo.bank.books import PATIENCE_S, BankError, audit_books, make_topic
+from lockstep.demo.bank.books import TIMEOUT_S, BankError, audit_books, make_topic
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
@@ -104,9 +104,9 @@ def _interactive(options: argparse.Namespace) -> int:
         ledger = Ledger()
         with BlockingTransactionClient(bootstrap, options.topic, ledger) as client:
             try:
-                client.caught_up(PATIENCE_S)
+                client.caught_up(TIMEOUT_S)
             except TimeoutError:
-                raise BankError(f"the books could not be read in {PATIENCE_S:g} s") from None
+                raise BankError(f"the books could not be read in {TIMEOUT_S:g} s") from None
             for line in _lines():
                 text = commands.answer(line, ledger, client)
                 if text is None:

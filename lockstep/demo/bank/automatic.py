@@ -67,8 +67,8 @@ async def run(
 async def open_accounts(client: TransactionClient, ledger: Ledger, accounts: int) -> list[int]:
     """The first accounts, as far as they are active, each with some money. Raises BankError."""
     for number in range(1, accounts + 1):
-        known = ledger.accounts.get(number)
-        if known is None or (known.is_active and not known.cents):
+        account = ledger.accounts.get(number)
+        if account is None or (account.is_active and not account.cents):
             await client.execute(Deposit(ledger, number, OPENING_CENTS))
     await caught_up(client)
     used = [number for number in ledger.active() if 1 <= number <= accounts]

@@ -16,7 +16,7 @@ from protocol.errors import ErrorCode
 
 CONFIGS: Final = {"lockstep.locks": "true", "lockstep.group": "1", "retention.ms": "-1"}
 """Transfers go over several partitions: they are in one log group. The books are kept for ever."""
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 """How long a broker may be away."""
 SETTLE_S: Final = 10.0
 """How long the second entry of a transfer may come after the first one: they are read from two partitions."""
@@ -59,9 +59,9 @@ async def caught_up(client: TransactionClient) -> None:
         while not (await asyncio.wait([reading], timeout=_PAUSE_S))[0]:
             before, marks = marks, [client.high_water_mark(each) for each in client.partitions]
             if marks != before:
-                deadline = loop.time() + PATIENCE_S
+                deadline = loop.time() + TIMEOUT_S
             elif loop.time() > deadline:
-                raise BankError(f"nothing could be read for {PATIENCE_S:g} s")
+                raise BankError(f"nothing could be read for {TIMEOUT_S:g} s")
         await reading
     except SubscriptionStalled as error:
         raise BankError(f"the books cannot be read: {error}") from None
@@ -87,7 +87,7 @@ async def audit_books(
 async def _retry_until_ready(
     bootstrap: str, topic: str, ledger: Ledger, log: Log | None
 ) -> TransactionClient:
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    deadline = asyncio.get_running_loop().time() + TIMEOUT_S
     while True:
         client = TransactionClient(bootstrap, topic, ledger, log=log)
         try:

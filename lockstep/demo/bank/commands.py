@@ -49,8 +49,8 @@ def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str 
     except ValueError as error:
         return f"error: {error}"
     except Expired as error:
-        known = "it was not done" if error.is_known else "nobody knows yet whether it was done"
-        return f"error: {known}: {error}"
+        outcome = "it was not done" if error.is_known else "nobody knows yet whether it was done"
+        return f"error: {outcome}: {error}"
     except TimeoutError:
         return "error: nothing could be read in time"
     except TransactionError as error:

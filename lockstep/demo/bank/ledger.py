@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from lockstep.transactions import Application, Committed, RequestId
 
-MOST_PROBLEMS: Final = 10
+MAX_PROBLEMS: Final = 10
 """That are kept in words."""
 
 
@@ -133,7 +133,7 @@ class Ledger(Application):
             self.halves[request] = left
 
     def _note(self, committed: Committed, problem: str) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
+        if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(f"partition {committed.partition}, offset {committed.offset}: {problem}")
 
 

@@ -7,8 +7,8 @@ from typing import Final
 from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.transactions import Draft, Refusal, Transaction, lock
 
-MOST_CENTS: Final = 10**12
-MOST_ACCOUNTS: Final = 10**6
+MAX_CENTS: Final = 10**12
+MAX_ACCOUNTS: Final = 10**6
 
 
 def account_lock(account: int) -> bytes:
@@ -46,10 +46,10 @@ class Operation(Transaction):
 
     def is_usable(self, account: int) -> bool:
         """Declines it otherwise."""
-        known = self.ledger.accounts.get(account)
-        if known is None:
+        existing = self.ledger.accounts.get(account)
+        if existing is None:
             return self.decline(f"there is no account {account}")
-        return known.is_active or self.decline(f"account {account} is not active")
+        return existing.is_active or self.decline(f"account {account} is not active")
 
     def has_enough(self) -> bool:
         """Declines it otherwise."""
@@ -114,7 +114,7 @@ class BankTransfer(Operation):
 
 
 def _check(account: int, cents: int) -> None:
-    if not 0 <= account < MOST_ACCOUNTS:
-        raise ValueError(f"account {account}: from 0 to {MOST_ACCOUNTS - 1}")
-    if not 0 < cents <= MOST_CENTS:
-        raise ValueError(f"{cents} cents: from 1 to {MOST_CENTS}")
+    if not 0 <= account < MAX_ACCOUNTS:
+        raise ValueError(f"account {account}: from 0 to {MAX_ACCOUNTS - 1}")
+    if not 0 < cents <= MAX_CENTS:
+        raise ValueError(f"{cents} cents: from 1 to {MAX_CENTS}")

@@ -22,7 +22,7 @@ from lockstep.transactions import Expired, RefusedForGood, TransactionClient, Tr
 READY: Final = "ready"
 AT_ONCE: Final = 4
 """Transfers under way."""
-LARGEST_CENTS: Final = 500
+MAX_TRANSFER_CENTS: Final = 500
 _TIMEOUT_S: Final = 60.0
 """For one transfer: a broker may be restarted meanwhile."""
 _PAUSE_S: Final = 0.02
@@ -63,10 +63,10 @@ async def transfers(
     stop: asyncio.Event,
 ) -> TransferOutcomes:
     """One after the other until `stop`, one at least. Raises RefusedForGood: the next one would be, too."""
-    told = TransferOutcomes()
-    while told == TransferOutcomes() or not stop.is_set():
+    outcomes = TransferOutcomes()
+    while outcomes == TransferOutcomes() or not stop.is_set():
         payer, payee = chosen.sample(accounts, 2)
-        transfer = BankTransfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
+        transfer = BankTransfer(ledger, payer, payee, chosen.randint(1, MAX_TRANSFER_CENTS))
         try:
             appended = await client.execute(transfer, timeout_s=_TIMEOUT_S)
             one = TransferOutcomes(acknowledged=1) if appended else TransferOutcomes(declined=1)
@@ -76,10 +76,10 @@ async def transfers(
             is_open = isinstance(error, Expired) and not error.is_known
             one = TransferOutcomes(unknown=1) if is_open else TransferOutcomes(failed=1)
             print(error, file=sys.stderr)
-        told = told.plus(one._replace(refused=transfer.refusals))
+        outcomes = outcomes.plus(one._replace(refused=transfer.refusals))
         if not one.acknowledged:
             await asyncio.sleep(_PAUSE_S)
-    return told
+    return outcomes
 
 
 async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int]) -> TransferOutcomes:
@@ -89,7 +89,7 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
     transport, _ = await loop.connect_read_pipe(lambda: _UntilItEnds(stop), sys.stdin)
     async with open_books(bootstrap, topic, ledger) as client:
         print(READY, flush=True)
-        told = await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(
                 transfers(client, ledger, accounts, random.Random(seed + each), stop)
                 for each in range(AT_ONCE)
@@ -97,7 +97,7 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
         )
     transport.close()
     total = TransferOutcomes()
-    for each in told:
+    for each in outcomes:
         total = total.plus(each)
     return total
 
@@ -117,11 +117,11 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     bootstrap, topic, seed, *accounts = arguments
     try:
-        told = asyncio.run(_serve(bootstrap, topic, int(seed), [int(each) for each in accounts]))
+        outcomes = asyncio.run(_serve(bootstrap, topic, int(seed), [int(each) for each in accounts]))
     except (BankError, ClientError, TransactionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(told, flush=True)
+    print(outcomes, flush=True)
     return 0
 
 

@@ -74,7 +74,7 @@ async def test_books_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
     memory_log.suspend_feed(1)
-    monkeypatch.setattr(books, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(books, "TIMEOUT_S", 0.1)
     with pytest.raises(BankError, match="nothing could be read"):
         await audit(memory_log)
 

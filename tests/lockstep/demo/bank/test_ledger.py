@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.demo.bank.ledger import MOST_PROBLEMS, EntryKind, Ledger, LedgerEntry
+from lockstep.demo.bank.ledger import MAX_PROBLEMS, EntryKind, Ledger, LedgerEntry
 from lockstep.transactions import Committed, RequestId
 from lockstep.transactions.model import Record
 
@@ -125,4 +125,4 @@ def test_an_account_that_moved_is_noted() -> None:
 
 
 def test_problems_in_words_are_bounded() -> None:
-    assert len(applied(*[b"hello"] * 50).problems) == MOST_PROBLEMS
+    assert len(applied(*[b"hello"] * 50).problems) == MAX_PROBLEMS
