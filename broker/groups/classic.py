@@ -375,8 +375,8 @@ class ClassicGroup:
             self.awaiting_join += 1
         return before
 
-    def count_joined(self, member: Member) -> Waiter | None:
-        """It need not wait any more; whom to answer."""
+    def take_join_waiter(self, member: Member) -> Waiter | None:
+        """Removes and returns the pending response of a member's JoinGroup."""
         waiter, member.join_waiter = member.join_waiter, None
         if waiter is not None:
             self.awaiting_join -= 1

@@ -154,7 +154,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
     subscribed = _subscribed_topics(group, member)
     join_fence, sync_fence = fenced_responses(member)
-    outbox.put(group.count_joined(member), join_fence)
+    outbox.put(group.take_join_waiter(member), join_fence)
     waiter, member.sync_waiter = member.sync_waiter, None
     outbox.put(waiter, sync_fence)
     live.end_session(old_id)
@@ -182,7 +182,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
             log.warning(
                 "group %s: static member %s was not written: %s", live.name, printable(old_id), error.name
             )
-            outbox.put(group.count_joined(member), join_error(error))
+            outbox.put(group.take_join_waiter(member), join_error(error))
             live.end_session(member_id)
             group.rename(member, old_id)
             group.update(member, *before)

@@ -165,7 +165,7 @@ class LiveGroup:
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
         """It has its answer, and is to send heartbeats."""
-        self._around.outbox.put(self.group.count_joined(member), response)
+        self._around.outbox.put(self.group.take_join_waiter(member), response)
         member.is_new = False
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
@@ -401,7 +401,7 @@ class LiveGroup:
         for member in group.members.values():
             waiter, member.sync_waiter = member.sync_waiter, None
             self._around.outbox.put(waiter, sync_error(error))
-            self._around.outbox.put(group.count_joined(member), join_error(error, member.member_id))
+            self._around.outbox.put(group.take_join_waiter(member), join_error(error, member.member_id))
 
     # --- timers -------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(
     assert leader is not None
     follower = next(each for each in (1, 2, 3) if each != leader)
     gone: list[int] = []
-    monkeypatch.setattr(LogGroup, "gone", lambda group, node_id: gone.append(node_id))
+    monkeypatch.setattr(LogGroup, "on_node_stopped", lambda group, node_id: gone.append(node_id))
     led, followed = network_of(cluster.brokers[leader]), network_of(cluster.brokers[follower])
     for server in led._servers:
         server.close()

@@ -59,7 +59,7 @@ class Here:
     def __init__(self, **groups: Group) -> None:
         self.groups = {int(name.removeprefix("g")): group for name, group in groups.items()}
 
-    def opened(self, topic_id: bytes, number: int) -> dict[int, Log]:
+    def open_partitions(self, topic_id: bytes, number: int) -> dict[int, Log]:
         assert topic_id == TOPIC
         return self.groups[number].logs
 

@@ -67,7 +67,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A closed port, and the likeliest mistake: a port for clients."""
-    monkeypatch.setattr(majority, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(majority, "TIMEOUT_SECONDS", 1.0)
     cluster = BrokerCluster(tmp_path / "cluster")
     cluster._peers[3] = (await start_broker()).port
     await cluster.start(1)

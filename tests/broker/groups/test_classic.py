@@ -171,8 +171,8 @@ def test_everybody_joined() -> None:
     group.pending.add("c")
     assert not group.all_joined
     group.remove("c")
-    assert group.joined(group.members["a"]) is second
-    assert group.joined(group.members["a"]) is None
+    assert group.take_join_waiter(group.members["a"]) is second
+    assert group.take_join_waiter(group.members["a"]) is None
     assert [each.member_id for each in group.not_rejoined()] == ["a"]
     group.remove("b")
     assert group.awaiting_join == 0

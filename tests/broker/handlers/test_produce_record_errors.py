@@ -98,7 +98,7 @@ async def test_those_of_a_batch_that_waited_for_its_coordinator_are_named(
     assert partition is not None
     context = ClientContext(broker.services, "PLAINTEXT", "a peer", "127.0.0.1")
     gated = produce._TransactionalProduce(context, 9, broker.services.appenders, False)
-    held = cast(PendingBatch, SimpleNamespace(settled=None))
+    held = cast(PendingBatch, SimpleNamespace(on_outcome=None))
     response = gated.respond_later(partition, held)
     held.on_outcome(RecordErrors(ErrorCode.INVALID_RECORD, "No key", [1]))
     assert (response.error_code, named(response)) == (

@@ -536,5 +536,5 @@ async def test_an_error_of_who_knows_what_is_wanted_ends_nothing(
     await kept.until(lambda: len(kept.on_status) > 2)
     kept.broken = False
     await kept.until_members(1, 2, 3, learners=(4,))
-    assert "who follows its leadership failed" in caplog.text
+    assert "a listener of its leadership failed" in caplog.text
     await kept.stop()
