@@ -1,7 +1,7 @@
 ----------------------------- MODULE LogPlayer -----------------------------
 (***************************************************************************)
 (* The player (seed 000, its section 3 written afresh) as player/core and  *)
-(* player/target/marks.py do it: one log, one target, any number of others *)
+(* player/target/target_position.py do it: one log, one target, and others *)
 (* that show only in where the main stream starts and how far it runs; the *)
 (* players of one player_term after the other, the processes of the target *)
 (* one after the other over one store, a stream for each Hello.            *)
