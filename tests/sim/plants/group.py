@@ -61,10 +61,10 @@ def waiters_ignore_terms() -> Iterator[None]:
         terms = {at: term for at, term, _ in self._waiting}
         real(self, index, lambda at: terms[at])
 
-    def truncated(self: Waiters, last_index: int) -> None:
+    def on_truncate(self: Waiters, last_index: int) -> None:
         return
 
-    with patch.object(Waiters, "on_commit", on_commit), patch.object(Waiters, "on_truncate", truncated):
+    with patch.object(Waiters, "on_commit", on_commit), patch.object(Waiters, "on_truncate", on_truncate):
         yield
 
 
@@ -222,7 +222,7 @@ def configurations_not_recovered() -> Iterator[None]:
 
 @contextmanager
 def serves_before_no_op() -> Iterator[None]:
-    real: Any = vars(Replica)["is_serving"]
+    real: Any = vars(Replica)["serving"]
 
     def is_serving(self: Replica) -> bool:
         leader_state = self.raft.leader_state
