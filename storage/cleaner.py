@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What a pass did."""
+    """The result of a pass."""
 
     ends: dict[int, int]
     """By partition number: below this it is clean."""
@@ -159,5 +159,5 @@ def _touched(
 
 
 def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:
-    """Whether `clean` would find something without any partition to compact. For any thread."""
+    """Returns whether `clean` would find something without any partition to compact. For any thread."""
     return next(_touched(log, {}, log_start), None) is not None

@@ -1,4 +1,4 @@
-"""Which records compaction keeps: pure rules over the batches of one partition, fed batch by batch.
+"""The records that compaction keeps: pure rules over the batches of one partition, fed batch by batch.
 
 Owns: `OffsetMap` (key to its last offset, of bounded memory) and `PartitionCleaning` (one partition's pass).
 A pass has two parts: every batch of the dirty stretch is put into the map, in order, until that is full or
@@ -153,7 +153,8 @@ class PartitionCleaning:
     # -- the batches ------------------------------------------------------------------------------------
 
     def judge(self, batch: Buffer) -> FilteredBatch | bool:
-        """What becomes of a batch, in order of offsets: True as it is, False gone, else what is left."""
+        """Judges a batch, in order of offsets: True to keep it, False to remove it, else the shortened
+        one."""
         header = read_header(batch)
         left: FilteredBatch | bool = True
         try:

@@ -194,7 +194,8 @@ class SegmentSummary:
         return map(self._at, range(len(self.numbers)))
 
     def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
-        """Of some partitions, in no order: as many steps as there are of them, or rows, whichever is less."""
+        """Returns the shares of some partitions, in no order: as many steps as there are of them, or rows,
+        whichever is less."""
         if len(wanted) < len(self.numbers):
             rows = [row for number in wanted if (row := self.row(number)) >= 0]
         else:
@@ -215,7 +216,8 @@ class SegmentSummary:
         return -1
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
-        """As `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a row."""
+        """See `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a
+        row."""
         rows = zip(self.numbers, self.nexts, self.totals, strict=True)
         return sum([total for number, end, total in rows if end <= log_start(number)])
 
@@ -224,7 +226,7 @@ class SegmentSummary:
 
 
 class IndexHeader:
-    """What an index file says of its segment; it counts only where the segment agrees."""
+    """The header of a segment's index file; it counts only where the segment agrees."""
 
     __slots__ = ("chain", "end", "generation", "last_index", "next_lsn", "sequence", "term", "time_ms")
 
@@ -324,7 +326,7 @@ def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int
 
 
 def index_head_bytes(first: bytes) -> int:
-    """How long header and summary are, from the header's bytes; 0 where they are no index header."""
+    """Returns the size of header and summary, from the header's bytes; 0 where they are no index header."""
     if len(first) < _HEADER.size:
         return 0
     fields = _HEADER.unpack_from(first)

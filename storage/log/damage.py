@@ -109,11 +109,11 @@ class DamageTable:
         return -1 if segment is None else segment.serial
 
     def is_damaged(self, sequence: int) -> bool:
-        """Whether a damaged range of this segment is known."""
+        """Returns whether a damaged range of this segment is known."""
         return any(each.sequence == sequence for each in self.known())
 
     def is_given_up(self, partition: int, first_offset: int, end_offset: int) -> bool:
-        """Whether readers pass over [first_offset, end_offset) of a partition where it is damaged."""
+        """Returns whether readers pass over [first_offset, end_offset) of a partition where it is damaged."""
         return any(
             each.given_up and each.partition == partition
             and each.first_offset <= first_offset and end_offset <= each.end_offset

@@ -94,7 +94,7 @@ class DataLog(ReplacingLog):
             raise
 
     def _go_on(self, found: Recovered) -> None:
-        """Where the log ends. StorageFull, FlushFailed."""
+        """Continues at the end of the log. StorageFull, FlushFailed."""
         self._pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
         self._house.adopt_leftover(found.leftover)
         if found.segments:
@@ -157,7 +157,7 @@ class DataLog(ReplacingLog):
 
     @property
     def disk_failures(self) -> int:
-        """How often that has failed since open: also what was full between two looks is seen."""
+        """The number of such failures since open: also what was full between two looks is seen."""
         return self._house.disk_failures
 
     def retry_space(self) -> None:
@@ -166,14 +166,14 @@ class DataLog(ReplacingLog):
         self._house.poke()
 
     def yield_room(self, yielding: bool) -> None:
-        """Whether an installation, in this log or another on its disk, finds no room: as long as that is so,
-        files that only save work later are given back."""
+        """Returns whether an installation, in this log or another on its disk, finds no room: as long as that
+        is so, files that only save work later are given back."""
         if yielding != self._pool.yielding:
             self._pool.yielding = yielding
             self._house.poke()
 
     def written_bytes(self) -> dict[str, int]:
-        """What has been written since open, by purpose; page and sector rounding not included."""
+        """Bytes written since open, by purpose; page and sector rounding not included."""
         return {
             "log": self.appended_bytes,
             "zero fill": self._pool.filled_bytes,
@@ -183,12 +183,12 @@ class DataLog(ReplacingLog):
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments, each up to where it is written."""
+        """The size of all segments, each up to its last write."""
         return sum(segment.end for segment in self._table.sealed()) + self._offset
 
     @property
     def has_origin(self) -> bool:
-        """Whether it was told its origin already: then this is no new log. CorruptLog."""
+        """Returns whether it was told its origin already: then this is no new log. CorruptLog."""
         return read_origin(self._fs, self.directory) is not None
 
     def origin(self, told: bytes) -> bytes:
@@ -497,13 +497,13 @@ class DataLog(ReplacingLog):
         self.rot_met = True
 
     def reading_failed(self, error: BaseException) -> None:
-        """Whoever reads frames has met this: it may be rot."""
+        """Reports an error of a reader of frames, which may be corruption."""
         self.rot_met = self.rot_met or is_rot(error)
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
-        """Whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept checkpoint
-        ends in it; `later`: without its first frames, so it has to be the log's first, below both kept
-        checkpoints. On an idle log that may stay so until the next two checkpoints."""
+        """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept
+        checkpoint ends in it; `later`: without its first frames, so it has to be the log's first, below both
+        kept checkpoints. On an idle log that may stay so until the next two checkpoints."""
         return self._rewriter.rewritable(sequence, later)
 
     def rewrite_segment(
@@ -558,7 +558,7 @@ class DataLog(ReplacingLog):
         return max(self.options.segment_bytes, segment.size if segment is not None else 0)
 
     def has_segment(self, sequence: int) -> bool:
-        """Whether this segment is still one of the log's. For any thread."""
+        """Returns whether this segment is still one of the log's. For any thread."""
         return self._table.get(sequence) is not None
 
     def forget_cleaned(self, ends: Mapping[int, int]) -> None:
@@ -568,16 +568,18 @@ class DataLog(ReplacingLog):
             self._tail_cache.forget_below(partition, end)
 
     def is_sealed(self, last_index: int) -> bool:
-        """Whether the frames up to there are in sealed segments."""
+        """Returns whether the frames up to there are in sealed segments."""
         return self._active.first_index > last_index
 
     def is_cleanable(self, last_index: int) -> bool:
-        """Whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above them."""
+        """Returns whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above
+        them."""
         below = self._house.freeable_below()
         above = [segment for segment in self._table.sealed() if segment.sequence >= below]
         return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
 
     def cleanable_segments(self) -> list[SealedSegment]:
-        """Those that `clean` takes now, oldest first; they follow one another. For any thread."""
+        """Returns the segments that `clean` takes now, oldest first; they follow one another. For any
+        thread."""
         below = self._house.freeable_below()
         return [segment for segment in self.segments() if segment.sequence < below]

@@ -43,7 +43,7 @@ _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
 class FileSystem(Protocol):
-    """What `DataLog` needs from a file system. Errors are `OSError` with the usual numbers."""
+    """The file system operations that `DataLog` needs. Errors are `OSError` with the usual numbers."""
 
     def make_dir(self, path: Path) -> None: ...
     def list_dir(self, path: Path) -> list[str]: ...
@@ -193,12 +193,12 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
 
 
 def is_lost(error: OSError) -> bool:
-    """Whether the file is not there, or the disk cannot read it: what can be made again then is."""
+    """Returns whether the file is not there, or the disk cannot read it: what can be made again then is."""
     return error.errno in _LOST
 
 
 def is_rot(error: BaseException) -> bool:
-    """Whether what was read has changed on the disk, or the disk has lost it."""
+    """Returns whether what was read has changed on the disk, or the disk has lost it."""
     return isinstance(error, CorruptLog) or (isinstance(error, OSError) and is_lost(error))
 
 

@@ -121,12 +121,12 @@ MAX_FRAME_RECORDS = (1 << 32) - 1
 
 
 def frame_size(batch_count: int, payload_bytes: int) -> int:
-    """How many bytes a frame of so many batches takes in a segment."""
+    """Returns the size in a segment of a frame with so many batches."""
     return FRAME_BYTES + ENTRY_BYTES * batch_count + payload_bytes
 
 
 def frame_bytes(frame: Frame) -> int:
-    """How many bytes a frame takes in a segment; added up once: its batches stay as they are from now on."""
+    """Returns the size of a frame in a segment; added up once: its batches stay as they are from now on."""
     if not frame.total_bytes:
         frame.total_bytes = frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
     return frame.total_bytes

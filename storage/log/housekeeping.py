@@ -1,4 +1,4 @@
-"""What a log does beside appending: ready segments, index files, checkpoints, freeing dead segments.
+"""A log's work beside appending: ready segments, index files, checkpoints, freeing dead segments.
 
 All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
 acknowledged append, and lack of space is a state (`disk_error`), not a failure. Order that crashes rely on:

@@ -135,7 +135,7 @@ class GroupLog:
 
 
 class Verdict:
-    """What `verify` found in one group's log: how much of it verifies, and what does not."""
+    """The result of `verify` for one group's log: the verified part, and the rest."""
 
     __slots__ = (
         "batches",

@@ -91,12 +91,12 @@ class Installation:
 
     @property
     def last_index(self) -> int:
-        """Of the frames added; 0 before there are any."""
+        """The last index of the added frames; 0 before there are any."""
         return self._tail.index
 
     @property
     def stored_bytes(self) -> int:
-        """What has been written so far."""
+        """Bytes written so far."""
         writing = self._writing.end if self._writing is not None else 0
         return sum(segment.end for segment in self._segments) + writing
 

@@ -1,4 +1,5 @@
-"""What recovery finds beside the log and puts in order, after the verdict and the save that rests on it.
+"""Files that recovery finds beside the log and puts in order, after the verdict and the save that rests on
+it.
 
 Each step may be done again after another crash: files that follow the log become ready segments, what an
 installation left that was not finished is removed, and what one left to do that was finished is done.

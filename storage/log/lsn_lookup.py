@@ -24,7 +24,7 @@ FIRST_LSN: Final = 1
 
 
 class FramePlace(NamedTuple):
-    """Where reading goes on."""
+    """The frame with which reading continues."""
 
     frame_index: int
     """Of the frame that holds `lsn`, or that comes next."""
@@ -142,7 +142,7 @@ class LsnLookup:
         return FIRST_LSN if first is None else first.first_lsn
 
     def _begins_at_or_below(self, segment: Segment, partition: int, offset: int) -> bool:
-        """Whether no segment before this one holds a record of the partition from `offset` on."""
+        """Returns whether no segment before this one holds a record of the partition from `offset` on."""
         spans = self._table.spans.get(partition)
         for sequence in [] if spans is None else spans.from_offset(offset) or spans.sequences():
             if sequence >= segment.sequence:

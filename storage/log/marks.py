@@ -54,12 +54,12 @@ def encode_marks(frame: Frame) -> bytes:
 
 
 def least_marks_bytes(batch_count: int) -> int:
-    """What marks take where no batch is shortened."""
+    """Returns the size of marks where no batch is shortened."""
     return (batch_count + 7) // 8 + _CRC.size
 
 
 def most_marks_bytes(batch_count: int) -> int:
-    """What they take at most."""
+    """Returns their largest size."""
     return least_marks_bytes(batch_count) + _CHANGE.size * batch_count + _CRC.size
 
 

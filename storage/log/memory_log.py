@@ -89,7 +89,7 @@ class MemoryLog:
         return reserved or not self.disk_full
 
     def append(self, frames: Sequence[Frame]) -> None:
-        """As `DataLog.append`."""
+        """See `DataLog.append`."""
         if self.disk_full:
             raise StorageFull("the memory log was told to be full")
         index, term, lsn = self.last_index, self.last_term, self.next_lsn
@@ -152,35 +152,35 @@ class MemoryLog:
     chain_at_cold = chain_at
 
     def recent_chain_at(self, index: int) -> int | None:
-        """As `DataLog.recent_chain_at`."""
+        """See `DataLog.recent_chain_at`."""
         if index == self.last_index:
             return self.chain
         frame = self._recent.get(index)
         return chain_of(frame.head) if frame is not None and frame.head is not None else None
 
     def keep_recent_frames(self, wanted: bool) -> None:
-        """As `DataLog.keep_recent_frames`."""
+        """See `DataLog.keep_recent_frames`."""
         self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
 
     @property
     def recent_index(self) -> int:
-        """As `DataLog.recent_index`."""
+        """See `DataLog.recent_index`."""
         return self._recent.first_index
 
     def keep_from(self, index: int | None) -> None:
-        """As `DataLog.keep_from`."""
+        """See `DataLog.keep_from`."""
         self._recent.need(index)
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
-        """As `DataLog.frames`."""
+        """See `DataLog.frames`."""
         return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
 
     def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
-        """As `DataLog.frames_cold`."""
+        """See `DataLog.frames_cold`."""
         return self._contiguous(first_index, max_bytes, self.last_index)
 
     def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
-        """As `DataLog.ship_frames`."""
+        """See `DataLog.ship_frames`."""
         first = min((frame.index for frame in self._frames if frame.index >= from_index), default=from_index)
         return self._contiguous(first, max_bytes, min(upto_index, self.last_index))
 
@@ -223,7 +223,7 @@ class MemoryLog:
         self._follow()
 
     def begin_install(self) -> MemoryInstallation:
-        """As `DataLog.begin_install`."""
+        """See `DataLog.begin_install`."""
         return MemoryInstallation(self)
 
     def switch(self, frames: list[Frame], gaps: dict[int, int], checkpoint: Checkpoint) -> None:
@@ -249,7 +249,7 @@ class MemoryLog:
     def read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, *, min_one: bool = True
     ) -> ReadResult:
-        """As `DataLog.read`, never cold."""
+        """See `DataLog.read`, never cold."""
         batches = self._batches(partition)
         if offset >= end_offset or not batches:
             return ReadResult([], 0)
@@ -288,7 +288,7 @@ class MemoryLog:
     def first_younger(
         self, partition: int, time_ms: int, start_offset: int, end_offset: int
     ) -> BatchPlace | None:
-        """As `DataLog.first_younger`; all of it is the newest segment."""
+        """See `DataLog.first_younger`; all of it is the newest segment."""
         for e in self._between(partition, start_offset, end_offset):
             if e.max_timestamp >= time_ms or e.max_timestamp < 0:
                 return BatchPlace(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
@@ -331,7 +331,7 @@ class MemoryLog:
 
     @property
     def has_origin(self) -> bool:
-        """As `DataLog.has_origin`."""
+        """See `DataLog.has_origin`."""
         return self._origin is not None
 
     def origin(self, told: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What can be set about a data log; each with the reason for its default."""
+"""The settings of a data log; each with the reason for its default."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _MAGIC = b"LSTKORIG"
 
 
 def read_origin(fs: FileSystem, directory: Path) -> bytes | None:
-    """What the file holds, None where there is none. Raises CorruptLog."""
+    """Returns the file's content, None where there is none. Raises CorruptLog."""
     data = read_whole(fs, directory / ORIGIN_NAME)
     if data is None:
         return None

@@ -27,7 +27,8 @@ _SHARE_EVICTED = 16
 
 
 class RecentFrames:
-    """What `frames` looks at. With a limit of 0 it keeps nothing; otherwise at least the newest frame.
+    """The newest frames in memory, for `frames`. With a limit of 0 it keeps nothing; otherwise at least the
+    newest frame.
 
     Args:
         most_bytes: the limit of frames that are needed.
@@ -144,7 +145,7 @@ class RecentFrames:
 
 
 def cost_bytes(frame: Frame, size: int) -> int:
-    """What a frame of so many bytes takes in memory, about."""
+    """Estimates the memory of a frame of so many bytes."""
     return size + FRAME_COST_BYTES + BATCH_COST_BYTES * len(frame.directory)
 
 

@@ -59,7 +59,7 @@ from storage.types import CorruptLog, HardState, NewerFormat
 
 @dataclass(frozen=True)
 class RecoveryReport:
-    """What opening the log found, for one log line."""
+    """The result of opening the log, for one log line."""
 
     frames_scanned: int
     bytes_scanned: int

@@ -1,4 +1,4 @@
-"""What takes parts of a log away or puts others in their place: truncation, and an installation's switch.
+"""Operations that remove or replace parts of a log: truncation, and an installation's switch.
 
 Both change the state file first, in one save, and then what is in memory: tail cache, recent frames, spans
 and segments together, in one step for readers in other threads (`SegmentTable.replace_from`). Both belong

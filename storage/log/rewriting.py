@@ -60,7 +60,7 @@ Changes = dict[int, Left | bool]
 
 
 def _go_on(_: int) -> None:
-    """Nobody wants a pause."""
+    """The default: no pause."""
 
 
 def _is_open(_: int) -> bool:
@@ -324,8 +324,8 @@ class Rewriter:
             self._table.release(held)
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
-        """Whether `repair` may take this segment now; `later`: without its first frames, where those are
-        dead."""
+        """Returns whether `repair` may take this segment now; `later`: without its first frames, where those
+        are dead."""
         try:
             self.require_rewritable(sequence, self._house.checkpoint_sequence)
             if later:

@@ -67,7 +67,7 @@ class Window:
 
 
 class LogTail:
-    """What the next frame must follow."""
+    """The end that the next frame must follow."""
 
     __slots__ = ("chain", "index", "next_lsn", "term", "time_ms")
 

@@ -40,12 +40,13 @@ class SealedSegment:
         return self._table.partitions_of(self._segment)
 
     def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
-        """Those of some partitions, in no order."""
+        """Returns the shares of some partitions, in no order."""
         summary = self._segment.summary
         return summary.shares(wanted) if summary is not None else iter(())
 
     def is_dead(self, log_start: Callable[[int], int]) -> bool:
-        """Whether all of it is below the log starts of its partitions, the control partition included."""
+        """Returns whether all of it is below the log starts of its partitions, the control partition
+        included."""
         summary = self._segment.summary
         return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
 

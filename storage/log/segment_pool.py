@@ -33,7 +33,7 @@ TEMPORARY = "segment.tmp"
 
 
 class Pace(Enum):
-    """Who waits for a file decides how it is made."""
+    """The urgency with which a file is made."""
 
     CALM = "in the background: gives way to flushes, up when the log is closed or somebody waits for a pause"
     STEADY = "at once, filled to its end"

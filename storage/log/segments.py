@@ -180,7 +180,7 @@ class PartitionSpans:
         self._pair = firsts, sequences
 
     def below(self, sequence: int) -> PartitionSpans:
-        """Those before a sequence; this very object where that is all of them."""
+        """Returns the segments before a sequence; this very object where that is all of them."""
         firsts, sequences = self._pair
         at = bisect_left(sequences, sequence)
         if at == len(sequences):

@@ -52,7 +52,7 @@ class PartitionTail:
 
 
 class TailCache:
-    """What `read` looks at first."""
+    """The newest batches in memory, for `read`."""
 
     __slots__ = ("_ahead", "_limit_bytes", "_order", "_partitions", "_used_bytes")
 
@@ -136,7 +136,7 @@ class TailCache:
 
 
 def _is_kept(tail: PartitionTail) -> bool:
-    """Whether the next batch of a partition, in order of age, is not gone already."""
+    """Returns whether the next batch of a partition, in order of age, is not gone already."""
     if tail.ahead:
         tail.ahead -= 1
         return False

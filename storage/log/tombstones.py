@@ -20,7 +20,7 @@ Run = tuple[int, int]
 
 
 def tombstone_name(first: int, last: int | None = None) -> str:
-    """Of one sequence, or of a run."""
+    """Returns the name for one sequence, or for a run."""
     end = "" if last is None or last == first else f"-{last:016d}"
     return f"{first:016d}{end}{TOMBSTONE_SUFFIX}"
 

@@ -37,7 +37,8 @@ class VerifiedRowsCache:
         self._ranges: OrderedDict[int, list[Range]] = OrderedDict()
 
     def has(self, owner: int, first: int, last: int, modified: int, now: float) -> bool:
-        """Whether rows [first, last) were verified lately and the file has not been written to since."""
+        """Returns whether rows [first, last) were verified lately and the file has not been written to
+        since."""
         for begin, end, at_modified, at in self._ranges.get(owner, ()):
             if begin <= first and last <= end:
                 return at_modified == modified and now - at < TTL_SECONDS

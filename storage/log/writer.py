@@ -84,7 +84,7 @@ class LogWriter:
         self._follow(tail)
 
     def _follow(self, tail: LogTail) -> None:
-        """What the next frame must follow."""
+        """Sets the end that the next frame must follow."""
         self.last_index = tail.index
         self.last_term = tail.term
         self.next_lsn = tail.next_lsn
@@ -243,7 +243,8 @@ class LogWriter:
                 recent.add(frame, at - start)
 
     def keep_recent_frames(self, wanted: bool) -> None:
-        """Whether `frames` is asked: without followers the newest frames are not worth their memory."""
+        """Returns whether `frames` is asked: without followers the newest frames are not worth their
+        memory."""
         self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
 
     @property
