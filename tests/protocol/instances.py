@@ -62,6 +62,7 @@ _values: dict[str, st.SearchStrategy[Any]] = {
     "records": _bytes,
     "uuid": st.one_of(st.just(ZERO_UUID), st.binary(min_size=16, max_size=16)),
 }
+_BOOLEANS = st.booleans()
 _error_codes = st.sampled_from([int(code) for code in ErrorCode])
 
 
@@ -75,24 +76,52 @@ def _value(field: Field, wire: WireType, version: int, flexible: bool, tags: boo
     return _values[wire.name]
 
 
-@st.composite
-def structs(draw: st.DrawFn, cls: type[Struct], version: int, flexible: bool, tags: bool) -> Any:
+_structs: dict[tuple[type[Struct], int, bool, bool], st.SearchStrategy[Any]] = {}
+
+
+def structs(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
     """Instances of `cls` as part of a message at `version`; `tags` adds unknown tagged fields."""
+    key = cls, version, flexible, tags
+    if key not in _structs:
+        unknown = _unknown_tags(cls) if tags and flexible else None
+        _structs[key] = _drawn(cls, _fields(*key), unknown)
+    return _structs[key]
+
+
+@st.composite
+def _drawn(
+    draw: st.DrawFn,
+    cls: type[Struct],
+    fields: list[tuple[str, bool, st.SearchStrategy[Any]]],
+    unknown_tags: st.SearchStrategy[Any] | None,
+) -> Any:
     made = cls()
-    for field in cls.SCHEMA.fields:
-        if version not in field.versions:
-            continue
-        if version in field.tagged and draw(st.booleans()):
-            continue
-        strategy = _value(field, field.wire, version, flexible, tags)
-        if version in field.nullable:
-            strategy = st.one_of(st.none(), strategy)
-        setattr(made, field.name, draw(strategy))
-    if tags and flexible:
-        known = {field.tag for field in cls.SCHEMA.fields}
-        numbers = st.integers(0, 400).filter(lambda tag: tag not in known)
-        made.unknown_tags = draw(st.dictionaries(numbers, st.binary(max_size=5), max_size=2))
+    for name, may_be_left_out, strategy in fields:
+        if not (may_be_left_out and draw(_BOOLEANS)):
+            setattr(made, name, draw(strategy))
+    if unknown_tags is not None:
+        made.unknown_tags = draw(unknown_tags)
     return made
+
+
+def _fields(
+    cls: type[Struct], version: int, flexible: bool, tags: bool
+) -> list[tuple[str, bool, st.SearchStrategy[Any]]]:
+    """Each field's name, whether it may be left out, and its values: made once, as making them is dear."""
+    found = []
+    for field in cls.SCHEMA.fields:
+        if version in field.versions:
+            strategy = _value(field, field.wire, version, flexible, tags)
+            if version in field.nullable:
+                strategy = st.one_of(st.none(), strategy)
+            found.append((field.name, version in field.tagged, strategy))
+    return found
+
+
+def _unknown_tags(cls: type[Struct]) -> st.SearchStrategy[Any]:
+    known = {field.tag for field in cls.SCHEMA.fields}
+    numbers = st.integers(0, 400).filter(lambda tag: tag not in known)
+    return st.dictionaries(numbers, st.binary(max_size=5), max_size=2)
 
 
 def messages(cls: type[Struct], version: int, *, tags: bool = True) -> st.SearchStrategy[Any]:
