@@ -23,6 +23,9 @@ from compat_tests.targets import ROOT
 _MODULE = Path(__file__).resolve().parent / "go"
 _CACHE = ROOT / ".cache"
 _BUILD_TIMEOUT_S = 900
+_FLAGS = ("-mod=readonly", "-trimpath")
+_ENVIRONMENT = {"GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"}
+"""The same for each use of Go: with others it compiles its own library and all dependencies once more."""
 
 
 @functools.cache
@@ -89,14 +92,12 @@ def _build(target: Path, module: Path, packages: str) -> None:
         made = Path(fresh) / "made"
         made.mkdir()
         # neither the machine's paths nor its checkout belong in a program that is named by its sources
-        command = [go_command(), "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-        command += ["-o", f"{made}/", packages]
-        environment = {**os.environ, "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"}
+        command = [go_command(), "build", *_FLAGS, "-buildvcs=false", "-o", f"{made}/", packages]
         try:
             done = subprocess.run(
                 command,
                 cwd=module,
-                env=environment,
+                env=os.environ | _ENVIRONMENT,
                 capture_output=True,
                 text=True,
                 timeout=_BUILD_TIMEOUT_S,
@@ -107,3 +108,21 @@ def _build(target: Path, module: Path, packages: str) -> None:
         if done.returncode != 0:
             raise ToolchainMissing(f"go build failed:\n{done.stderr[-2000:]}")
         made.rename(target)
+
+
+def complaints(module: Path) -> str:
+    """What gofmt and go vet find wrong with a module. ToolchainMissing without Go."""
+    go = go_command()
+    gofmt = [str(Path(go).resolve().parent / "gofmt"), "-l", "."]
+    unformatted = subprocess.run(gofmt, cwd=module, capture_output=True, text=True, check=True).stdout
+    vet = [go, "vet", *_FLAGS, "./..."]
+    environment = os.environ | _ENVIRONMENT
+    vetted = subprocess.run(vet, cwd=module, env=environment, capture_output=True, text=True, check=False)
+    return unformatted + (vetted.stderr or f"go vet: {vetted.returncode}" if vetted.returncode else "")
+
+
+def build_tools(module: Path, into: Path) -> None:
+    """Build a module's tools into a directory. ToolchainMissing; CalledProcessError when it fails."""
+    command = [go_command(), "build", *_FLAGS, "-o", f"{into}{os.sep}", "tool"]
+    environment = os.environ | _ENVIRONMENT
+    subprocess.run(command, cwd=module, env=environment, check=True, timeout=_BUILD_TIMEOUT_S)

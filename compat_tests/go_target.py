@@ -6,13 +6,12 @@ plugins that the module's go.mod pins as tools. `python -m compat_tests.go_targe
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from compat_tests.go_driver import built, go_command
+from compat_tests.go_driver import build_tools, built
 from compat_tests.targets import ROOT
 
 MODULE = ROOT / "player" / "target" / "go"
@@ -30,8 +29,7 @@ def program() -> Path:
 def generate(into: Path) -> None:
     """Write what GENERATED holds. ToolchainMissing; CalledProcessError when a tool fails."""
     with tempfile.TemporaryDirectory() as tools:
-        command = [go_command(), "build", "-mod=readonly", "-o", f"{tools}{os.sep}", "tool"]
-        subprocess.run(command, cwd=MODULE, check=True, timeout=_TIMEOUT_S)
+        build_tools(MODULE, Path(tools))
         options = [f"--plugin={plugin}" for plugin in sorted(Path(tools).iterdir())]
         for language in ("go", "go-grpc"):
             options.append(f"--{language}_out={into}")
