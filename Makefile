@@ -23,10 +23,11 @@ PLAYED ?= 1000000
 COMPARED := $(addsuffix -lockstep-vs-kafka,headline nodes3 transactions atomic)
 PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
 newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
+NOT_QUICK := tests/broker/bad_input tests/protocol/test_hostile.py tests/storage/log/test_crash_states.py
 SECOND_TRY := --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test test-quick test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,11 +44,14 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LI
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 # Every process that a test starts would compile the product anew, every test process all tests.
-test test-all compiled: export PYTHONDONTWRITEBYTECODE =
+test test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
 
 test: setup ## Run the checks and all tests, real clients included: what CI runs, about 40 minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
+
+test-quick: setup ## Tests of protocol, storage and broker in Python alone, at most 3 minutes on two cores
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not java and not slow" $(addprefix --ignore=,$(NOT_QUICK)) tests/protocol tests/storage tests/broker
 
 test-all: export LOCKSTEP_COMPAT_CASES = whole
 test-all: test ## The same, with every client against Apache Kafka too, and a second version of Spark
