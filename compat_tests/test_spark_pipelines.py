@@ -49,7 +49,7 @@ SMALL = {
     # how many tasks put a table's log together, 50 unless told otherwise, for each commit
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""Settings of the session that serves all cases."""
+"""Settings of sessions that serve these cases."""
 ANSWER_TIMEOUT_S = 400.0
 """For one pipeline: its small Delta commits take minutes where four test processes share two slow cores."""
 
@@ -336,7 +336,7 @@ def test_killed_pipelines_double_and_lose_nothing(tmp_path: Path) -> None:
     options = spark_pipelines.arguments([*words, "--no-evidence"])
     print(f"repeat with: python -m tests.campaigns.spark_pipelines {' '.join(words)} --seed {options.seed}")
     with LockstepTarget(spark_pipelines.KEEP_ALL, directory=tmp_path / "broker") as running:
-        pipelines = Pipelines(running.bootstrap, tmp_path)
+        pipelines = Pipelines(running.bootstrap, tmp_path, conf=SMALL)
         campaign = spark_pipelines.Campaign(pipelines, running.bootstrap, options, tmp_path)
         campaign.run()
     assert campaign.problems == []
@@ -360,7 +360,7 @@ def test_by_spark_submit_on_two_executors(
     environment.pop("PYTHONPATH", None)
     submit = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]", "--jars", jars()]
     submit += ["--py-files", str(tmp_path / "connector.zip")]
-    submit += [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
+    submit += [word for key, value in SMALL.items() for word in ("--conf", f"{key}={value}")]
 
     def run(name: str, *words: object) -> dict[str, Any]:
         line = [*submit, str(script), name, "-b", broker.bootstrap, *map(str, words)]

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ CONF: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": _JVM,
+    "spark.executor.extraJavaOptions": _JVM,
     "spark.sql.shuffle.partitions": "4",
 }
 
@@ -41,8 +42,15 @@ class PipelineEnded(RuntimeError):
 class Pipelines:
     """Runs them one after the other. ToolchainMissing where Spark cannot be installed."""
 
-    def __init__(self, bootstrap: str, directory: Path, *, under: Sequence[str] = ()) -> None:
-        """`under`: words before each command that starts Spark."""
+    def __init__(
+        self,
+        bootstrap: str,
+        directory: Path,
+        *,
+        under: Sequence[str] = (),
+        conf: Mapping[str, str] = CONF,
+    ) -> None:
+        """`under`: words before each command that starts Spark; `conf`: its settings."""
         self.kills = 0
         self._bootstrap = bootstrap
         self._log = directory / "pipelines.log"
@@ -50,6 +58,7 @@ class Pipelines:
         self._python = str(installed())
         self._jars = ",".join(str(each) for each in (JARS.libs, DELTA.libs))
         self._under = list(under)
+        self._conf = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
         for jars in (JARS, DELTA):
             jars.jars()
 
@@ -58,8 +67,7 @@ class Pipelines:
         line = [self._python, "-P", "-m", "spark_connector.pipelines", name, "-b", self._bootstrap, *words]
         if name != "events":
             line = [*self._under, *line]
-            line += ["--jars", self._jars, "--master", "local[2]"]
-            line += [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
+            line += ["--jars", self._jars, "--master", "local[2]", *self._conf]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": self._python}
         with open(self._log, "ab") as log, open(self._said, "wb") as said:
             process = subprocess.Popen(
