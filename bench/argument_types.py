@@ -1,4 +1,4 @@
-"""What the words of a benchmark's command line may be, and the words again from what was chosen.
+"""The argument types of a benchmark's command line, and the words again from chosen values.
 
 What cannot be used is refused before anything is measured.
 """
@@ -15,7 +15,7 @@ MOST_ROUNDS = 1000
 
 
 def count(text: str) -> int:
-    """How many: 1 and up."""
+    """A count: 1 and up."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 and up")
@@ -23,12 +23,12 @@ def count(text: str) -> int:
 
 
 def limit(text: str) -> int:
-    """How many at most: 0 and up."""
+    """A limit: 0 and up."""
     return 0 if text == "0" else count(text)
 
 
 def rounds(text: str) -> int:
-    """How many sessions: few enough to end this year."""
+    """A number of sessions: few enough to end this year."""
     number = count(text)
     if number > MOST_ROUNDS:
         raise argparse.ArgumentTypeError(f"{text} rounds are more than {MOST_ROUNDS}")
@@ -36,7 +36,7 @@ def rounds(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """How long, or how many a second: above 0."""
+    """A duration or a rate: above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -65,7 +65,7 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def directory_of(options: argparse.Namespace) -> Path:
-    """What `--directory` says, or the system's own for what is temporary."""
+    """The value of `--directory`, or the system's temporary directory."""
     found: Path = options.directory or Path(tempfile.gettempdir())
     return found
 
@@ -114,7 +114,7 @@ def tree(text: str) -> Path:
 
 
 def words(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """What was chosen, as it stands on a command line; for options that are no paths, which are not kept.
+    """The chosen options as words of a command line, but for paths, which are not kept.
 
     A switch that is off and whatever is empty are left out, as is what the command does not have.
     """

@@ -1,5 +1,5 @@
-"""How a benchmark ends: its exit status, and, before its end, with its brokers and without what they left
-on the disk.
+"""The end of a benchmark: its exit status and, before it, the end of its brokers and the removal of their
+files on the disk.
 
 Invariants: the first signal unwinds, further ones are ignored meanwhile; a session's own tidying is not cut
 in the middle. A signal that was ignored when the command began (`nohup`) stays ignored.

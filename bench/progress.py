@@ -1,4 +1,4 @@
-"""What a benchmark says while it runs, on standard error: results alone go to standard output."""
+"""The progress lines of a benchmark, on standard error: results alone go to standard output."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Noted = dict[str, Any]
 
 
 def describe_file(name: str, samples: bytes) -> Noted:
-    """What is said of a file of this name. Args: samples: not compressed."""
+    """The description of a file of this name. Args: samples: not compressed."""
     digest = hashlib.sha256(samples).hexdigest()
     return {"samples": len(samples) // SAMPLE_BYTES, "sha256": digest, "file": name}
 

@@ -1,4 +1,4 @@
-"""What is run: flush policies, sizes of the quick and the full variant, client settings.
+"""The settings of runs: flush policies, sizes of the quick and the full variant, client settings.
 
 Owns: what several comparisons share of a run's numbers. Both brokers get the same ones. Runs nothing.
 """
@@ -45,7 +45,7 @@ PRODUCER_PROPERTIES = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work each block does."""
+    """The size of each block."""
 
     name: str
     rounds: int
@@ -124,7 +124,8 @@ NODES_QUICK = Sizes(
     warmup_max_s=10.0,
     kind_warmup_max_s=1.0,
 )
-"""Whether it works, not how fast it is: three virtual machines share the cores while they compile."""
+"""Sizes that show that it works, not how fast it is: three virtual machines share the cores while they
+compile."""
 
 NODES_FULL = Sizes(
     name="nodes-full",

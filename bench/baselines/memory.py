@@ -31,7 +31,7 @@ _TANSU_ROOT: Final = ROOT / ".cache" / f"tansu-{TANSU_VERSION}"
 
 
 def tansu_program() -> Path:
-    """Where the built program is. ToolchainMissing where it is not: it is never built on the way."""
+    """The path of the built program. ToolchainMissing without one: it is never built on the way."""
     program = _TANSU_ROOT / "bin" / "tansu"
     if not program.exists():
         raise ToolchainMissing("tansu is not built: python -m bench baselines --build tansu (needs cargo)")

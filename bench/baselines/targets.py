@@ -50,7 +50,7 @@ class Broker:
 
     @property
     def keeps(self) -> bool:
-        """Whether it writes to a disk; what does not would fill the machine's memory with every cell's."""
+        """True if it writes to a disk; what does not would fill the machine's memory with every cell's."""
         return MEMORY not in self.targets
 
     def missing(self) -> str:
@@ -108,7 +108,7 @@ class OneBroker(Session):
         return super()._make_target(tree)
 
     def _warm_slice(self, topic: str, producers: int) -> int:
-        """As `Session`; nothing is read of a broker in memory: tansu sends more than is asked for."""
+        """Like `Session`; nothing is read of a broker in memory: tansu sends more than is asked for."""
         if self.broker.keeps:
             return super()._warm_slice(topic, producers)
         done = self.closed_loop(topic, producers, seconds=WARMUP_SLICE_S / 2, warmup_s=0.0)
@@ -142,7 +142,7 @@ class ThreeBrokers(NodesSession):
         raise AssertionError(f"{self.broker.name} keeps what it has on disks")
 
     def start_job(self, name: str, **words: Any) -> Any:
-        """As `NodesSession`; lanes keep to their partitions' leaders."""
+        """Like `NodesSession`; lanes keep to their partitions' leaders."""
         if name == "lanes" and "ports" not in words:
             words["ports"] = [self.cluster.nodes[node].port for node in self.leaders(words["topic"])]
             words["port"] = words["ports"][0]

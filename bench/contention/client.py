@@ -58,7 +58,7 @@ class Deposit(Transaction):
 
 
 class Window:
-    """What is counted between two moments (monotonic ns, which all processes of the machine share)."""
+    """The counts between two moments (monotonic ns, which all processes of the machine share)."""
 
     def __init__(self, opens_ns: int, closes_ns: int) -> None:
         self.opens_ns = opens_ns
@@ -110,7 +110,7 @@ async def work(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def balances(bootstrap: str, topic: str) -> Accounts:
-    """What the topic says in the end, to somebody who reads all of it."""
+    """The final balances, from all records of the topic."""
     accounts = Accounts()
     async with TransactionClient(bootstrap, topic, accounts) as client:
         await client.caught_up()

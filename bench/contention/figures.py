@@ -1,4 +1,4 @@
-"""What clients under contention came to: goodput, refusals, and whether one of them starved. Pure.
+"""The figures of clients under contention: goodput, rejections, starvation. Pure.
 
 Nobody starves: every client gets at least half of what a client gets on average, and none is ever without a
 success for longer than 20 times its clients' mean wait (1 s, where that is longer). All clients do the same,
@@ -44,7 +44,7 @@ def point(clients: list[Figures], seconds: float) -> Figures:
 
 
 def longest_allowed_s(figures: Figures) -> float:
-    """What a client may be without a success."""
+    """The longest time of a client without a success."""
     return max(FORGIVEN_WAIT_S, MOST_MEAN_WAITS * float(figures["mean_wait_s"]))
 
 

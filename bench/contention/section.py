@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of contention. Measures nothing."""
+"""The section of docs/benchmarks/ about contention. Measures nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reading a feed came to, as a table. Measures nothing."""
+"""The figures of reading a feed, as a table. Measures nothing."""
 
 from __future__ import annotations
 

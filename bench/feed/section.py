@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of a feed without bodies. Measures nothing."""
+"""The section of docs/benchmarks/ about a feed without bodies. Measures nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.figures.tables import facts, with_failures
 
 
 def section(result: dict[str, Any]) -> str:
-    """What bodies cost those who do not look at them."""
+    """The cost of bodies for readers that do not open them."""
     parts = [
         "## A feed without bodies",
         facts(result),

@@ -1,4 +1,4 @@
-"""Which direction of a figure is the better one, by its unit. Pure."""
+"""The better direction of a figure, by its unit. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
 
 
 def more_is_better(unit: str) -> bool:
-    """Whether more of it is. Raises ValueError for a unit without a direction."""
+    """True if more of it is better. Raises ValueError for a unit without a direction."""
     if unit not in MORE_IS_BETTER | LESS_IS_BETTER:
         raise ValueError(f"is more {unit!r} better?")
     return unit in MORE_IS_BETTER

@@ -1,4 +1,4 @@
-"""How sure a ratio is: 95 % intervals over pairs of sessions, and the noise floor of either side. Pure.
+"""The confidence of ratios: 95 % intervals over pairs of sessions, and the noise floor of either side. Pure.
 
 Owns: which sessions make a pair, and the arithmetic. A pair is the two sides' sessions of one round,
 neighbours in time; its ratio is of the medians within each session. Ratios are averaged as logarithms, so
@@ -82,7 +82,7 @@ def round_ratios(sessions: Sessions, ratio: Ratio) -> list[float]:
 
 
 def noise_floor(sessions: Sessions, ratio: Ratio) -> float | None:
-    """How far two neighbours of one side were apart at most, as a factor above 1; None without neighbours."""
+    """The largest distance of two neighbours of one side, as a factor above 1; None without neighbours."""
     furthest: list[float] = []
     for key in _sides_of(ratio):
         for one, next_one in itertools.pairwise(sessions):

@@ -33,7 +33,7 @@ def check_machine(rows: Iterable[tuple[str, dict[str, Any]]], machine: dict[str,
 
 
 def commits_of(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many rows are of which commit, newest first; a tree with changes is named so."""
+    """The number of rows by commit, newest first; a tree with changes is named so."""
     ordered = sorted(rows, key=lambda row: str(row["started"]), reverse=True)
     names = (
         row["code"]["commit"][:12]

@@ -54,7 +54,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is divided by what: (figure, policy) of the subject over (figure, policy) of the baseline."""
+    """A ratio's definition: (figure, policy) of the subject over (figure, policy) of the baseline."""
 
     name: str
     title: str

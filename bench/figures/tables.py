@@ -1,4 +1,4 @@
-"""What results of all kinds have in common, for people: medians and ratios, the blocks that wrote, the facts.
+"""The common tables of all kinds of results: medians and ratios, the blocks that wrote, the facts.
 
 Measures nothing.
 """
@@ -34,7 +34,7 @@ def interval(row: dict[str, Any]) -> list[str]:
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """Whether the goal is met; a question mark where the interval holds its bound."""
+    """ "yes" if the goal is met; a question mark where the interval holds its bound."""
     met = {True: "met", False: "MISSED", None: ""}[row.get("met")]
     return f"{met}?" if met and row.get("low") is not None and not row["sure"] else met
 
@@ -122,8 +122,8 @@ def written_table(result: dict[str, Any], style: str = "simple") -> str:
 
 
 def reservations(result: dict[str, Any]) -> str:
-    """What speaks against a run's figures, a line each: other work on the machine, warm-ups that ended before
-    the compiler was quiet, blocks that were tried again, and sessions that ended early."""
+    """The reservations about a run's figures, a line each: other work on the machine, warm-ups that ended
+    before the compiler was quiet, blocks that were tried again, and sessions that ended early."""
     sessions = result["sessions"]
     lines = []
     shares: dict[str, list[float]] = {}
@@ -180,7 +180,7 @@ def machine_lines(result: dict[str, Any]) -> list[str]:
 
 
 def code_line(result: dict[str, Any]) -> str:
-    """Of which commit, or how many rows of which."""
+    """The commit of the result, or the number of rows by commit."""
     commits = result.get("commits", {})
     if len(commits) > 1:
         counted = ", ".join(f"{name} ({count})" for name, count in commits.items())
@@ -212,6 +212,6 @@ def join_parts(parts: Iterable[str]) -> str:
 
 
 def with_failures(parts: Iterable[str], result: dict[str, Any]) -> str:
-    """As `join_parts`, and at its end what failed."""
+    """Like `join_parts`, and at its end what failed."""
     failed = "; ".join(text.splitlines()[0] for text in result["failures"])
     return join_parts([*parts, f"Failed: {failed}" if failed else ""])

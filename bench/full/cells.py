@@ -33,7 +33,7 @@ _ELSEWHERE = frozenset({"about", "axes", "nodes", "targets"})
 
 @dataclass(frozen=True)
 class Cell:
-    """What one row is of."""
+    """The subject of one row."""
 
     workload: Workload
     nodes: int
@@ -56,7 +56,7 @@ class Cell:
         return hashlib.sha256(json.dumps(self.definition(), sort_keys=True).encode()).hexdigest()[:16]
 
     def definition(self) -> dict[str, Any]:
-        """As it is kept in the row."""
+        """The definition that the row keeps."""
         settings = {key: value for key, value in asdict(self.workload).items() if key not in _ELSEWHERE}
         found = {"settings": settings, "nodes": self.nodes, "target": self.target, "point": self.at}
         if self.workload.kind == "command":

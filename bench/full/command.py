@@ -65,7 +65,7 @@ class Visit:
 
 
 class Measured:
-    """What a visit has found: blocks by cell, and which have failed; writes the rows."""
+    """The results of a visit: blocks by cell, and failures; writes the rows."""
 
     def __init__(self, rows: Rows, facts: dict[str, Any], rounds: int) -> None:
         self.rows = rows
@@ -86,7 +86,7 @@ class Measured:
             self.rows.write(cell, self._facts, blocks)
 
     def has_row(self, cell: Cell) -> bool:
-        """Whether all of its rounds are there."""
+        """True if all of its rounds are there."""
         return len(self._blocks.get(cell.name, ())) == self._rounds
 
     def failed(self, cell: Cell, error: str) -> None:
@@ -97,7 +97,7 @@ class Measured:
 
 
 def visits_of(workloads: Sequence[Workload], rows: Rows, again: bool) -> list[Visit]:
-    """What remains, in order."""
+    """The remaining visits, in order."""
     found = []
     for workload in workloads:
         for nodes in workload.nodes:
@@ -304,13 +304,13 @@ def _all_cells(workloads: Sequence[Workload]) -> list[Cell]:
 
 
 def failures_among(workloads: Sequence[Workload], rows: Rows) -> list[str]:
-    """What the rows of these cells say went wrong."""
+    """The failures in the rows of these cells."""
     found = [(cell, rows.row(cell)) for cell in _all_cells(workloads)]
     return [f"{cell}: {failure}" for cell, row in found if row is not None for failure in failures_of(row)]
 
 
 def remaining_cells(workloads: Sequence[Workload], rows: Rows) -> str:
-    """How many cells have no row, in a line."""
+    """The number of cells without a row, in a line."""
     found = [rows.row(cell) for cell in _all_cells(workloads)]
     missing = found.count(None)
     failed = sum(row is not None and bool(failures_of(row)) for row in found)

@@ -1,4 +1,5 @@
-"""What the same work costs each broker: CPU for a million records, memory, flushes, device bytes. Pure."""
+"""The cost of the same work for each broker: CPU for a million records, memory, flushes, device bytes.
+Pure."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def behind(pairs: Sequence[tuple[Row, Row]]) -> int:
 
 
 def keeps_rate(row: Row) -> bool:
-    """Whether it answered as many as were offered; always where nothing is offered at a rate."""
+    """True if it answered as many as were offered; always where nothing is offered at a rate."""
     offered = row["point"].get("rate", 0)
     return bool((median(row, "requests_per_s") or 0.0) >= RATE_KEPT * offered)
 

@@ -42,7 +42,7 @@ class Rows:
         return found if same else None
 
     def is_missing(self, cell: Cell, again: bool = False) -> bool:
-        """Whether it has to be measured. Args: again: what failed before, too."""
+        """True if it has to be measured. Args: again: failed ones, too."""
         row = self.row(cell)
         return row is None or (again and bool(failures_of(row)))
 
@@ -78,12 +78,12 @@ def paths_of(directory: Path) -> list[Path]:
 
 
 def is_comparison(row: Row) -> bool:
-    """Whether it holds a whole comparison, with facts of its own: its ratios are of one run."""
+    """True if it holds a whole comparison, with facts of its own: its ratios are of one run."""
     return bool(row["settings"]["kind"] == "command")
 
 
 def failures_of(row: Row) -> list[str]:
-    """What is wrong with a row: its own error, or what failed within a command that gave a result."""
+    """The failures of a row: its own error, or those within a command that gave a result."""
     if "error" in row:
         return [str(row["error"])]
     return [str(failure) for block in row["rounds"] for failure in block.get("failures", [])]

@@ -69,7 +69,7 @@ def comparisons(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _how(result: dict[str, Any]) -> list[str]:
-    """What a reader of the tables has to know, a line each."""
+    """The notes for readers of the tables, a line each."""
     cells = [row for row in result["rows"] if row["settings"]["kind"] in SHOWN]
     closed = [row for row in cells if row["settings"]["kind"] == "produce" and not row["point"].get("rate")]
     return [

@@ -1,4 +1,4 @@
-"""What the rounds of a cell say of its median, and which of two cells is better beyond doubt. Pure.
+"""The spread of a cell's rounds, and the comparison of two cells by it. Pure.
 
 Owns: the figures that are made of a block's own (megabytes of messages), and the two rules by which the grid
 is read: rounds that differ by more than `FAR` mark their cell, and one cell is behind another only where
@@ -28,7 +28,7 @@ def _made(figures: dict[str, Any], row: Row, name: str) -> float | None:
 
 
 def is_possible(name: str, value: float) -> bool:
-    """Whether it can have been measured: seconds after a kill that are not above 0 did not see the kill."""
+    """True if it can have been measured: seconds after a kill that are not above 0 did not see the kill."""
     return value > 0 or name != "first_ack_s"
 
 
@@ -47,11 +47,11 @@ def values(row: Row, name: str) -> list[float]:
 
 
 def is_apart(row: Row, name: str) -> bool:
-    """Whether the rounds of a cell differ by more than `FAR`."""
+    """True if the rounds of a cell differ by more than `FAR`."""
     found = values(row, name)
     return bool(found) and min(found) > 0 and max(found) > FAR * min(found)
 
 
 def is_behind(unit: str, ours: list[float], theirs: list[float]) -> bool:
-    """Whether every round of ours is worse than every round of theirs."""
+    """True if every round of ours is worse than every round of theirs."""
     return max(ours) < min(theirs) if more_is_better(unit) else min(ours) > max(theirs)

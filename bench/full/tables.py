@@ -77,7 +77,7 @@ def leading_figure(row: Row) -> str:
 
 
 def rows_too_far_apart(rows: list[Row]) -> list[Row]:
-    """Those of the rows whose rounds are too far apart."""
+    """The rows whose rounds are too far apart."""
     return [row for row in rows if "error" not in row and doubt(row, leading_figure(row))]
 
 
@@ -133,7 +133,7 @@ def tables(result: dict[str, Any]) -> list[str]:
 
 
 def _about(row: Row, abouts: dict[str, str]) -> str:
-    """What is measured, in words, and what the figures are."""
+    """The description of a measurement and its figures."""
     kind = row["settings"]["kind"]
     about = abouts.get(row["workload"], "")
     figures = ", ".join(words for _, _, words in cell_figures(row))
@@ -175,12 +175,12 @@ def _behind_of(rows: list[Row], ours: str) -> str:
 
 
 def _behind(rows: list[Row]) -> str:
-    """What is lost in a table, for each Lockstep in it."""
+    """The losses in a table, for each Lockstep in it."""
     return "\n\n".join(filter(None, (_behind_of(rows, ours) for ours in SUBJECTS)))
 
 
 def _fetches(rows: list[Row]) -> str:
-    """How much a fetch was answered with, for a fan-out whose rows say so; empty for others."""
+    """The size of a fetch response, for a fan-out whose rows have it; empty for others."""
     sizes: dict[str, list[float]] = {}
     for row in rows:
         for block in row.get("rounds", ()):
@@ -208,7 +208,7 @@ def _pauses_note(rows: list[Row]) -> str:
 
 
 def _visits(rows: list[Row]) -> str:
-    """Which targets of a table were not measured in turns with which; empty where all were."""
+    """The targets of a table that were not measured in turns; empty where all were."""
     starts: dict[str, set[str]] = {}
     for row in rows:
         starts.setdefault(str(row["started"])[:16], set()).add(row["target"])
@@ -222,6 +222,6 @@ def _visits(rows: list[Row]) -> str:
 
 
 def _other_machine_note(machine: dict[str, Any], newest: dict[str, Any]) -> str:
-    """What to say of a table that is of another machine than the newest cells; empty where it is not."""
+    """The note on a table of another machine than the newest cells; empty for others."""
     found = [f"{name}: {machine[name]}" for name in origins.differing_facts(machine, newest)]
     return f"Measured elsewhere, {', '.join(found)}." if found else ""

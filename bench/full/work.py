@@ -1,4 +1,4 @@
-"""How each kind of cell is measured on a warm session, the same for every broker.
+"""The measurement of each kind of cell on a warm session, the same for every broker.
 
 Owns: the blocks of kinds "produce", "drain", "fan_out", "idle", "start", "groups" and "failover"; each
 gives one block with figures, device counters, CPU and memory (`bench.sessions`). Kind "command" needs no
@@ -46,7 +46,7 @@ def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes]
 
 
 def _measure(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
-    """As `KINDS`; of three nodes, where a leader may have moved, what fails is tried once more."""
+    """Like `KINDS`; of three nodes, where a leader may have moved, what fails is tried once more."""
 
     def work() -> Block:
         return KINDS[cell.workload.kind](session, cell, policy, raw)

@@ -1,4 +1,4 @@
-"""What grows, in which steps, and which figures are looked at. Owns the numbers; runs nothing."""
+"""The axes of growth: their steps and figures. Owns the numbers; runs nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BY_NAME: Final = {axis.name: axis for axis in AXES}
 
 @dataclass(frozen=True)
 class Lengths:
-    """How long a step takes."""
+    """The durations of a step."""
 
     seconds: float = 10.0
     warmup_s: float = 2.0

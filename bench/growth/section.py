@@ -14,7 +14,7 @@ PICTURE = "growth.svg"
 
 
 def section(result: dict[str, Any]) -> str:
-    """How cost grows."""
+    """The section about the growth of cost."""
     noisy, apart = disturbed_steps(result), far_apart(result)
     steps = result["steps"].get("connections", [])
     closed = any("held_connections" not in step["figures"] for step in steps)

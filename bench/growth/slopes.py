@@ -1,4 +1,4 @@
-"""How a figure grows: a straight line through the logarithms of values and figures. Pure.
+"""The growth of a figure: a straight line through the logarithms of values and figures. Pure.
 
 A slope of 0 is flat, 1 is linear; figures grow as value ** slope. Least squares, all steps alike. Where a
 figure is 0 at some step it was too small to measure, and there is no line.

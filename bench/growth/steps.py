@@ -45,7 +45,7 @@ def missing_figures(axis: Axis, step: Step) -> list[str]:
 
 
 def is_whole(directory: Path, axis: Axis, value: int, lengths: Lengths) -> bool:
-    """Whether the step is there with all that is measured today; one that is not is measured again."""
+    """True if the step is there with all that is measured today; one that is not is measured again."""
     step = step_of(directory, axis, value, lengths)
     return step is not None and not missing_figures(axis, step)
 
@@ -107,7 +107,7 @@ def fits(result: dict[str, Any]) -> list[list[str]]:
 
 
 def flat_slopes(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is to stay flat, as rows with a goal: the value is the slope."""
+    """The slopes that have to stay flat, as rows with a goal."""
     return [
         {
             "title": f"{unit}, over {words}",

@@ -57,7 +57,7 @@ def _measure_load(
 def _load(
     session: LockstepSession, lengths: Lengths, partitions: int = 1, producers: int = PRODUCERS
 ) -> Callable[[str], Block]:
-    """What is done on a topic at every step."""
+    """The load on a topic at every step."""
 
     def work(topic: str) -> Block:
         words = {"partitions": partitions, "producers": producers, "rate": RATE, "window": WINDOW}
@@ -69,7 +69,7 @@ def _load(
 
 
 def _costs(block: Block) -> Figures:
-    """What a block of the load came to."""
+    """The figures of a block of the load."""
     figures = block["figures"]
     return {
         "cpu_s_per_million_records": block["broker_cpu_s"] / figures["total_records"] * 1e6,

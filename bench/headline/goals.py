@@ -1,4 +1,4 @@
-"""What the headline divides by what, and the project's goals for it.
+"""The ratios of the headline, and the project's goals for them.
 
 Owns: names of ratios and goals, which are those of step 9's issue, "The head-to-head" (docs/sources.md).
 "flush": both sides flush each acknowledged write; "cross": a Lockstep that flushes against a Kafka as

@@ -18,7 +18,7 @@ def _properties(result: dict[str, Any]) -> str:
 
 
 def _blocks(nodes: str, sizes: dict[str, Any]) -> str:
-    """How long the blocks of throughput are. Args: nodes: how many."""
+    """The length of the blocks of throughput. Args: nodes: their number."""
     measured = sorted({f"{each:,}" for each in sizes["produce_records"].values()})
     words = (
         f"on {'one node' if nodes == '1' else f'{nodes} nodes'} {' or '.join(measured)} records of 1 KB count"
@@ -31,7 +31,7 @@ def _blocks(nodes: str, sizes: dict[str, Any]) -> str:
 
 
 def _how(result: dict[str, Any]) -> list[str]:
-    """What a reader of the table has to know, a line each."""
+    """The notes for readers of the table, a line each."""
     blocks = "; ".join(_blocks(name, each) for name, each in result["sizes"].items())
     return [
         "A session is a fresh process in a fresh directory; the intervals are of 95 % (Student's t of the "
@@ -66,7 +66,7 @@ def _how(result: dict[str, Any]) -> list[str]:
 
 
 def _raw(result: dict[str, Any]) -> str:
-    """Where the single latencies are, as a sentence; empty where none was kept."""
+    """The place of the single latencies, as a sentence; empty where none was kept."""
     blocks = [block for session in result["sessions"] for block in session["blocks"] if "raw" in block]
     if not blocks:
         return ""
@@ -78,7 +78,7 @@ def _raw(result: dict[str, Any]) -> str:
 
 
 def _fan_out(result: dict[str, Any]) -> str:
-    """What is to be said of how it was warmed up; empty where that was until the compiler was quiet."""
+    """The note on the warm-up; empty where it lasted until the compiler was quiet."""
     blocks = [
         block for session in result["sessions"] for block in session["blocks"] if block["name"] == "fan_out"
     ]
@@ -88,7 +88,7 @@ def _fan_out(result: dict[str, Any]) -> str:
 
 
 def _fetches(result: dict[str, Any]) -> str:
-    """How much a fetch of the fan-out was answered with, in brackets; empty where that was not kept."""
+    """The size of a fetch response of the fan-out, in brackets; empty where it was not kept."""
     sizes: dict[str, list[float]] = {}
     for session in result["sessions"]:
         for block in session["blocks"]:
@@ -102,7 +102,7 @@ def _fetches(result: dict[str, Any]) -> str:
 
 
 def _first_starts(result: dict[str, Any]) -> str:
-    """How long the baseline's first starts took, as a sentence; empty where none was kept."""
+    """The duration of the baseline's first starts, as a sentence; empty where none was kept."""
     took = [
         session["start_s"]
         for session in result["sessions"]
@@ -112,7 +112,7 @@ def _first_starts(result: dict[str, Any]) -> str:
 
 
 def _pair_count(result: dict[str, Any]) -> str:
-    """Of how many pairs the ratios are."""
+    """The number of pairs of the ratios."""
     rounds = sorted({each["rounds"] for each in result["sizes"].values()})
     pairs = sorted({len(row["pairs"]) for row in result["comparison"] if "pairs" in row})
     counted = f"{' and '.join(map(str, pairs))} of them"
@@ -122,7 +122,7 @@ def _pair_count(result: dict[str, Any]) -> str:
 
 
 def met(result: dict[str, Any]) -> str:
-    """How many goals are met, and what has no figures."""
+    """The number of goals met, and those without figures."""
     judged = [row for row in result["comparison"] if "goal" in row]
     named = {row["ratio"] for row in judged}
     absent = [RATIOS[goal.ratio].title for goal in GOALS if goal.ratio not in named]
@@ -147,7 +147,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def details(result: dict[str, Any]) -> str:
-    """How the headline was measured, and what its blocks cost."""
+    """The method of the headline, and the cost of its blocks."""
     parts = [
         "## How the headline was measured",
         "\n".join(f"- {line}" for line in _how(result)),

@@ -1,4 +1,4 @@
-"""How much work the headline's blocks do. Owns the numbers; runs nothing."""
+"""The sizes of the headline's blocks. Owns the numbers; runs nothing."""
 
 from __future__ import annotations
 
@@ -71,4 +71,4 @@ ONE_QUICK = replace(
 THREE_QUICK = replace(
     ONE_QUICK, name="headline-nodes-quick", produce_records={FLUSH: 6_000, OS: 6_000}, backlog_bytes=0
 )
-"""Whether it works, not how fast it is."""
+"""Sizes that show that it works, not how fast it is."""

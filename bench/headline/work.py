@@ -62,7 +62,7 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
 
 
 def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
-    """As `one_node`, for a cluster. RoundFailed, TargetFailed."""
+    """Like `one_node`, for a cluster. RoundFailed, TargetFailed."""
     session.open()
     sampler = RssSampler(session.target.pids)
     with sampler.sample_rss():

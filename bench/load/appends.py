@@ -69,7 +69,7 @@ async def through_client(job: Result) -> tuple[array[int], int]:
 
 
 async def bare(job: Result) -> tuple[array[int], int]:
-    """As `through_client`, to the node that leads partition 0 when it begins. WrongAnswer for a refusal."""
+    """Like `through_client`, to the node that leads partition 0 when it begins. WrongAnswer for a refusal."""
     async with Client(job["bootstrap"]) as client:
         topic = await client.topic(job["topic"])
         connection = await client.leader_of(topic, 0)

@@ -30,7 +30,7 @@ Template = ProduceTemplate | CommitTemplate
 def templates_for(
     topic: str, partitions: int, record_bytes: int, spread: str, records: int
 ) -> list[ProduceTemplate]:
-    """What the producers send. `spread`:
+    """The batches of the producers. `spread`:
 
     "turns": one request per partition, each with `records` records, sent in turn;
     "span": one request with `records` records to each of the partitions.

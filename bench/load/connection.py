@@ -39,8 +39,8 @@ def ready(poll: select.epoll) -> list[int]:
 
 
 class Answers:
-    """What a socket's other side answers. A frame has its length prefix; one for which there is no room, that
-    of a broker that ignores what was asked for, is a WrongAnswer."""
+    """The responses of a socket's other side. A frame has its length prefix; one for which there is no room,
+    that of a broker that ignores what was asked for, is a WrongAnswer."""
 
     __slots__ = ("_filled", "_sock", "_view")
 
@@ -83,7 +83,7 @@ class Answers:
         self._filled += count
 
     def _end_of(self, place: int) -> int:
-        """Where the frame at `place` ends; 0 where its length is not there yet."""
+        """The end of the frame at `place`; 0 where its length has not arrived yet."""
         if self._filled - place < 4:
             return 0
         end = place + 4 + int.from_bytes(self._view[place : place + 4], "big")

@@ -64,7 +64,7 @@ def _template(job: Result) -> ProduceTemplate:
 def _first_of(
     host: str, ports: list[int], template: ProduceTemplate, deadline: float, timeout_s: float
 ) -> Result | None:
-    """When (monotonic ns) one of them acknowledged a record, and at which attempt; None where none did."""
+    """The time (monotonic ns) and the attempt of the first acknowledgement; None without one."""
     attempts = 0
     while time.monotonic() < deadline:
         port = ports[attempts % len(ports)]

@@ -111,7 +111,7 @@ def join_request(group: str, member_id: str, session_ms: int, rebalance_ms: int,
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What JoinGroup answered; `members` only for the leader."""
+    """The response of JoinGroup; `members` only for the leader."""
 
     error: int
     generation: int

@@ -68,7 +68,7 @@ class Connection:
 
 
 class Group:
-    """What the members of one group share: which generation is settled, and with whom."""
+    """The common state of one group's members: the stable generation and its members."""
 
     def __init__(self, name: str, topic: str, partitions: int) -> None:
         self.name, self.topic, self.partitions = name, topic, partitions

@@ -206,6 +206,6 @@ def batch_span(buf: memoryview, pos: int) -> tuple[int, int, int]:
 
 
 def batch_is_sound(buf: memoryview, pos: int, total_bytes: int) -> bool:
-    """Whether the CRC-32C of a whole batch holds."""
+    """True if the CRC-32C of a whole batch holds."""
     stored: int = struct.unpack_from(">I", buf, pos + 17)[0]
     return crc32c(buf[pos + 21 : pos + total_bytes]) == stored

@@ -22,7 +22,7 @@ REPEATS = 1
 
 @dataclass(frozen=True)
 class Axes:
-    """How much of everything."""
+    """The sizes of the experiments."""
 
     name: str
     payload_bytes: tuple[int, ...]
@@ -77,7 +77,7 @@ QUICK = Axes(
     losses=(0.0, 0.01),
     prime_bytes=0,
 )
-"""Whether it works, not how fast it is."""
+"""Sizes that show that it works, not how fast it is."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def perform(runs: list[Run], parent: Path, prime_bytes: int) -> Iterator[tuple[R
 
 
 def priming_load(total_bytes: int) -> Load:
-    """As fast as it goes."""
+    """A load without a rate."""
     return Load(4096, 32, 1e6, RUN_TIMEOUT_S / 2, 0.0, total_bytes // (4096 * 32))
 
 

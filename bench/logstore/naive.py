@@ -60,7 +60,7 @@ class SecondLog:
         self._entries, self._payloads, self._bytes = [], [], 0
 
     def snapshot(self, time_ms: int) -> bytes:
-        """Where it ends; what it holds is on its own disk."""
+        """The end of the log; its content is on its own disk."""
         return self.log.last_index.to_bytes(8, "big")
 
     def restore(self, data: bytes) -> None:

@@ -182,7 +182,7 @@ class Node:
         return None
 
     def on_process_stopped(self, node_id: int) -> None:
-        """As `PeerListener`."""
+        """Like `PeerListener`."""
 
     def on_rejection(self, node_id: int, text: str) -> None:
         print(f"node {node_id} refused: {text}", file=sys.stderr)
@@ -243,7 +243,7 @@ class Node:
             self.intake.applied()
 
     async def lead(self) -> dict[str, Any]:
-        """Whether this node leads; then its partition is open when this returns."""
+        """True if this node leads; then its partition is open when this returns."""
         if not self.group.is_leader:
             return {"leader": False}
         mine = [each for number, each in self.group.partitions.items() if number]

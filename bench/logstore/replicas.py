@@ -36,7 +36,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Store:
-    """What kind of store: how many replicas, and how they work."""
+    """The kind of a store: the number of its replicas, and their method."""
 
     replicas: int = 3
     flush: bool = True
@@ -46,7 +46,7 @@ class Store:
     loss: float = 0.0
     """Share of the requests and answers between replicas that are lost."""
     recycle: bool = True
-    """Whether old records are deleted and their segments used again."""
+    """True if old records are deleted and their segments used again."""
     kept_bytes: int = 192 << 20
     """Where that begins."""
     segment_bytes: int = LogOptions.segment_bytes
@@ -238,7 +238,7 @@ class Replicas:
 
 
 def written_between(before: Figures, after: Figures, payload_bytes: int) -> Figures:
-    """What one replica wrote for these payloads: bytes per payload byte by purpose, flushes per commit."""
+    """The writes of one replica for these payloads: bytes per payload byte by purpose, flushes per commit."""
     commits = after["commit_index"] - before["commit_index"]
     flushes = after["flushes"] - before["flushes"]
     written = {name: count - before["written"][name] for name, count in after["written"].items()}

@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of seed 001's experiments. Measures nothing."""
+"""The section of docs/benchmarks/ about seed 001's experiments. Measures nothing."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _x_of(run: KeptRun) -> str:
 
 
 def busiest(figures: dict[str, Any]) -> str:
-    """Who used most of a CPU, and how much all used together."""
+    """The largest user of a CPU, and the use of all together."""
     shares = {"leader": figures["cpu_share"]["leader"], "client": figures["cpu_share"]["client"]}
     followers = figures["cpu_share"]["followers"]
     if followers:

@@ -1,4 +1,4 @@
-"""How long one call takes, in a loop: for steps too short to time alone."""
+"""The time of one call, in a loop: for steps too short to time alone."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def flushes_needed(acknowledged_writes: float, max_outstanding: float) -> float:
 
 
 def queue_facts(device: str) -> dict[str, str]:
-    """What the kernel says about the disk: scheduler, write cache, forced unit access, model."""
+    """The kernel's facts about the disk: scheduler, write cache, forced unit access, model."""
     base = Path("/sys/block") / device
     facts = {"device": device}
     for name in ("queue/scheduler", "queue/write_cache", "queue/fua", "queue/rotational", "device/model"):

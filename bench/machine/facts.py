@@ -1,4 +1,4 @@
-"""What a reader must know about the machine and the code behind a result.
+"""The facts about the machine and the code behind a result.
 
 Owns: machine, kernel, disk, runtime versions and commit, and whether these are still the ones at a run's end.
 Names no path: results are kept in the repository.
@@ -100,7 +100,8 @@ def code_facts() -> dict[str, Any]:
 
 
 class Origin:
-    """Where and of what a run is, told before anything is measured. Args: directory: of the brokers' data.
+    """The machine and the sources of a run, printed before the first measurement. Args: directory: the
+    brokers' data.
 
     Raises NoBlockDevice where nothing can be measured there.
     """
@@ -115,6 +116,6 @@ class Origin:
         self._sources = sources()
 
     def problems(self) -> list[str]:
-        """What is wrong with what was measured since: it is not of these sources."""
+        """The faults of the measurements since: they are not of these sources."""
         changed = sources() != self._sources
         return ["the sources changed while it ran: it is not of one commit"] if changed else []

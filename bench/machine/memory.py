@@ -54,10 +54,10 @@ class Holder:
             start_new_session=True,  # an interrupt is for who measures
         )
         self.figures: Figures = {}
-        """As `kept`'s."""
+        """Like `kept`'s."""
 
     def fill(self) -> Figures:
-        """As `FileOfHoles.fill`. OSError, ValueError where the process has ended."""
+        """Like `FileOfHoles.fill`. OSError, ValueError where the process has ended."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("fill\n")
         self._process.stdin.flush()

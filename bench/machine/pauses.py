@@ -1,4 +1,4 @@
-"""How long the whole machine stood still: a thread that sleeps notes by how much it overslept.
+"""The pauses of the whole machine: a thread that sleeps records by how much it overslept.
 
 A virtual machine whose host is busy, or takes back memory that was just freed, stops for tenths of a second,
 all of its processes at once. Whoever is measured then looks as if it had stalled. Nothing is taken out of a

@@ -1,4 +1,4 @@
-"""What a broker process costs: CPU seconds, resident memory, and whether its JVM is still compiling.
+"""The cost of a broker process: CPU seconds, resident memory, and the work of its JVM's compiler.
 
 Owns: reading /proc for one process (and its children, should it have any) and for the machine.
 Does not start or stop anything.
@@ -52,7 +52,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _cpu_clock(pid: int) -> int:
-    """As of clock_getcpuclockid(3), which Python has for threads alone."""
+    """The clock of clock_getcpuclockid(3), which Python has for threads alone."""
     return ~pid << 3 | _CPUCLOCK_SCHED
 
 
@@ -66,7 +66,7 @@ def thread_cpu_seconds(pid: int) -> float:
 
 
 def _fields(stat: str) -> list[str]:
-    """Of a thread's stat file: those behind its name."""
+    """The fields of a thread's stat file behind its name."""
     return stat[stat.rindex(")") + 2 :].split()
 
 

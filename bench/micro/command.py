@@ -88,7 +88,7 @@ def _python() -> int:
 
 
 def reference_steps() -> Iterator[Step]:
-    """What is not the project's: plain Python, and the checksum of a C library."""
+    """The reference steps: plain Python, and the checksum of a C library."""
     yield f"{history.REFERENCE}attributes, a dict and ints", _python
     batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
     large = record_batch(FILL_BATCH_RECORDS, RECORD_BYTES, 1_700_000_000_000)
@@ -200,7 +200,7 @@ class _Node:
         return None
 
     def on_process_stopped(self, node_id: int) -> None:
-        """As `PeerListener`."""
+        """Like `PeerListener`."""
 
     def on_rejection(self, node_id: int, text: str) -> None:
         raise AssertionError(text)

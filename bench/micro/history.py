@@ -58,7 +58,7 @@ class Regression(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Where a step became slower or faster, and stayed so."""
+    """A record from which on a step was slower or faster."""
 
     factor: float
     """The time since over the time before, at one speed of the machine."""
@@ -112,17 +112,17 @@ def read(path: Path) -> list[Record]:
 
 
 def comparable(one: Record, other: Record) -> bool:
-    """Whether both are of one kind of machine."""
+    """True if both are of one kind of machine."""
     return all(one["machine"][name] == other["machine"][name] for name in _SAME)
 
 
 def is_comparable_over_time(step: str) -> bool:
-    """Whether a step can become slower by a change of ours, and by little else."""
+    """True if a step can become slower by a change of ours, and by little else."""
     return not step.startswith(_REFERENCES) and _WAITS not in step
 
 
 def machine_factor(now: Record, before: Record) -> float | None:
-    """How many times as long the references took as before; None where the two have none in common."""
+    """The factor of the references' time between two records; None where they have none in common."""
     common = [step for step in now["steps"] if step.startswith(_REFERENCES) and step in before["steps"]]
     if not common:
         return None
@@ -130,7 +130,7 @@ def machine_factor(now: Record, before: Record) -> float | None:
 
 
 def newest_factor(records: Sequence[Record]) -> float | None:
-    """How many times as long the references took in the newest record as is usual; None where nobody knows.
+    """The factor of the references' time in the newest record over the usual one; None where it is unknown.
 
     Args:
         records: of one kind of machine, oldest first.
@@ -199,7 +199,7 @@ def _first_slower(measured: Sequence[Record], step: str) -> int | None:
 
 
 def _lasting_factor(measured: Sequence[Record], step: str, place: int) -> float | None:
-    """How many times as long as was usual before this place a step takes from there on, in the median; None
+    """The factor of a step's time from this record on over the usual one before, in the median; None
     where not all records since are slower than that, nor all faster."""
     before = measured[max(0, place - WINDOW) : place]
     factors = [each["steps"][step] / _usual(before, step, each) for each in measured[place:]]
@@ -208,6 +208,6 @@ def _lasting_factor(measured: Sequence[Record], step: str, place: int) -> float 
 
 
 def _usual(records: Sequence[Record], step: str, then: Record) -> float:
-    """What a step usually took in these, at the speed that the machine had in the record `then`."""
+    """The usual time of a step in these, at the speed that the machine had in the record `then`."""
     took = [float(each["steps"][step]) * (machine_factor(then, each) or 1.0) for each in records]
     return statistics.median(took)

@@ -96,6 +96,6 @@ def following_step() -> Callable[[], object]:
 
 
 def raft_steps() -> Iterator[tuple[str, Callable[[], object]]]:
-    """As the other lists of steps."""
+    """The steps of the Raft core."""
     yield "Raft: entry led to its commit, 3 members", leading_step()
     yield "Raft: entry followed", following_step()

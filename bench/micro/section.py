@@ -60,7 +60,7 @@ def _rows(records: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _facts(result: dict[str, Any]) -> str:
-    """Of which machine and which commits the records are."""
+    """The machine and the commits of the records."""
     machine, records = result["machine"], result["records"]
     elsewhere = result["elsewhere"]
     lines = [
@@ -77,7 +77,7 @@ def _facts(result: dict[str, Any]) -> str:
 
 
 def section(result: dict[str, Any]) -> str:
-    """What single steps cost, and with which commit that changed."""
+    """The cost of single steps, and the commits that changed it."""
     records = result["records"]
     factor = history.machine_factor(records[-1], records[0])
     speed = f": {factor:.2f} times as long in the newest record as in the first" if factor else ""

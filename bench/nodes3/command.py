@@ -37,7 +37,8 @@ class Planned:
 def plan_sessions(
     subject: str, baseline: str, policies: tuple[str, ...], shapes: tuple[int, ...], rounds: int
 ) -> list[Planned]:
-    """As for one broker (ABBA). Kafka serves all policies and shapes in one life, Lockstep one of each."""
+    """Like the sessions of one broker (ABBA). Kafka serves all policies and shapes in one life, Lockstep one
+    of each."""
     one = [
         each
         for side, kind in ((BASELINE, baseline), (SUBJECT, subject))

@@ -1,4 +1,4 @@
-"""Which figures of three nodes are divided by which, and the project's goals for them.
+"""The ratios of three nodes, and the project's goals for them.
 
 Owns: the ratios' names, as `one_node.goals` does for one broker, once for one group and partition ("g1") and
 once for three ("g3"). Measures nothing.

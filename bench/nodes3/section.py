@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of three nodes. Measures nothing."""
+"""The section of docs/benchmarks/ about three nodes. Measures nothing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _kills(result: dict[str, Any]) -> str:
 
 
 def _lost_to_the_disk(result: dict[str, Any]) -> str:
-    """How much of what one producer loses is flushes; empty where not all was measured."""
+    """The part of flushes in one producer's loss; empty where not all was measured."""
     p50 = {
         (policy, result[side]): statistics.median(block["figures"]["p50_ms"] for block in blocks)
         for (name, policy, side), blocks in written_blocks(result)

@@ -31,7 +31,7 @@ class Planned:
     kind: str
     policies: tuple[str, ...]
     backlog: bool
-    """Whether backlogs are filled, read and recovered in it: once per side and round is enough."""
+    """True if backlogs are filled, read and recovered in it: once per side and round is enough."""
 
     def __str__(self) -> str:
         return f"{self.kind} {'+'.join(self.policies)}"

@@ -1,4 +1,4 @@
-"""What one node is compared by: what is divided by what, and the project's goals for it.
+"""The ratios of one node, and the project's goals for them.
 
 Owns: names of ratios and goals. Equal policies are paired; the pair that is not equal is named "cross" (the
 subject flushes, the baseline as shipped does not). Measures nothing.

@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of one broker against one broker. Measures nothing."""
+"""The section of docs/benchmarks/ about one broker against one broker. Measures nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each row of the comparison does on a warm session, identical for both brokers.
+"""The work of each row of the comparison on a warm session, identical for both brokers.
 
 Owns: the rows' names, and which blocks they are, in which order ("groups" is in `groups`). "memory" has no
 work of its own: it is sampled while these run. Measures with `bench.sessions.blocks`.

@@ -1,4 +1,4 @@
-"""When to use Lockstep and when Kafka, from the kept figures alone. Pure.
+"""The advice for Lockstep or for Kafka, from the kept figures alone. Pure.
 
 A line is there only while the figures say so: what one does not win is no reason for it.
 """
@@ -106,7 +106,7 @@ def _ahead(grid: Grid, nodes: int, promise: str) -> str:
 
 
 def _flush_cost(grid: Grid) -> str:
-    """What flushes cost both."""
+    """The cost of flushes for both."""
     said = [text for nodes in NODES if (text := _ahead(grid, nodes, BOTH))]
     if not said:
         return ""
@@ -135,7 +135,7 @@ def _small(results: Results) -> str:
 
 
 def ahead(results: Results, grid: Grid) -> str:
-    """Where Lockstep is ahead; empty where it is so nowhere."""
+    """The rows in which Lockstep is ahead; empty without one."""
     lines = [line for line in (_flush_cost(grid), _without_flushes(grid), _small(results)) if line]
     if not lines:
         return ""
@@ -144,7 +144,7 @@ def ahead(results: Results, grid: Grid) -> str:
 
 
 def section(results: Results, grid: Grid) -> str:
-    """When to use Kafka instead; empty where nothing was compared with it."""
+    """The cases for Kafka instead; empty where nothing was compared with it."""
     lines = [_single(grid), _awaiting_producer(results), _many(grid), _large(grid), _players(results)]
     kept = [line for line in lines if line]
     if not kept:
@@ -159,7 +159,7 @@ def _list_section(title: str, lines: list[str]) -> str:
 
 
 def _processors(results: Results) -> str:
-    """How many processors the machines had, in words."""
+    """The machines' number of processors, in words."""
     found = sorted({_cpus(each) for each in results.values() if "machine" in each})
     return f"{' or '.join(map(str, found))} processors"
 

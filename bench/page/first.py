@@ -69,7 +69,7 @@ def _facts(by_kind: Results) -> str:
 
 
 def _goals(by_kind: Results, goals: list[dict[str, Any]]) -> str:
-    """How many goals are met; empty without goals."""
+    """The number of goals met; empty without goals."""
     said = [f"Headline: {headline.met(by_kind['headline'])}"] if "headline" in by_kind else []
     earlier = promises.counts(goals)
     said += [f"{earlier} [All of them](benchmarks/promised.md)."] if earlier else []

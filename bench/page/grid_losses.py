@@ -1,4 +1,4 @@
-"""Where Lockstep loses in the grid's closed loops: in how many cells, and by how much in the mean. Pure."""
+"""The losses of Lockstep in the grid's closed loops: the number of cells, and the mean. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def short(grid: Grid) -> str:
 
 
 def advantage(grid: Grid) -> str:
-    """How the advantage of both flushing depends on the partitions, on one node; empty without cells."""
+    """The advantage when both flush, by partitions, on one node; empty without cells."""
     said = []
     for partitions in ([1], [16, 64]):
         pairs = grid.closed_loops("requests", 1, BOTH, ["1kb"], partitions, [16, 64])
@@ -86,7 +86,7 @@ def advantage(grid: Grid) -> str:
 
 
 def in_turns(grid: Grid) -> str:
-    """How many compared pairs were not measured in turns, as a clause; empty where all were."""
+    """The number of compared pairs that were not measured in turns, as a clause; empty where all were."""
     pairs = [
         pair
         for nodes in (1, 3)

@@ -1,4 +1,4 @@
-"""Where Lockstep loses: the comparisons of all results that it did not win (the grid: `grid_losses`). Pure.
+"""The losses of Lockstep: the comparisons of all results that it did not win (the grid: `grid_losses`). Pure.
 
 Owns: what counts as a loss. Growth of one's own and bounds of one's own are no comparison
 with another broker and are left out; a missed goal is no loss, and a goal met may still be one.
@@ -20,12 +20,12 @@ HEADS = ["measured by", "", "ratio", "may be noise"]
 
 
 def is_compared(row: dict[str, Any]) -> bool:
-    """Whether there is a figure of another broker."""
+    """True if there is a figure of another broker."""
     return row["value"] is not None and "baseline_growth" not in row and not row.get("bound")
 
 
 def is_lost(row: dict[str, Any]) -> bool:
-    """Whether the other broker was better. Raises ValueError for a unit without a direction."""
+    """True if the other broker was better. Raises ValueError for a unit without a direction."""
     if not is_compared(row):
         return False
     value = row["value"]
@@ -37,12 +37,12 @@ def is_lost(row: dict[str, Any]) -> bool:
 
 
 def is_with_another(result: dict[str, Any]) -> bool:
-    """Whether Lockstep is measured beside another broker, not beside itself."""
+    """True if Lockstep is measured beside another broker, not beside itself."""
     return result.get("subject") == "lockstep" and result.get("baseline") != "lockstep"
 
 
 def _within_noise(row: dict[str, Any]) -> str:
-    """Whether the same broker differs from itself by as much, or the interval holds 1."""
+    """True if the same broker differs from itself by as much, or the interval holds 1."""
     low, high, noise = row.get("low"), row.get("high"), row.get("noise")
     if low is not None and high is not None and low <= 1.0 <= high:
         return "the interval holds 1"

@@ -1,4 +1,4 @@
-"""What was promised: every goal of the results on the page but the headline's, in one table. Pure."""
+"""The table of promises: every goal of the results on the page but the headline's. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ratios_with_goals(results: list[dict[str, Any]]) -> list[tuple[dict[str, Any
 
 
 def counts(results: list[dict[str, Any]]) -> str:
-    """How many goals of each kind are met, on one line; empty where nothing has a goal."""
+    """The number of goals met by kind, on one line; empty where nothing has a goal."""
     found = ratios_with_goals(results)
     of_kind: dict[str, list[bool]] = {}
     for result, row in found:
@@ -38,7 +38,7 @@ def counts(results: list[dict[str, Any]]) -> str:
 
 
 def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
-    """Which of two runs judges offset commits, with what the other has; empty where there are not two."""
+    """The run of two that counts for offset commits, with the other's figures; empty without two."""
     pair = [grid.row("groups", 1, target) for target in ("lockstep", "kafka-flush")]
     rows = [
         row for _, row in ratios_with_goals(results) if row.get("ratio") == "commits.flush" and row["value"]

@@ -92,7 +92,7 @@ def player_rows(result: dict[str, Any]) -> Rows:
 
 
 def section(by_kind: dict[str, dict[str, Any]]) -> str:
-    """What docs/benchmarks.md says of it; empty where nothing was measured."""
+    """The section of docs/benchmarks.md about it; empty where nothing was measured."""
     rows: Rows = []
     if "player" in by_kind:
         rows += player_rows(by_kind["player"])

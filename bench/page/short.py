@@ -43,7 +43,7 @@ SOURCES: Final = {"headline": "headline", "full": "grid", ONE_NODE: "one node", 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in the table, and where it is from."""
+    """A cell of the table, and its source."""
 
     text: str
     source: str
@@ -159,7 +159,7 @@ def _sources(sources: dict[str, str]) -> str:
 
 
 def promised_table(results: Results, grid: Grid) -> str:
-    """What depends on flushing; empty where nothing was measured."""
+    """The figures that depend on flushing; empty where nothing was measured."""
     lines = [_line(title, picks, results, grid) for nodes in NODES for title, picks in _rows(nodes)]
     kept = [line for line in lines if line is not None]
     heads = ["Lockstep over Kafka (their figures)", *TARGET_PAIRS, "from"]
@@ -224,7 +224,7 @@ def _with_ends(middle: float, found: list[float]) -> str:
 
 
 def section(results: Results, grid: Grid) -> str:
-    """What docs/benchmarks.md begins with; empty where nothing was measured."""
+    """The beginning of docs/benchmarks.md; empty where nothing was measured."""
     made = promised_table(results, grid), whole_table(results, grid), tuned_table(grid)
     tables = [text for text in made if text]
     if not tables:

@@ -36,7 +36,8 @@ END_TIMEOUT_S = 10.0
 
 
 class LineChild:
-    """Somebody who answers lines: `send` and `receive` bytes, `waited` for by a file number. RoundFailed."""
+    """A process that answers lines: `send` and `receive` bytes, `waited` for by a file number.
+    RoundFailed."""
 
     def __init__(
         self, name: str, waited: int, send: Callable[[bytes], object], receive: Callable[[], bytes]
@@ -140,7 +141,7 @@ def report_ready() -> None:
 
 
 def next_line() -> Words | None:
-    """What a child is told next; None when it shall end. Waits."""
+    """The next command of a child; None when it has to end. Waits."""
     line = sys.stdin.readline()
     return json.loads(line) if line else None
 

@@ -80,7 +80,7 @@ def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:
 
 
 def kind_of(parts: frozenset[str]) -> str:
-    """What a kept result is called, and `bench.page` knows it by."""
+    """The kind of a kept result, by which `bench.page` finds it."""
     return section.ALONE if parts == {STALLED} else section.KIND
 
 

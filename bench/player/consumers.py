@@ -69,7 +69,7 @@ class ShardConsumer(threading.Thread):
 
 
 def have_received(noted: list[Noted], wanted: list[int]) -> bool:
-    """Whether all have got as much as they wait for."""
+    """True if all have received as much as they wait for."""
     return all(len(each) >= count for each, count in zip(noted, wanted, strict=True))
 
 

@@ -29,7 +29,7 @@ ISOLATION = {PLAIN: "read_uncommitted", TRANSACTIONS: "read_committed"}
 
 
 def load(axes: Axes, loop: str, point: Point, **more: Any) -> Words:
-    """What a writer does of one point."""
+    """A writer's load for one point."""
     is_open = loop == OPEN
     return {
         **point._asdict(),
@@ -51,7 +51,7 @@ class PlayerSession(Protocol):
     def target(self) -> Running: ...
     def topic(self, policy: str, partitions: int = 1) -> str: ...
     def leader_directory(self, topic: str) -> Path:
-        """Of the broker that leads the topic, and takes players (`bench.player.child_host`)."""
+        """The directory of the broker that leads the topic and runs players (`bench.player.child_host`)."""
 
     def observe(
         self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int

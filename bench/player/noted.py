@@ -1,4 +1,4 @@
-"""What one target received, and when: nothing lost, doubled or out of order; both delays. Pure.
+"""The records of one target with their times: none lost, doubled or out of order; both delays. Pure.
 
 A target only keeps what came with the time: what is in it is looked at when the run is over.
 """
@@ -52,7 +52,7 @@ class Noted:
 
 
 def expected_parts(target: int, shape: Shape, transactions: int) -> int:
-    """How many parts a target gets of so many transactions."""
+    """The number of a target's parts for so many transactions."""
     return sum(target in shape.targets_of(number) for number in range(transactions))
 
 

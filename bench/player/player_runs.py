@@ -78,7 +78,7 @@ class TimedSource:
 
 
 class SplitWhenHanded(SplitByKey):
-    """As it is, with the time at which the source handed the entry over."""
+    """Routes by the key, with the time at which the source yielded the entry."""
 
     def __init__(self, names: list[str], source: TimedSource) -> None:
         super().__init__(names)
@@ -108,7 +108,7 @@ def route_of(name: str, targets: list[str], source: TimedSource) -> Router:
 
 
 def status(playing: PlayerDriver, source: TimedSource) -> Words:
-    """How far it is."""
+    """The progress of the player."""
     now = playing.status()
     return {
         "settled": now.current_position + 1 >= source.end_position

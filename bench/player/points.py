@@ -1,4 +1,4 @@
-"""What is measured: numbers of targets, sizes of transactions, rates, and what the blocks are called. Pure.
+"""The points to measure: numbers of targets, sizes of transactions, rates, names of blocks. Pure.
 
 A block is `SYSTEM_LOOP_tTARGETS_kKEYS`, such as `plain_open_t20_k10`: keys are key-values of 1 KB.
 """
@@ -44,7 +44,7 @@ def block_name(system: str, loop: str, point: Point) -> str:
 
 @dataclass(frozen=True)
 class Axes:
-    """How much of all that. Times in seconds, rates a second."""
+    """The values of each axis. Times in seconds, rates a second."""
 
     name: str
     targets: tuple[int, ...] = (2, 5, 10, 15, 20)
@@ -128,5 +128,5 @@ SMOKE: Final = Axes(
     stall_s=60.0,
     stall_records=2_000,
 )
-"""Whether it works, in a few seconds: one node, no Kafka. Runs end by their counts, so that all that was
-written is measured however slow the machine is."""
+"""Sizes that show in a few seconds that it works: one node, no Kafka. Runs end by their counts, so that all
+that was written is measured however slow the machine is."""

@@ -1,4 +1,4 @@
-"""What is divided by what, the project's goals, and what the seed has measured. Pure.
+"""The ratios, the project's goals, and the seed's own figures. Pure.
 
 The goals hold at every point of the seed's figures 12 and 13, at equal rates (open loop). What stands against
 a bound of its own has no baseline.

@@ -55,7 +55,7 @@ class Watched:
             self.record_bytes += len(_bytes(part))
 
     def noted(self) -> Noted:
-        """What was kept, opened. MalformedBatch."""
+        """The received records, decoded. MalformedBatch."""
         noted = Noted()
         for at_ns, parts in self._came:
             for part in parts:

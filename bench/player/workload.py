@@ -33,13 +33,13 @@ class Head(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What all transactions of a run have in common."""
+    """The shape of all transactions of a run."""
 
     targets: int
     keys: int
 
     def targets_of(self, number: int) -> list[int]:
-        """Who gets a part, each once."""
+        """The targets of a part, each once."""
         first = number * self.keys % self.targets
         return [(first + place) % self.targets for place in range(min(self.keys, self.targets))]
 
@@ -63,12 +63,12 @@ def split(value: bytes, targets: int, dispatched_ns: int) -> dict[int, bytes]:
 
 
 def head_of(value: bytes) -> Head:
-    """Of a transaction, or of a part."""
+    """The head of a transaction, or of a part."""
     return Head(*_HEAD.unpack_from(value))
 
 
 class SplitByKey:
-    """What the player is told to route by (`player.routing.selector.TargetSelector`). `dispatched_ns`: kept
+    """The router of the player (`player.routing.selector.TargetSelector`). `dispatched_ns`: kept
     by the shell, which notes it when it hands entries to the player."""
 
     def __init__(self, names: list[str]) -> None:
@@ -81,5 +81,5 @@ class SplitByKey:
 
 
 def target_names(count: int) -> list[str]:
-    """As targets are called."""
+    """The names of the targets."""
     return [f"target-{number}" for number in range(count)]

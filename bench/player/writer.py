@@ -31,7 +31,7 @@ class NotWritten(RuntimeError):
 
 
 class Acknowledged:
-    """Which appends are on their way, and how long those of the window took."""
+    """The appends in flight, and the durations of those in the window."""
 
     def __init__(self) -> None:
         self.opens_ns = self.closes_ns = 0
@@ -56,7 +56,7 @@ class Acknowledged:
 
 
 class Way(Protocol):
-    """How a transaction is appended."""
+    """The method of an append."""
 
     outstanding: int
 
@@ -108,7 +108,7 @@ class InTransactions(ToTopics):
 
 
 def producer_for(bootstrap: str, transactional_id: str | None = None) -> Producer:
-    """As both sides' writers, and the Kafka player, write. KafkaException."""
+    """The producer of both sides' writers and of the Kafka player. KafkaException."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "acks": "all",

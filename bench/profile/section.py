@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of where the time goes. Measures nothing."""
+"""The section of docs/benchmarks.md about where the time goes. Measures nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.profile import stages, system_calls
 
 
 def section(result: dict[str, Any]) -> str:
-    """What docs/benchmarks.md says of it."""
+    """The section of docs/benchmarks.md about it."""
     parts = [
         "## Where the time of a group commit goes",
         "The event loop of the node that leads, sampled by py-spy while sixteen producers (*latency16*; one: "

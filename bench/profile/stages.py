@@ -1,4 +1,4 @@
-"""Where the time of a group commit goes: samples of the broker's threads, split into stages. Pure.
+"""The time of a group commit by stage: samples of the broker's threads, split into stages. Pure.
 
 Owns: which function belongs to which stage. A sample counts for the innermost frame that any rule names, so
 that what a stage calls counts for it. The event loop's thread is split whole; flushes on a thread of their

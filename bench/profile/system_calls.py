@@ -1,4 +1,4 @@
-"""What the event loop's thread does with its processor time: system calls by name, and all else. Pure but for
+"""The processor time of the event loop's thread: system calls by name, and all else. Pure but for
 `record`.
 
 Owns: perf beside a running broker, and reading its samples. Where py-spy sees no frame of ours, the loop is

@@ -45,7 +45,7 @@ Outcomes = tuple[list[dict[str, Any]], list[str]]
 
 
 def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
-    """What every measurement in sessions takes. Args: quick: what `--quick` means."""
+    """The options of every measurement in sessions. Args: quick: the help of `--quick`."""
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument(
         "--rounds", type=argument_types.rounds, help="sessions of each kind (an even number is balanced)"
@@ -56,7 +56,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
-    """What every comparison takes. Args: quick: what `--quick` means."""
+    """The options of every comparison. Args: quick: the help of `--quick`."""
     parser.add_argument(
         "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
     )
@@ -100,7 +100,7 @@ def required_goals(
     ratios: Mapping[str, Ratio],
     goals: Iterable[Goal],
 ) -> list[Goal]:
-    """What `--require` names, of these; ends the command with a word where that is unknown, or two bounds of
+    """The ratios that `--require` names; ends the command with a word where one is unknown, or two bounds of
     one ratio."""
     found: list[Goal] = []
     try:
@@ -247,7 +247,8 @@ def _finish(result: dict[str, Any], options: argparse.Namespace, required: froze
 
 
 def exit_status(result: dict[str, Any], required: frozenset[str]) -> int:
-    """What the command ends with; says what failed, and what was missed. Args: required: names of ratios."""
+    """The exit status of the command; prints the failures and the missed goals. Args: required: names of
+    ratios."""
     if status := report_failures(result["failures"]):
         return status
     missed = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]

@@ -73,7 +73,7 @@ class NodesSession(Session):
         return self.cluster
 
     def outcome(self) -> Block:
-        """As `Session.outcome`, with the numbers of groups; memory is a block of each."""
+        """Like `Session.outcome`, with the numbers of groups; memory is a block of each."""
         return {**super().outcome(), "memory": {}, "shapes": self.shapes}
 
     def open(self) -> None:
@@ -105,7 +105,7 @@ class NodesSession(Session):
             time.sleep(0.05)
 
     def topic(self, policy: str, partitions: int = 1) -> str:
-        """As `Session.topic`; several partitions have different leaders, where there are groups enough."""
+        """Like `Session.topic`; several partitions have different leaders, where there are groups enough."""
         name = super().topic(policy, partitions)
         groups = NODES if self.kind == "kafka" else self.shapes[0]
         deadline = time.monotonic() + SPREAD_WAIT_S
@@ -117,7 +117,7 @@ class NodesSession(Session):
         return name
 
     def start_job(self, name: str, **words: Any) -> subprocess.Popen[str]:
-        """As `Session.start_job`, sent to the leaders of the job's topic."""
+        """Like `Session.start_job`, sent to the leaders of the job's topic."""
         if "topic" in words and "ports" not in words:
             ports = [self.cluster.nodes[node].port for node in self.leaders(words["topic"])]
             words = {"port": ports[0], **words}

@@ -1,4 +1,4 @@
-"""What can go wrong with a round: what ends its block, what ends its session."""
+"""The failures of a round: those that end its block, those that end its session."""
 
 from __future__ import annotations
 

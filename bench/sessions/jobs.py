@@ -28,7 +28,7 @@ def unclaimed_block(name: str, policy: str, figures: Block) -> Block:
 
 
 class Running(Protocol):
-    """What a session needs of the broker (or brokers) it measures."""
+    """The broker (or brokers) of a session, as an interface."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -114,7 +114,7 @@ class Jobs:
 
 
 def next_line(child: subprocess.Popen[str], held: str) -> Block:
-    """What a job that holds something says next; then it is told to go on. Args: held: what. RoundFailed."""
+    """The next line of a waiting job; then it resumes. Args: held: what it holds. RoundFailed."""
     assert child.stdin is not None and child.stdout is not None
     line = child.stdout.readline()
     found: Block = json.loads(line or '{"error": "the load generator ended"}')

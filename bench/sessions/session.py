@@ -89,7 +89,7 @@ class Session(Jobs):
             raise
 
     def outcome(self) -> Block:
-        """What this session measured, as it is kept."""
+        """The measurements of this session, in their kept form."""
         return {
             "side": self.side,
             "broker": self.kind,
@@ -205,7 +205,7 @@ class Session(Jobs):
         return Topics(self.target.bootstrap, self.replication)
 
     def _topic_config(self, policy: str) -> dict[str, str]:
-        """What a topic of this policy is made with."""
+        """The configuration of a topic for this policy."""
         return {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
@@ -312,7 +312,7 @@ class Session(Jobs):
             return block()
 
     def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:
-        """As `measure`, without a topic of its own."""
+        """Like `measure`, without a topic of its own."""
         os.sync()
         cpu, busy = self._sum(process.cpu_seconds), process.machine_busy_seconds()
         ours = _own_cpu_seconds()

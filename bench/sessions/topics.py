@@ -18,7 +18,7 @@ LEADERS_S = 30.0
 
 
 class Topics:
-    """Those of the broker that this address leads to. Args: replication: how many replicas each has."""
+    """The topics of the broker at this address. Args: replication: the number of replicas."""
 
     def __init__(self, bootstrap: str, replication: int) -> None:
         self._bootstrap = bootstrap
@@ -43,7 +43,7 @@ class Topics:
             time.sleep(0.02)
 
     def _partitions(self, name: str) -> list[tuple[int, int]]:
-        """What a client is told now: each partition's leader, or -1, and how many replicas are in sync; empty
+        """The present metadata: each partition's leader, or -1, and the number of replicas in sync; empty
         where the topic is unknown. RoundFailed."""
         try:
             found = self._admin.list_topics(name, timeout=30).topics.get(name)
@@ -53,7 +53,7 @@ class Topics:
         return [(parts[index].leader, len(parts[index].isrs)) for index in sorted(parts)]
 
     def is_replicated(self, name: str) -> bool:
-        """Whether every partition of it has a leader and all its replicas."""
+        """True if every partition of it has a leader and all its replicas."""
         found = self._partitions(name)
         return bool(found) and all(leader >= 0 and in_sync >= self._replication for leader, in_sync in found)
 
@@ -62,7 +62,7 @@ class Topics:
         return [leader for leader, _ in self._partitions(name)]
 
     def _leads(self, name: str, partitions: int) -> bool:
-        """Whether the broker itself knows that it leads; Kafka's metadata may say so a moment earlier."""
+        """True if the broker itself knows that it leads; Kafka's metadata may say so a moment earlier."""
         try:
             return self.end_offsets(name, partitions) == [0] * partitions
         except RoundFailed:

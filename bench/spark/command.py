@@ -172,7 +172,7 @@ def _command_line(options: argparse.Namespace, records: int, rounds: int) -> str
 def _measure(
     options: argparse.Namespace, records: int, rounds: int, parent: Path
 ) -> tuple[Seconds, list[str]]:
-    """What was measured, and what failed: then nothing is kept."""
+    """The measurements, and the failures: with one nothing is kept."""
     everything = not (options.source or options.sink)
     try:
         with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=parent) as directory:

@@ -44,7 +44,7 @@ class RateRatio:
     share: int = 1
     """One such part of the records is what was moved."""
     of_kafka: bool = False
-    """Whether the other side is Apache Kafka: else both are Lockstep, and it is Spark's own code."""
+    """True if the other side is Apache Kafka: else both are Lockstep, and it is Spark's own code."""
 
 
 def _ratios() -> list[RateRatio]:
@@ -72,7 +72,7 @@ RATIOS: Final = tuple(_ratios())
 
 
 def seconds_of(result: dict[str, Any]) -> Seconds:
-    """What was measured, by round.
+    """The measured seconds, by round.
 
     Results before format 1 are flat, and have each round's first read but the first round's: a read from a
     broker just started, which on the Java virtual machine's side is one that compiles. It is left out here.

@@ -26,7 +26,8 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
 
 
 def epochs(result: dict[str, Any], style: str) -> str:
-    """What a small epoch takes with either sink, and the commit within ours; empty where none was run."""
+    """The duration of a small epoch with either sink, and of the commit within ours; empty where none was
+    run."""
     names = {
         "an epoch, Spark's own sink": f"epoch.{STOCK}",
         "an epoch, our sink": f"epoch.{TIMED}",
@@ -48,7 +49,7 @@ def with_comparison(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def against_kafka(result: dict[str, Any]) -> dict[str, Any]:
-    """As a comparison with Apache Kafka: the ratios whose other side it is."""
+    """The comparison with Apache Kafka: the ratios whose other side it is."""
     of_kafka = [row for row in rows(result) if row["of_kafka"]]
     return {"kind": "spark", "subject": "lockstep", "baseline": "kafka", "comparison": of_kafka}
 

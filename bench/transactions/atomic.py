@@ -43,7 +43,8 @@ GOALS = (Goal(f"atomic.p50.{ONE}", "<=", 0.05), Goal(f"atomic.p50.{SPREAD}", "<=
 
 
 class AtomicSession(TransactionsSession):
-    """As for transactions; the partitions of a Lockstep topic are in one log group, of one or of several."""
+    """Like the sessions of transactions; the partitions of a Lockstep topic are in one log group, of one or
+    of several."""
 
     block = "atomic"
     widths = (WIDTH,)
@@ -65,14 +66,14 @@ class AtomicSession(TransactionsSession):
         return self._appends(topic, width, bare=False, **words)
 
     def blocks_of(self) -> None:
-        """As for transactions; in Lockstep without its client, too."""
+        """Like the sessions of transactions; in Lockstep without its client, too."""
         super().blocks_of()
         if self.kind == "lockstep":
             for groups in self.groups:
                 self._block(f"bare{WIDTH}_{groups}", WIDTH, partial(self._appends, bare=True))
 
     def run(self) -> None:
-        """As for transactions; how many entries they are is counted at the end."""
+        """Like the sessions of transactions; how many entries they are is counted at the end."""
         super().run()
         count_commits(self)
 

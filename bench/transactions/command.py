@@ -69,7 +69,7 @@ class TransactionsSession(NodesSession):
         super().__init__(side, kind, (FLUSH,), (leaders,), sizes, parent, None, heap)
 
     def outcome(self) -> Block:
-        """As `Session.outcome`, with the spreads of data groups."""
+        """Like `Session.outcome`, with the spreads of data groups."""
         return {**super().outcome(), "groups": self.groups}
 
     def _make_target(self, tree: Path | None) -> Running:

@@ -1,4 +1,4 @@
-"""What docs/benchmarks/ says of transactions and of atomic appends. Measures nothing."""
+"""The section of docs/benchmarks/ about transactions and of atomic appends. Measures nothing."""
 
 from __future__ import annotations
 
