@@ -222,7 +222,7 @@ def configurations_not_recovered() -> Iterator[None]:
 
 @contextmanager
 def serves_before_no_op() -> Iterator[None]:
-    real: Any = vars(Replica)["serving"]
+    real: Any = vars(Replica)["is_serving"]
 
     def is_serving(self: Replica) -> bool:
         leader_state = self.raft.leader_state
