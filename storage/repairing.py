@@ -23,7 +23,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import chain_of, decode_frames, frame_buffers
 from storage.raft.messages import Message, RangeRequest, RangeResponse
 from storage.raft.raft import Raft
-from storage.types import CorruptLog, Frame, FramesUnavailable, StorageFull
+from storage.types import CorruptLog, Frame, FramesUnavailable, StorageError, StorageFull
 
 log_of_repairs = logging.getLogger(__name__)
 
@@ -40,15 +40,16 @@ class _Repair:
     """A segment that is being fetched."""
 
     __slots__ = (
+        "alone",
         "before",
         "chain",
         "first_index",
         "frames",
         "frames_bytes",
+        "is_busy",
         "last_index",
         "later",
         "sequence",
-        "stripping",
         "tried",
     )
 
@@ -64,8 +65,10 @@ class _Repair:
         self.frames: list[Frame] = []
         self.frames_bytes = 0
         """The size of a joined segment's frames: members that cleaned less have more than it may hold."""
-        self.stripping = False
-        """A thread takes out of the last ones what is cleaned away here."""
+        self.is_busy = False
+        """A thread is at it: no answer is taken."""
+        self.alone = False
+        """All members have been asked, and it was tried without them."""
         self.tried: list[int] = []
 
     @property
@@ -201,6 +204,9 @@ class Repairing:
         others = [m for m in members if m not in repair.tried]
         if not others and self._log.rewritable(repair.sequence, later=True) and repair.begin_later():
             others = members
+        if not others and self._log.is_joined(repair.sequence) and not repair.alone:
+            self._repair_alone(repair)
+            return
         if not others:
             log_of_repairs.error(
                 "log group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
@@ -213,6 +219,25 @@ class Repairing:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(ANSWER_SECONDS, self._ask)
+
+    def _repair_alone(self, repair: _Repair) -> None:
+        """Do without the damaged records, should all of them be deleted: in the same file others live."""
+        repair.alone = repair.is_busy = True
+        if self._timer is not None:
+            self._timer.cancel()
+        writing = self._loop.run_in_executor(
+            self._threads, self._log.drop_dead_damage, repair.sequence, self._log_starts
+        )
+        writing.add_done_callback(partial(self._end_alone, repair))
+
+    def _end_alone(self, repair: _Repair, done: asyncio.Future[None]) -> None:
+        if self._repair is not repair:
+            return
+        repair.is_busy = False
+        if done.cancelled() or isinstance(done.exception(), ValueError | StorageError | OSError):
+            self._ask()  # says that nobody has them
+        else:
+            self._written(done)
 
     def requested(self, request: RangeRequest) -> None:
         """A peer wants entries: it gets committed ones."""
@@ -246,7 +271,7 @@ class Repairing:
     def answered(self, response: RangeResponse) -> None:
         """A peer's entries: taken if they are the next ones and continue the chain."""
         repair = self._repair
-        if repair is None or repair.stripping or response.first_index < repair.next_index:
+        if repair is None or repair.is_busy or response.first_index < repair.next_index:
             return
         if response.first_index > repair.next_index:
             repair.offered(response.first_index, response.chain)
@@ -271,14 +296,14 @@ class Repairing:
         sends all that was in each of the segments that were joined."""
         if self._timer is not None:
             self._timer.cancel()
-        repair.stripping = True
+        repair.is_busy = True
         stripping = self._loop.run_in_executor(self._threads, self._log.as_cleaned, repair.sequence, frames)
         stripping.add_done_callback(partial(self._end_strip, repair, sender))
 
     def _end_strip(self, repair: _Repair, sender: int, done: asyncio.Future[list[Frame]]) -> None:
         if self._repair is not repair:
             return
-        repair.stripping = False
+        repair.is_busy = False
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or error is not None:
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)

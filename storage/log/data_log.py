@@ -13,8 +13,8 @@ clock. Everything belongs to one thread but what may run in another one: opening
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
 what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`),
-`scrub`, `write_checkpoint`, `rewrite_segment`, `as_cleaned`, `clean`, `join`, `has_small_neighbours`,
-`begin_install` with `add` and `prepare`, `flush`.
+`scrub`, `write_checkpoint`, `rewrite_segment`, `drop_dead_damage`, `as_cleaned`, `clean`, `join`,
+`has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
 """
 
@@ -541,6 +541,11 @@ class DataLog(ReplacingLog):
 
     def _damaged_sequences(self) -> set[int]:
         return {each.sequence for each in self.damage.known()}
+
+    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+        """`Rewriter.drop_dead_damage`: write a joined segment without damaged batches that are deleted. For
+        any thread."""
+        self._rewriter.drop_dead_damage(sequence, log_starts)
 
     def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
         """`Rewriter.as_cleaned`: another node's frames of a segment, as far as this log still has them. For

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 
-from storage.log.file_system import FileSystem
+from storage.log.file_system import FileSystem, is_lost
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_frame, frame_bytes
 from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from storage.log.scan import SegmentScan
@@ -95,8 +95,8 @@ class FrameReader:
                 self._table.release(held)
 
     def last_located(self, held: Segment) -> int:
-        """The last frame of a held segment whose place is known; those after it are behind a damaged head.
-        CorruptLog where its header is damaged."""
+        """The last frame of a held segment whose place is known; those after it are behind a damaged head, or
+        behind what the disk has lost. CorruptLog where its header is damaged."""
         return held.first_index + len(self._known_ends(held)) - 1
 
     def holding(self, segment: Segment, place: int) -> Frame:
@@ -221,7 +221,14 @@ class FrameReader:
                 return kept[1]
         scan = self._scan(held)
         scan.heads_only = True
-        ends = array("I", [frame.end for frame in scan.frames()])
+        ends = array("I")
+        try:
+            for frame in scan.frames():
+                ends.append(frame.end)
+        except OSError as error:
+            if not (held.is_joined and is_lost(error)):
+                raise
+            return ends  # what comes before can be read, and is not to be asked of other members
         with self._lock:
             self._scanned[held.sequence] = held, ends
             while len(self._scanned) > SCANNED_KEPT:

@@ -30,6 +30,7 @@ from storage.log.format import (
     SegmentHeader,
     decode_segment_header,
     frame_bytes,
+    payload_problem,
 )
 from storage.log.frame_reading import FrameReader
 from storage.log.housekeeping import Housekeeping
@@ -122,11 +123,13 @@ class Rewriter:
                 self._house.add_unindexed(held)
             if batches is not None:
                 return None
-            return self._damaged_frames(held) if held.is_joined else (held.first_index, held.tail.index)
+            return (
+                self._damaged_frames(held, breathe) if held.is_joined else (held.first_index, held.tail.index)
+            )
         finally:
             self._table.release(held)
 
-    def _damaged_frames(self, held: Segment) -> tuple[int, int]:
+    def _damaged_frames(self, held: Segment, breathe: Callable[[int], None]) -> tuple[int, int]:
         """The first and the last frame of a segment that do not verify: other members may have freed what
         was joined with them, or not have cleaned it."""
         first, last = held.first_index, held.tail.index
@@ -146,6 +149,7 @@ class Rewriter:
             if frames is None:
                 damaged.append(index)
             index = frames[-1].index + 1 if frames else index + 1
+            breathe(sum([frame_bytes(frame) for frame in frames or ()]))
         return (min(damaged), max(damaged)) if damaged else (first, last)
 
     def _verified(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
@@ -233,6 +237,40 @@ class Rewriter:
             index = frames[-1].index + 1
             yield from frames
 
+    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+        """Write a joined segment afresh without its damaged batches, where each of them is deleted: no other
+        member may have them any more, and what lives in the same file must not wait for that. ValueError
+        where the segment must stay as it is; CorruptLog where more is damaged; FramesUnavailable,
+        StorageFull."""
+        with self.lock:
+            segment = self.require_rewritable(sequence, self._house.freeable_below())
+            if not segment.is_joined:
+                raise ValueError(f"segment {sequence} was not joined")
+            with contextlib.closing(self._without_dead_damage(segment, log_starts)) as frames:
+                self._rewrite(segment, frames)
+
+    def _without_dead_damage(
+        self, segment: Segment, log_starts: Callable[[int], int]
+    ) -> Generator[Frame, None, None]:
+        held = self._hold(segment)
+        try:
+            scan = self._scan(held)
+            scan.heads_only = True
+            for scanned in scan.frames():
+                frame = scanned.frame()
+                changes: Changes = {}
+                for row, (entry, payload) in enumerate(zip(scanned.entries, frame.payloads, strict=True)):
+                    if problem := payload_problem(memoryview(payload), 0, len(payload), [entry], True):
+                        partition, base, count = entry[:3]
+                        if base + count > log_starts(partition):
+                            raise CorruptLog(f"{held.path} byte {scanned.offset}: {problem}")
+                        changes[row] = False
+                yield _changed(frame, changes)
+            if scan.offset != held.end:
+                raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(held)
+
     def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
         """Another node's frames of a segment without what this log does not have any more; they hold no
         memory but their own."""
@@ -308,11 +346,7 @@ class Rewriter:
 
     def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
-        held = self._table.acquire(segment.sequence)
-        if held is not segment:
-            if held is not None:
-                self._table.release(held)
-            raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
+        held = self._hold(segment)
         try:
             scan = self._scan(held)
             for scanned in scan.frames():
@@ -322,6 +356,15 @@ class Rewriter:
                 raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         finally:
             self._table.release(held)
+
+    def _hold(self, segment: Segment) -> Segment:
+        """The segment with its file open, to be released. FramesUnavailable where it is not in use."""
+        held = self._table.acquire(segment.sequence)
+        if held is not segment:
+            if held is not None:
+                self._table.release(held)
+            raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
+        return held
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `repair` may take this segment now; `later`: without its first frames, where those

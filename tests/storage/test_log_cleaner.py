@@ -247,3 +247,32 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
     assert follower._replica.repairing.repaired == 1 and "too much of it" in caplog.text
     await cluster.stop()
     assert not cluster.fatal
+
+
+async def test_damaged_records_that_all_others_freed_and_that_are_deleted_are_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What lives in the same file does not wait for members that have nothing of it any more."""
+    cluster = Cluster(tmp_path)
+    leader, follower, large, small = await sealed_often(cluster)
+    assert await follower.join_small(at_once) == 11
+    path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
+    await leader.advance_log_starts({large.number: 30, small.number: 30})
+    await cluster.agreed()
+    for group in cluster.groups.values():
+        group.free_dead_segments()
+    before = whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers)
+    damage(follower.log, path, small.number, 20)
+    assert await mended(cluster, sequence) is not None
+    assert whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers) == before
+    # In the head of an entry that nobody has any more nothing can be done.
+    data = bytearray(path.read_bytes())
+    frame = follower.log.ship_frames(3, 3, 1 << 20)[0]
+    assert frame.head is not None
+    data[data.index(frame.head) + 8] ^= 1
+    path.write_bytes(bytes(data))
+    assert await follower.scrub(sequence, at_once) is not None
+    await asyncio.wait_for(follower._replica.repairing.ended(), 10)
+    assert "no member has the entries" in caplog.text
+    await cluster.stop()
+    assert not cluster.fatal

@@ -7,6 +7,7 @@ import errno
 import random
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -463,3 +464,50 @@ def test_a_stopped_log_is_verified_and_its_damage_named(tmp_path: Path) -> None:
         else:
             indexes = [frame.index for _, frame in inspect.GroupLog(directory, GROUP).frames()]
             assert indexes == list(range(1, model.last_index + 1))
+
+
+def test_damaged_batches_that_are_deleted_are_dropped_and_those_that_live_are_not() -> None:
+    log, model, _, disk = on_a_simulated_disk(8)
+    log.join()
+    damage(log, disk, 3, "batch")  # partition 1, offset 2: partition 3 has its own in the same frame
+    starts = {1: 4, 2: 0, 3: 0}
+    for start in (0, 3):
+        with pytest.raises(CorruptLog, match="offset 2"):
+            log.drop_dead_damage(8, lambda number, start=start: start)  # type: ignore[misc]
+    log.drop_dead_damage(8, lambda number: starts.get(number, 0))
+    assert log.scrub(8) is None
+    for partition in (1, 2, 3):
+        expected = whole(model.read_cold(partition, starts[partition], 1 << 30, 1 << 40).buffers)
+        assert whole(log.read_cold(partition, starts[partition], 1 << 30, 1 << 40).buffers) == expected
+    assert log.lsns.of_offset(1, 2) == model.ship_frames(3, 3, 1)[0].first_lsn
+    damage(log, disk, 9, "head")
+    with pytest.raises(CorruptLog):
+        log.drop_dead_damage(8, lambda number: 1 << 40)
+    plain, _, _, _ = on_a_simulated_disk(2)
+    with pytest.raises(ValueError, match="was not joined"):
+        plain.drop_dead_damage(1, lambda number: 0)
+
+
+def test_what_comes_before_a_sector_that_cannot_be_read_is_asked_of_nobody() -> None:
+    log, model, _, disk = on_a_simulated_disk(8)
+    log.join()
+    (name,) = joined_names(disk)
+    inode, real = disk._names[name], disk.pread
+    frame = log._frame_reader.read(11, 0, 11)[0]
+    assert frame.head is not None
+    bad = disk._inodes[inode].data.index(frame.head)
+
+    def pread(fd: int, length: int, position: int, /) -> bytes:
+        if disk._open[fd] == inode and position <= bad < position + length:
+            raise OSError(errno.EIO, "!")
+        return real(fd, length, position)
+
+    log._frame_reader._scanned.clear()
+    disk.pread = pread  # type: ignore[method-assign]
+    with patch("storage.log.scan.WINDOW_BYTES", 512):
+        found = log.scrub(8)
+        assert found is not None and 8 <= found[0] <= 11 and found[1] == 16
+        log.rewrite_segment(8, model.ship_frames(found[0], 16, 1 << 20))
+    disk.pread = real  # type: ignore[method-assign]
+    assert log.scrub(8) is None
+    agree(log, model)
