@@ -72,7 +72,7 @@ BOUNDS = {
     "FirstSequences._former_names": MAX_FORMER_NAMES,
     "SegmentTable._cache": CACHED_INDEXES,
     "BatchIndex": CACHED_INDEXES + PARTITIONS,  # one for each partition in the segment that is written to
-    "Dirt": PARTITIONS,  # of each partition since the cleaner last looked
+    "LogToClean": PARTITIONS,  # of each partition since the cleaner last looked
     "VerifiedRowsCache._ranges": MAX_OWNERS,
 }
 """Collections that keep the newest of what went, up to a limit: by their limit."""

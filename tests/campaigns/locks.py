@@ -283,7 +283,7 @@ PLANTS: Final[dict[str, tuple[Any, str, Callable[..., Any]]]] = {
     "old-marks-are-forgotten": (LockVersions, "_forget", _forgets_old),
     "only-the-exact-part-is-asked": (LockVersions, "of", _exact_part),
     "a-mark-is-one-too-low": (LockVersions, "raise_lock", _first_offset),
-    "a-restart-forgets": (table, "restored", _fresh),
+    "a-restart-forgets": (table, "restore", _fresh),
     "names-change-their-hashes": (checks, "hash_of", _one_name),
 }
 

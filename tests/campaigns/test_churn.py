@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,19 @@ def _all_is_counted() -> Iterator[None]:
 async def test_a_hundred_that_came_and_went_leave_nothing(tmp_path: Path, kind: str) -> None:
     figures = await churn.churn(kind, 100, tmp_path)
     assert churn.problems(figures) == []
+
+
+@pytest.mark.parametrize("bound", list(churn.BOUNDS))
+def test_a_bound_is_of_a_class_of_the_product_and_its_collection(bound: str) -> None:
+    name, _, collection = bound.partition(".")
+    classes = {each for each in object.__subclasses__() if each.__module__.startswith(churn.PRODUCT)}
+    classes |= {each for each in tuple.__subclasses__() if each.__module__.startswith(churn.PRODUCT)}
+    (found,) = (each for each in classes if each.__name__ == name)
+    assert (
+        not collection
+        or collection in vars(found).get("__slots__", ())
+        or collection in inspect.getsource(found)
+    )
 
 
 async def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
