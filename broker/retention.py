@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.future_records import FutureRecords
@@ -32,10 +32,6 @@ PARTITIONS_PER_STEP: Final = 50
 """Partitions looked at in one go on a thread: few enough that others hardly notice."""
 FIRST_CHECK_SECONDS: Final = 30.0
 """The first check comes early, as in Kafka: a broker that is restarted often still enforces retention."""
-
-
-Shares = dict[tuple[int, int], list[SegmentPartition]]
-"""Partitions' parts of sealed segments, oldest first, by group and partition number."""
 
 
 def _key(partition: TopicPartition) -> tuple[int, int]:
@@ -101,12 +97,10 @@ class Retention:
             for partition in topic.partitions
             if partition.group.is_leader and partition.log.log_start_offset < partition.log.high_watermark
         ]
-        sized = {_key(each) for each in limited if each.topic.config.retention_bytes >= 0}
-        shares = await asyncio.to_thread(self._sealed_shares, sized) if sized else {}
         starts: dict[LogGroup, dict[int, int]] = {}
         for first in range(0, len(limited), PARTITIONS_PER_STEP):
             step = limited[first : first + PARTITIONS_PER_STEP]
-            for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms, shares):
+            for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms):
                 if start > partition.log.log_start_offset:
                     starts.setdefault(partition.group, {})[partition.log.number] = start
         self._future_records.keep({_key(each) for each in limited})
@@ -138,30 +132,20 @@ class Retention:
                 if partition.topic_id == METADATA_TOPIC_ID and new_starts:
                     starts.setdefault(group, {})[partition.number] = partition.high_watermark
 
-    def _sealed_shares(self, requested: Set[tuple[int, int]]) -> Shares:
-        """The wanted partitions' parts of sealed segments."""
-        shares_found: Shares = {}
-        for group in list(self._cluster.groups.values()):
-            for _, share in group.log.retention_candidates():
-                key = group.group_id, share.partition
-                if key in requested:
-                    shares_found.setdefault(key, []).append(share)
-        return shares_found
-
     def _new_starts(
-        self, partitions: Sequence[TopicPartition], now_ms: int, shares: Shares
+        self, partitions: Sequence[TopicPartition], now_ms: int
     ) -> list[tuple[TopicPartition, int]]:
         """The new log starts; a partition whose log cannot be read keeps its records and delays no other."""
-        shares_found: list[tuple[TopicPartition, int]] = []
+        starts: list[tuple[TopicPartition, int]] = []
         for partition in partitions:
             try:
-                shares_found.append((partition, self._new_start(partition, now_ms, shares)))
+                starts.append((partition, self._new_start(partition, now_ms)))
             except (StorageError, OSError) as error:
                 name = f"{partition.topic.name}-{partition.index}"
                 log.warning("%s: retention is delayed: %s", name, error)
-        return shares_found
+        return starts
 
-    def _new_start(self, partition: TopicPartition, now_ms: int, shares: Shares) -> int:
+    def _new_start(self, partition: TopicPartition, now_ms: int) -> int:
         config = partition.topic.config
         start = partition.log.log_start_offset
         if config.retention_ms >= 0:
@@ -169,7 +153,6 @@ class Retention:
             start = max(start, expired_by_time(partition, kept))
             self._future_records.note(partition, kept, now_ms)
         if config.retention_bytes >= 0:
-            own = [share for share in shares.get(_key(partition), ()) if share.last_offset >= start]
-            total = partition.group.log.partition_bytes(partition.log.number, start)
-            start = max(start, expired_by_size(own, total, config.retention_bytes))
+            shares, total = partition.group.log.partition_shares(partition.log.number, start)
+            start = max(start, expired_by_size(shares, total, config.retention_bytes))
         return min(start, partition.log.high_watermark)

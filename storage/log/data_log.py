@@ -12,7 +12,7 @@ It does not know Raft (terms and indexes only have to follow one another), topic
 clock. Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
-what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`),
+what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_shares`),
 `scrub`, `write_checkpoint`, `rewrite_segment`, `drop_dead_damage`, `as_cleaned`, `clean`, `join`,
 `has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
@@ -417,7 +417,12 @@ class DataLog(ReplacingLog):
 
     def partition_bytes(self, partition: int, from_offset: int) -> int:
         """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
-        return self._table.partition_bytes(partition, from_offset)
+        return self._table.partition_shares(partition, from_offset)[1]
+
+    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+        """A partition's parts of the sealed segments that end at `from_offset` or later, oldest first, and
+        its `partition_bytes`, both at one moment. For any thread."""
+        return self._table.partition_shares(partition, from_offset)
 
     def first_offset(self, partition: int) -> int | None:
         """The lowest offset of a partition that any segment holds, None for none. For any thread."""
@@ -434,12 +439,6 @@ class DataLog(ReplacingLog):
         for segment in self._table.sealed():
             if segment.tail.index <= last_index:
                 self._house.forget_index(segment)
-
-    def retention_candidates(self) -> Iterator[tuple[SealedSegment, SegmentPartition]]:
-        """Every (sealed segment, partition) pair, oldest segment first: what retention looks at."""
-        for segment in self.segments():
-            for share in segment.partitions():
-                yield segment, share
 
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
         """Free the sealed segments in which every partition ends below its log start, or has nothing left

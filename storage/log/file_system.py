@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
@@ -136,6 +137,8 @@ class WatchedFileSystem:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
+        self._flushing = threading.Lock()
+        """Held until an error is counted: the next flush may be told of none."""
         self.failed_directory_flushes = 0
         self.make_dir, self.list_dir, self.modified = fs.make_dir, fs.list_dir, fs.modified
 
@@ -173,11 +176,12 @@ class WatchedFileSystem:
         self._fs.unlink(path)
 
     def fsync_dir(self, path: Path) -> None:
-        try:
-            self._fs.fsync_dir(path)
-        except OSError:
-            self.failed_directory_flushes += 1
-            raise
+        with self._flushing:
+            try:
+                self._fs.fsync_dir(path)
+            except OSError:
+                self.failed_directory_flushes += 1
+                raise
 
 
 def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> None:

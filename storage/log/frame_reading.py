@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 
-from storage.log.file_system import FileSystem, is_lost
+from storage.log.file_system import FileSystem, is_lost, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_frame, frame_bytes
 from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from storage.log.scan import SegmentScan
@@ -63,8 +63,8 @@ class FrameReader:
                 if frames:
                     break
                 continue
-            except CorruptLog:
-                if frames:
+            except (CorruptLog, OSError) as error:
+                if frames and is_rot(error):
                     break  # a read that begins at the damaged frame raises
                 raise
             if size == 0:
@@ -145,7 +145,14 @@ class FrameReader:
                 last += 1
             chain = frames[-1].head if frames else None
             before = chain_of(chain) if chain is not None else self._chain_after(held, first - 1)
-            data = memoryview(self._pread(held, ends[last - 1] - start, start))
+            while True:
+                try:
+                    data = memoryview(self._pread(held, ends[last - 1] - start, start))
+                    break
+                except OSError as error:
+                    if last == row + 1 or not is_lost(error):
+                        raise
+                    last = row + (last - row) // 2  # a sector costs its own frame
             return self._decode(
                 held, data, start, [end - start for end in ends[row:last]], before, budget, frames
             )
@@ -220,7 +227,7 @@ class FrameReader:
                 self._scanned.move_to_end(held.sequence)
                 return kept[1]
         scan = self._scan(held)
-        scan.heads_only = True
+        scan.heads_only, scan.needs_payloads = True, False
         ends = array("I")
         try:
             for frame in scan.frames():

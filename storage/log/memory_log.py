@@ -315,8 +315,8 @@ class MemoryLog:
     def segments(self) -> list[object]:
         return []
 
-    def retention_candidates(self) -> Iterator[object]:
-        return iter(())
+    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[object], int]:
+        return [], self.partition_bytes(partition, from_offset)
 
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
         return 0

@@ -140,14 +140,15 @@ class Rewriter:
         if located < first:
             return first, last
         damaged = [] if located == last else [located + 1, last]
-        index = first
+        index, max_bytes = first, BYTES_PER_WRITE
         while index <= located:
             try:
-                frames = unless_lost(partial(self._frames.read, index, BYTES_PER_WRITE, located))
+                frames = unless_lost(partial(self._frames.read, index, max_bytes, located))
             except (CorruptLog, FramesUnavailable):
                 frames = None
             if frames is None:
                 damaged.append(index)
+            max_bytes = BYTES_PER_WRITE if frames else 0  # many may be damaged: each is read once
             index = frames[-1].index + 1 if frames else index + 1
             breathe(sum([frame_bytes(frame) for frame in frames or ()]))
         return (min(damaged), max(damaged)) if damaged else (first, last)

@@ -43,10 +43,12 @@ Read = Callable[[int, int], bytes]
 class Window:
     """A moving window of a file: one big read serves many frames."""
 
-    __slots__ = ("_read", "base", "size", "view")
+    __slots__ = ("_exact_below", "_read", "base", "size", "view")
 
     def __init__(self, read: Read, size: int) -> None:
         self._read = read
+        self._exact_below = 0
+        """A read of more than was asked for has failed below this."""
         self.size = size
         self.base = 0
         self.view = memoryview(b"")
@@ -57,13 +59,22 @@ class Window:
             return -1
         place = offset - self.base
         if place < 0 or place + length > len(self.view):
-            want = max(WINDOW_BYTES, length)
-            self.view = memoryview(self._read(min(want, self.size - offset), offset))
+            self.view = memoryview(self._read_from(offset, length))
             self.base = offset
             place = 0
             if len(self.view) < length:
                 return -1
         return place
+
+    def _read_from(self, offset: int, length: int) -> bytes:
+        """More than these bytes, where the disk can read it."""
+        more = min(max(WINDOW_BYTES, length), self.size - offset)
+        if more > length and offset >= self._exact_below:
+            try:
+                return self._read(more, offset)
+            except OSError:
+                self._exact_below = offset + more
+        return self._read(length, offset)
 
 
 class LogTail:
@@ -146,6 +157,7 @@ class SegmentScan:
         "generation_start",
         "heads_only",
         "last_generation",
+        "needs_payloads",
         "offset",
         "promise",
         "reason",
@@ -170,6 +182,8 @@ class SegmentScan:
         """Written as a whole: marks follow each head, and no generation but its own is in it."""
         self.heads_only = False
         """Whether a frame is taken whatever its payloads are: for finding frames that are verified later."""
+        self.needs_payloads = True
+        """False where heads alone are used, so that the disk may have lost payloads."""
         self._window = Window(read, size)
         self._seed = seed
         self.sequence = sequence
@@ -250,6 +264,8 @@ class SegmentScan:
         if self.rewritten:  # what its marks leave of it may be more or less than the head says
             least = head + directory + least_marks_bytes(count)
             whole = min(room, whole + most_marks_bytes(count))
+        if not self.needs_payloads:
+            whole = min(whole, head + directory + (most_marks_bytes(count) if self.rewritten else 0))
         if head < FRAME_BYTES or least > room or directory != count * ENTRY_BYTES:
             self.reason = "a frame header with impossible lengths"
             return -1
@@ -305,7 +321,9 @@ class SegmentScan:
                 return False
             at += marks
             offset += marks
-            if at + payload > len(found.view):  # compressing again may have made it longer
+            if self.needs_payloads and at + payload > len(
+                found.view
+            ):  # compressing again may have made it longer
                 head_at = self._window.at(found.offset, offset + payload - found.offset)
                 if head_at < 0:
                     self.reason = "payloads cut short"

@@ -278,7 +278,8 @@ class SegmentTable:
             self._segments, self.spans = kept, spans
             for each in old:
                 self._retire(each)
-            return old
+        self._forget_indexes({each.serial for each in old})
+        return old
 
     def replace(self, old: Segment, new: Segment, swap_files: Callable[[], None]) -> bool:
         """In one step, with what `swap_files` does: another segment with the same batches instead of this
@@ -293,7 +294,8 @@ class SegmentTable:
             else:
                 self._drop_spans(old, new)
             self._retire(old)
-            return True
+        self._forget_indexes({old.serial})
+        return True
 
     @contextlib.contextmanager
     def hold_for_join(self, segments: Sequence[Segment]) -> Iterator[bool]:
@@ -310,14 +312,15 @@ class SegmentTable:
     def replace_run(self, old: Sequence[Segment], new: Segment) -> None:
         """In one step, for readers in any thread: one segment, under the last one's sequence, in the place of
         neighbours that are being joined. Readers find that `spans` is another object now."""
-        with self._lock:
+        firsts = dict(_first_offsets(new))
+        numbers = {number for each in old for number, _ in _first_offsets(each)}
+        with self._lock:  # short: the event loop waits for it
             run = (old[0].first_sequence, new.sequence)
             gone = {each.sequence for each in old[:-1]}
             kept = {sequence: each for sequence, each in self._segments.items() if sequence not in gone}
             kept[new.sequence] = new
-            firsts = dict(_first_offsets(new))
             spans = dict(self.spans)
-            for number in {number for each in old for number, _ in _first_offsets(each)}:
+            for number in numbers:
                 if number in spans:  # else the partition is closed
                     spans[number] = spans[number].join_run(run, firsts.get(number))
                     if spans[number].first_offset is None:
@@ -325,6 +328,7 @@ class SegmentTable:
             self._segments, self.spans = kept, spans
             for each in old:
                 self._retire(each)
+        self._forget_indexes({each.serial for each in old})
 
     def _drop_spans(self, old: Segment, new: Segment) -> None:
         """Of closed partitions, which have no rows in the new segment."""
@@ -360,7 +364,6 @@ class SegmentTable:
 
     def _retire(self, segment: Segment) -> None:
         self._open_sealed.pop(segment.sequence, None)
-        self._forget_indexes({segment.serial})
         segment.retired = True
         self._close_retired(segment)
 
@@ -394,12 +397,19 @@ class SegmentTable:
             for number, spans in list(self.spans.items()):
                 if spans.remove(runs):
                     del self.spans[number]
-            self._forget_indexes({each.serial for each in gone.values()})
-            return list(gone.values())
+        self._forget_indexes({each.serial for each in gone.values()})
+        return list(gone.values())
 
     def _forget_indexes(self, serials: Container[int]) -> None:
-        for key in [key for key in self._cache if key[0] in serials]:
-            self._cache_bytes -= self._cache.pop(key).memory_bytes
+        """Drop cached indexes of segments that are out of the table, so nothing adds any. The cache is
+        large, and the event loop waits for the lock: it is taken for a step at a time."""
+        with self._lock:
+            keys = list(self._cache)
+        for key in keys:
+            if key[0] in serials:
+                with self._lock:
+                    index = self._cache.pop(key, None)
+                    self._cache_bytes -= index.memory_bytes if index is not None else 0
 
     def acquire(self, sequence: int) -> Segment | None:
         """The segment with its file open and held; None when it is gone. Pair with `release`."""
@@ -457,22 +467,22 @@ class SegmentTable:
                 segment.retired = True
                 self._close_retired(segment)
 
-    def partition_bytes(self, number: int, from_offset: int) -> int:
-        """Bytes of a partition's batches, as `DataLog.partition_bytes` counts them."""
+    def partition_shares(self, number: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+        """Implements `DataLog.partition_shares`."""
         with self._lock:  # a join would have some segments counted twice
             spans = self.spans.get(number)
             sequences = spans.sequences() if spans is not None else []
             segments = [self._segments[s] for s in sequences if s in self._segments]
+        shares: list[SegmentPartition] = []
         total = 0
         for segment in segments:
             summary, batches = segment.summary, segment.batches
             if summary is not None:
-                row = summary.row(number)
-                total += summary.totals[row] if summary.nexts[row] > from_offset else 0
+                shares += [each for each in summary.shares((number,)) if each.last_offset >= from_offset]
             elif batches is not None and number in batches:
                 index = batches[number]
                 total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
-        return total
+        return shares, total + sum([each.total_bytes for each in shares])
 
     def is_current(self, segment: Segment) -> bool:
         """Is it still the one of its sequence?"""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, deleted_command
-from broker.metadata import TopicPartition
+from broker.metadata import Cluster, TopicPartition
 from broker.retention import Retention, expired_by_size, first_kept_by_time
 from broker.server import Broker
 from protocol.errors import ErrorCode
@@ -19,6 +22,8 @@ from storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
+from tests.storage.log.joined_logs import small_segments
+from tests.storage.log.simulated_disk import SimulatedFileSystem
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,33 @@ async def test_everything_may_be_too_old(broker: Broker, client: Client) -> None
     fetched = await client.fetch("t", 2)
     assert (fetched.log_start_offset, fetched.high_watermark) == (2, 2)
     assert (await client.produce("t", batch(b"c"))).base_offset == 2
+
+
+@pytest.mark.parametrize("call", [1, 2])
+async def test_a_join_beside_the_look_at_sizes_deletes_nothing(
+    call: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A joined file counts with what lies below the log start of a partition: sizes are of one moment."""
+    log, _, _ = small_segments(16, SimulatedFileSystem())
+    start = [share for segment in log.segments() for share in segment.partitions() if share.partition == 1][9]
+    limit = log.partition_bytes(1, start.first_offset)
+    config = SimpleNamespace(cleanup_policy="delete", retention_ms=-1, retention_bytes=limit)
+    partition_log = SimpleNamespace(number=1, log_start_offset=start.first_offset, high_watermark=100)
+    group = SimpleNamespace(group_id=1, is_leader=True, log=log, free_dead_segments=lambda: 0)
+    partition = SimpleNamespace(group=group, log=partition_log, topic=SimpleNamespace(config=config))
+    topic = SimpleNamespace(config=config, partitions=[partition])
+    cluster = SimpleNamespace(topics=lambda: [topic], groups={1: group})
+    calls = 0
+
+    async def to_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            assert log.join() == 15
+        return function(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    assert await Retention(cast("Cluster", cluster), lambda: 0).enforce(0) == 0
 
 
 async def test_by_size_end_to_end(start_broker: StartBroker) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
@@ -22,6 +25,26 @@ OPTIONS = LogOptions(
     pool_segments=1,
     recent_frames_bytes=1,
 )
+
+
+class BadSector(SimulatedFileSystem):
+    """A disk that cannot read one sector of a file."""
+
+    name = ""
+    at = 0
+
+    def _look(self, fd: int, at: int, length: int) -> None:
+        is_there = self.name and self._open[fd] == self._names[self.name]
+        if is_there and at < self.at + 512 and self.at < at + length:
+            raise OSError(errno.EIO, "bad sector")
+
+    def pread(self, fd: int, length: int, position: int, /) -> bytes:
+        self._look(fd, position, length)
+        return super().pread(fd, length, position)
+
+    def preadv(self, fd: int, buffers: Sequence[Any], position: int, flags: int = 0, /) -> int:
+        self._look(fd, position, sum(map(len, buffers)))
+        return super().preadv(fd, buffers, position, flags)
 
 
 def two_checkpoints(log: DataLog, model: MemoryLog) -> None:

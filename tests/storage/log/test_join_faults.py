@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -20,7 +22,15 @@ from storage.log.rewriting import cleaned
 from storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
-from tests.storage.log.joined_logs import OPTIONS, agree, fill, on_a_simulated_disk, two_checkpoints
+from tests.storage.log.joined_logs import (
+    OPTIONS,
+    BadSector,
+    agree,
+    fill,
+    on_a_simulated_disk,
+    small_segments,
+    two_checkpoints,
+)
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem, Write
 
 
@@ -202,6 +212,44 @@ def test_another_flush_of_the_directory_may_have_got_the_error() -> None:
     agree(again, model)
 
 
+def test_another_flush_has_the_error_and_has_not_counted_it_yet() -> None:
+    """Its thread is back from the system call, and waits for the interpreter."""
+    log, model, _, disk = on_a_simulated_disk(4)
+    rename, flush = log._fs.rename, disk.fsync_dir
+    has_error, is_flushed = threading.Event(), threading.Event()
+    failures: list[OSError] = []
+
+    def flush_beside() -> None:
+        try:
+            log._fs.fsync_dir(DIRECTORY)
+        except OSError as error:
+            failures.append(error)
+
+    other = threading.Thread(target=flush_beside)
+
+    def fsync_dir(path: Path) -> None:
+        if threading.current_thread() is other:
+            has_error.set()
+            is_flushed.wait(0.2)
+            raise OSError(errno.EIO, "told to this one")
+        flush(path)
+        is_flushed.set()
+
+    def rename_and_flush(old: Path, new: Path) -> None:
+        rename(old, new)
+        other.start()
+        assert has_error.wait(5)
+
+    disk.fsync_dir = fsync_dir  # type: ignore[method-assign]
+    log._fs.rename = rename_and_flush  # type: ignore[method-assign]
+    with pytest.raises(FlushFailed, match="another flush"):
+        log.join()
+    other.join()
+    assert len(failures) == 1 and [each.sequence for each in log.segments()] == [1, 2, 3, 4]
+    again, _ = opened(disk.now())
+    agree(again, model)
+
+
 def test_a_flush_that_failed_before_a_join_does_not_keep_it_off() -> None:
     log, model, _, disk = on_a_simulated_disk(4)
     disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "flush_dir" else None
@@ -322,6 +370,36 @@ def test_a_damaged_frame_of_a_joined_segment_needs_no_other_frame() -> None:
         assert log.scrub(8) is None and not log.damage.is_damaged(8)
         agree(log, model)
         agree(opened(disk.now())[0], model)
+
+
+@pytest.mark.parametrize("index", [1, 9, 16])
+def test_a_sector_that_cannot_be_read_costs_its_own_frame(index: int) -> None:
+    """Other members have perhaps no other frame of the joined segment any more."""
+    disk = BadSector()
+    options = replace(OPTIONS, segment_bytes=128 << 10)
+    log, model, make = small_segments(0, disk, options=options)
+    for _ in range(8):
+        frames = [make.data((1, 2, bytes([number]) * 2000)) for number in range(2)]
+        for each in (log, model):
+            each.append(frames)
+            each.flush()
+        log.seal()
+    two_checkpoints(log, model)
+    assert log.join() == 7
+    (name,) = joined_names(disk)
+    head = log._frame_reader.read(index, 0, index)[0].head
+    assert head is not None
+    at = disk._inodes[disk._names[name]].data.index(head) + len(head) + 1000
+    log._frame_reader._scanned.clear()
+    disk.name, disk.at = name, at
+    if index > 1:
+        assert [frame.index for frame in log.ship_frames(1, 16, 1 << 30)] == list(range(1, index))
+    assert log.scrub(8) == (index, index)
+    log._frame_reader._scanned.clear()
+    log.rewrite_segment(8, model.ship_frames(index, index, 1))
+    disk.name = ""
+    assert log.scrub(8) is None
+    agree(log, model)
 
 
 def test_of_two_damaged_frames_all_between_them_is_asked_for() -> None:

@@ -324,6 +324,37 @@ def test_a_scan_of_heads_takes_frames_whose_payloads_are_damaged() -> None:
     assert len([*scan.frames()]) == 3
 
 
+@pytest.mark.parametrize("rewritten", [False, True])
+def test_a_scan_of_heads_goes_on_after_payloads_that_the_disk_has_lost(rewritten: bool) -> None:
+    file = SegmentFile()
+    file.write([file.frame(bytes([n]) * 600) for n in range(1, 5)], generation=4, marked=rewritten)
+    lost = file.data.index(b"\2" * 600)
+    reads: list[int] = []
+
+    def scan(lost_bytes: int, heads_only: bool) -> SegmentScan:
+        made = file.scan(generation=4, rewritten=rewritten)
+        made.heads_only, made.needs_payloads = heads_only, not heads_only
+        read = made._window._read
+
+        def failing(length: int, offset: int) -> bytes:
+            reads.append(length)
+            if offset < lost + lost_bytes and lost < offset + length:
+                raise OSError("a bad sector")
+            return read(length, offset)
+
+        made._window._read = failing
+        return made
+
+    found = [frame.end for frame in scan(512, True).frames()]
+    assert len(found) == 4 and found[-1] == file.end
+    assert len([length for length in reads if length > 1000]) == 1, "the bad sector is read once"
+    for made, upto in ((scan(700, True), 2), (scan(512, False), 1)):  # the next head, too; the payload
+        ends: list[int] = []
+        with pytest.raises(OSError, match="bad sector"):
+            ends.extend(frame.end for frame in made.frames())
+        assert made.tail.index == upto
+
+
 def cleaned() -> SegmentFile:
     """A rewritten segment: of three frames the second lost two of three batches, the third all of them."""
     file = SegmentFile()

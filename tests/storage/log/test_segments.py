@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import combinations
 
 import pytest
@@ -14,6 +14,7 @@ from storage.log.tombstones import Run
 from storage.types import Checkpoint, OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, whole
+from tests.storage.log.joined_logs import agree, on_a_simulated_disk
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 
 PARTITIONS = range(1, 21)
@@ -122,3 +123,29 @@ def test_a_segment_that_is_kept_is_asked_about_once_a_look() -> None:
     assert log.free_dead_segments(log_start) == 0
     assert set(asked) == {KEPT} and len(asked) <= len(log.segments())
     assert log.free_dead_segments(lambda number: 0 if number == 1 else 1 << 40) == 0, "asked first, not alone"
+
+
+def test_a_join_looks_through_the_cached_indexes_once_and_not_under_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event loop waits for the lock, and the cache may have a hundred thousand of them."""
+    log, model, _, _ = on_a_simulated_disk(6)
+    table = log._table
+    log.prepare_now()
+    for number in (1, 2, 3):
+        log.read_cold(number, 0, 1 << 30, 1 << 40)
+    old = {segment.serial for segment in table.sealed()}
+    assert {serial for serial, _ in table._cache} & old
+    forgotten: list[object] = []
+    real = table._forget_indexes
+
+    def forget(serials: Container[int]) -> None:
+        assert not table._lock._is_owned()  # type: ignore[attr-defined]
+        forgotten.append(serials)
+        real(serials)
+
+    monkeypatch.setattr(table, "_forget_indexes", forget)
+    assert log.join() == 5
+    assert forgotten == [old] and not {serial for serial, _ in table._cache} & old
+    assert table._cache_bytes == sum(index.memory_bytes for index in table._cache.values())
+    agree(log, model)
