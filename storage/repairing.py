@@ -165,11 +165,29 @@ class Repairing:
                 raise ScrubEnded
             breathe(count)
 
-        scrub = self._loop.run_in_executor(self._threads, self._log.scrub, sequence, go_on)
-        scrub.add_done_callback(partial(self._scrubbed, sequence))
+        chains: list[int | None] = []
+        """The chain value before what has rotted: within a joined segment it is read."""
+
+        def look() -> tuple[int, int] | None:
+            found = self._log.scrub(sequence, go_on)
+            if found is not None:
+                chains.append(self._read_chain(found[0] - 1))
+            return found
+
+        scrub = self._loop.run_in_executor(self._threads, look)
+        scrub.add_done_callback(partial(self._scrubbed, sequence, chains))
         return scrub
 
-    def _scrubbed(self, sequence: int, done: asyncio.Future[tuple[int, int] | None]) -> None:
+    def _read_chain(self, index: int) -> int | None:
+        try:
+            return self._log.chain_at_cold(index)
+        except (CorruptLog, OSError) as problem:
+            log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, problem)
+            return None
+
+    def _scrubbed(
+        self, sequence: int, chains: list[int | None], done: asyncio.Future[tuple[int, int] | None]
+    ) -> None:
         found = None if done.cancelled() or done.exception() is not None else done.result()
         if found is None or self._repair is not None:
             return
@@ -181,11 +199,7 @@ class Repairing:
             )
             return
         first_index, last_index = found
-        try:
-            chain = self._log.chain_at(first_index - 1)
-        except (CorruptLog, OSError) as problem:  # within a joined segment it is read
-            log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, problem)
-            return
+        (chain,) = chains
         if chain is None:
             return
         log_of_repairs.warning("log group %d: segment %d has rotted", self._log.group_id, sequence)

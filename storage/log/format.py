@@ -58,6 +58,7 @@ SEGMENT_REWRITTEN_FORMAT = 3
 """A segment's format when it was not appended but written as a whole: marks follow each head. Format 2 is the
 same without shortened batches."""
 SEGMENT_CRC_FROM = 12
+VOID_MAGIC = b"LSTKVOID"
 
 
 def group_seed(group_id: int) -> int:
@@ -331,6 +332,13 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
     ).ljust(SEGMENT_HEADER_BYTES, b"\0")
     crc = crc32c(body[SEGMENT_CRC_FROM:])
     return body[: SEGMENT_CRC_FROM - 4] + CRC.pack(crc) + body[SEGMENT_CRC_FROM:]
+
+
+def encode_void_header(name: str) -> bytes:
+    """The first bytes of a joined segment's file that was given up before it counted: zeros in their place
+    are a lost page, not this."""
+    body = name.encode()
+    return VOID_MAGIC + CRC.pack(crc32c(body)) + body
 
 
 def decode_segment_header(data: Buffer) -> tuple[int, SegmentHeader] | None:

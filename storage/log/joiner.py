@@ -17,6 +17,7 @@ A join changes no frame. It takes only what lies below the older kept checkpoint
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
@@ -247,8 +248,8 @@ class Joiner:
             if self._is_failed():
                 raise FlushFailed(f"{new.path}: the log has ended")
             failed = fs.failed_directory_flushes
-            fs.rename(temporary, new.path)
             try:
+                self._rename(temporary, new.path)
                 fs.fsync_dir(directory)
                 if fs.failed_directory_flushes != failed:
                     raise OSError("another flush of the directory failed")
@@ -257,12 +258,25 @@ class Joiner:
                 raise self._fail(f"{new.path}: join failed: {error}") from error
             self._table.replace_run(old, new)
             self._house.remove_joined(old)
+            try:
+                fs.fsync_dir(directory)
+            except OSError as error:  # it may have been about another's change
+                raise self._fail(f"{new.path}: flush failed: {error}") from error
             with contextlib.suppress(OSError):  # it can be made again
                 self._table.write_index(new)
         if not new.indexed:
             self._house.add_unindexed(new)
         self.joins += 1
         self.joined_files += len(old)
+
+    def _rename(self, temporary: Path, path: Path) -> None:
+        """StorageFull: the name is not there. After another OSError it may be."""
+        try:
+            self._fs.rename(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise StorageFull(f"{path}: {error}") from error
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):

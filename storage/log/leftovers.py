@@ -11,8 +11,8 @@ import errno
 from pathlib import Path
 
 from storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
-from storage.log.file_system import FileSystem, write_all
-from storage.log.format import SEGMENT_HEADER_BYTES
+from storage.log.file_system import FileSystem, unless_lost, write_all
+from storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header
 from storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
 from storage.log.segment_pool import ReadyFile
 from storage.log.tombstones import runs_of, tombstone_name
@@ -60,31 +60,36 @@ def _is_ours(index_name: str) -> bool:
 
 
 def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
-    """Remove joined files that do not count, for good: their header goes first, so that a name that comes
+    """Remove joined files that do not count, for good: a void header comes first, so that a name that comes
     back after a power loss is none's. Needs no room; False where it could not be done for want of that."""
-    for name in files.unfinished:
-        try:
+    try:
+        for name in files.unfinished:
             fd = fs.open(directory / name)
             try:
-                write_all(fs, fd, [bytes(min(SEGMENT_HEADER_BYTES, fs.size(fd)))], 0)
+                write_all(fs, fd, [encode_void_header(name).ljust(SEGMENT_HEADER_BYTES, b"\0")], 0)
                 fs.fdatasync(fd)
             finally:
                 fs.close(fd)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return False
-    _remove(fs, directory, [directory / name for name in files.unfinished])
+        _remove(fs, directory, [directory / name for name in files.unfinished])
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return False
     return True
 
 
 def is_void(fs: FileSystem, directory: Path, name: str) -> bool:
-    """True if `void_unfinished` got this joined file in an earlier life."""
-    fd = fs.open(directory / name)
-    try:
-        return not any(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
-    finally:
-        fs.close(fd)
+    """True if `void_unfinished` got this joined file in an earlier life; not if it cannot be read."""
+
+    def read() -> bytes:
+        fd = fs.open(directory / name)
+        try:
+            return fs.pread(fd, len(expected), 0)
+        finally:
+            fs.close(fd)
+
+    expected = encode_void_header(name)
+    return unless_lost(read) == expected
 
 
 def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:

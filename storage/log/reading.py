@@ -328,7 +328,7 @@ class LogReader:
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
                 bad_row = _first_bad_row(index, first, last, view)
-                breathe(len(view))
+                breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
                     damaged = _damaged(segment, number, index, bad_row)
                     if self._table.is_current(segment):

@@ -8,6 +8,7 @@ entries of some leader, so Raft keeps or cuts them as any follower's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +24,9 @@ from storage.log.format import (
 from storage.log.leftovers import is_void
 from storage.log.marker import MARKER_MAGIC, decode_marker
 from storage.log.scan import WINDOW_BYTES
-from storage.log.segment_files import SegmentFiles, joined_of
+from storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
 from storage.log.state_file import LogState
+from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState
 
 _NOWHERE = position((1 << 32) - 1, 0)
@@ -34,9 +36,9 @@ _NOWHERE = position((1 << 32) - 1, 0)
 def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
     """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
     segment to begin with."""
-    # A join that was not finished has the frames of its segments, all flushed before it had its name.
-    joins = max([each.number for each in joined_of(names)], default=0)
-    files = SegmentFiles(names, 0, joins, partial(is_void, fs, directory))
+    is_given_up = partial(is_void, fs, directory)
+    joins = _finished_joins(names, is_given_up)
+    files = SegmentFiles(names, 0, joins, is_given_up)
     freed = files.freed
     found: dict[int, int] = {}
     for sequence in files.live:
@@ -52,6 +54,20 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
     while oldest in freed:
         oldest += 1
     return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
+
+
+def _finished_joins(names: list[str], is_given_up: Callable[[str], bool]) -> int:
+    """The number of joins that count. The last one does not where all of its segments have files: it may have
+    been left unfinished, and they may have been cleaned since."""
+    joined = sorted([each for each in joined_of(names) if not is_given_up(each.name)], key=lambda e: e.number)
+    if not joined:
+        return 0
+    last = joined.pop()
+    freed, present = Freed(names), set(sequences_of(names, SEGMENT_SUFFIX))
+    for each in joined:
+        present.update(range(each.first, each.last + 1))
+    is_needed = any(s not in present and s not in freed for s in range(last.first, last.last + 1))
+    return last.number if is_needed else last.number - 1
 
 
 def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int) -> int:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage.group import LogGroup
+from storage.log.frame_reading import FrameReader
+from storage.log.segments import Segment
 from storage.partition import PartitionLog
 from storage.repairing import Repairing
 from storage.types import FlushFailed, Frame
@@ -245,6 +248,29 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
     assert await follower.scrub(sequence, at_once) is not None
     await asyncio.wait_for(follower._replica.repairing.ended(), 5)
     assert follower._replica.repairing.repaired == 1 and "too much of it" in caplog.text
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_the_event_loop_reads_nothing_for_a_repair_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain value before a damaged frame of a joined file is found by a scan of all of it."""
+    cluster = Cluster(tmp_path)
+    _, follower, _, small = await sealed_often(cluster)
+    assert await follower.join_small(at_once) == 11
+    path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
+    damage(follower.log, path, small.number, 20)
+    real, readers = FrameReader._known_ends, []
+
+    def known_ends(self: FrameReader, held: Segment) -> Any:
+        readers.append(threading.current_thread())
+        return real(self, held)
+
+    monkeypatch.setattr(FrameReader, "_known_ends", known_ends)
+    monkeypatch.setattr(follower.log, "recent_chain_at", lambda index: None)
+    assert await mended(cluster, sequence) is not None
+    assert readers and threading.main_thread() not in readers
     await cluster.stop()
     assert not cluster.fatal
 

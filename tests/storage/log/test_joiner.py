@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
 from storage.log.segments import Segment
 from storage.log.state_file import LogState, decode_slot, encode_slot
-from storage.types import HardState
+from storage.types import FlushFailed, HardState, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import by_turns, whole
 from tests.storage.log.joined_logs import (
@@ -348,6 +349,54 @@ def test_readers_in_other_threads_never_see_a_join(tmp_path: Path) -> None:
         fill(log, model, make, 12)
     agree(log, model)
     log.close()
+
+
+# -- errors of the switch ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "ends"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_rename_that_failed_may_have_been_made(
+    number: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system does, and tells of an error: its number must not be another file's, too. Where
+    there was no room nothing was made."""
+    log, model, make, disk = on_a_simulated_disk(4)
+    real = log._fs.rename
+
+    def rename(old: Path, new: Path) -> None:
+        if ends:
+            real(old, new)
+        raise OSError(number, "failed")
+
+    monkeypatch.setattr(log._fs, "rename", rename)
+    with pytest.raises(FlushFailed if ends else StorageFull, match="failed"):
+        log.join()
+    monkeypatch.undo()
+    if not ends:
+        fill(log, model, make, 1)
+        assert log.join() == 4
+        agree(log, model)
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    agree(again, model)
+
+
+def test_the_removal_of_joined_segments_is_flushed_and_its_failure_ends_the_log() -> None:
+    """The error may be about a checkpoint's name, and nobody else is told of it."""
+    log, model, _, disk = on_a_simulated_disk(4)
+    removed: list[str] = []
+
+    def fault(what: str, name: str) -> OSError | None:
+        if what == "unlink":
+            removed.append(name)
+        return OSError(errno.EIO, "lost") if what == "flush_dir" and removed else None
+
+    disk.fault = fault
+    with pytest.raises(FlushFailed, match="lost"):
+        log.join()
+    assert "0000000000000004.segment" in removed
+    disk.fault = None
+    for image in (disk.now(), disk.crash(len(disk.record), {})):
+        agree(DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(image)), model)
 
 
 # -- versions ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -11,9 +12,13 @@ from storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES
 from storage.log.marker import MARKER_BYTES
 from storage.types import CorruptLog, HardState
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, chains
-from tests.storage.log.frames import FrameMaker, same
+from tests.storage.log.frames import FrameMaker, by_turns, same
+from tests.storage.log.joined_logs import OPTIONS as SMALL
+from tests.storage.log.joined_logs import agree as agree_joined
+from tests.storage.log.joined_logs import fill, on_a_simulated_disk
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_installation import agree, follower, install, leader, shipment
+from tests.storage.log.test_join_faults import gone_from, joined_names, unfinished
 from tests.storage.log.test_rot import closed_world, damage, damaged
 
 
@@ -150,3 +155,42 @@ def test_an_installed_log_is_found_again_without_its_state(free: bool) -> None:
     model.crash()
     agree(log, model)
     assert all(map(same, log.replay(), more))
+
+
+def test_a_lost_hard_state_counts_a_join_only_where_a_segment_has_no_file_of_its_own() -> None:
+    """An unfinished join could not be made void for want of room, and its segments were cleaned since."""
+    disk, model, _ = unfinished()
+    (name,) = joined_names(disk)
+    disk = SimulatedFileSystem(disk.now())
+    disk.fault = lambda what, where: OSError(errno.ENOSPC, "!") if what == "write" and where == name else None
+    log = DataLog.open(DIRECTORY, GROUP, SMALL, disk)
+    for segment in log.segments():
+        log.clean(segment.sequence, by_turns(0))
+    model.clean_upto(8, by_turns(0))
+    log.close()
+    disk.fault = None
+    lost = {"state": bytes(8192)}
+    log = DataLog.open(
+        DIRECTORY,
+        GROUP,
+        SMALL,
+        SimulatedFileSystem(Image({**disk.now().files, **lost})),
+        salvage=True,
+        salvage_incarnation=7,
+    )
+    gone_from(log, model)
+    # A finished one counts, whichever of its segments' names came back.
+    for back in range(4):
+        log, model, make, disk = on_a_simulated_disk(4)
+        log.join()
+        fill(log, model, make, 4)
+        before = disk.now().files
+        log.join()
+        former = sorted(name for name in before if name not in disk.now().files and name.endswith(".segment"))
+        files = {**before, **disk.now().files, **lost}
+        del files[former[back + 1]]
+        log = DataLog.open(
+            DIRECTORY, GROUP, SMALL, SimulatedFileSystem(Image(files)), salvage=True, salvage_incarnation=7
+        )
+        assert [segment.sequence for segment in log.segments()] == [8]
+        agree_joined(log, model)
