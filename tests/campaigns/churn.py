@@ -308,6 +308,9 @@ async def _settled(broker: Broker, client: Client) -> None:
     for each in broker.services.cluster.groups.values():
         await each.committed()
         assert await each.sealer.run(60)
+    async with asyncio.timeout(600):
+        while broker.parts.compaction._is_running:  # noqa: ASYNC110 a pass of its own would be counted
+            await asyncio.sleep(0.1)
     await broker.compact()
     for each in broker.services.cluster.groups.values():
         each.log.prepare_now()
