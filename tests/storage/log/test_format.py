@@ -21,6 +21,7 @@ from storage.log.format import (
     decode_segment_header,
     encode_frame_head,
     encode_segment_header,
+    encode_void_header,
     follows,
     frame_buffers,
     frame_bytes,
@@ -199,3 +200,10 @@ def test_a_damaged_segment_header_is_none() -> None:
         assert decode_segment_header(bad) is None, at
     assert decode_segment_header(data[:-1]) is None
     assert decode_segment_header(b"") is None
+
+
+def test_a_void_header_is_of_one_name_and_no_segment_s() -> None:
+    name = "0000000000000001-0000000000000004-00000001.segment"
+    header = encode_void_header(name)
+    assert header == b"LSTKVOID" + crc32c(name.encode()).to_bytes(4, "big") + name.encode()
+    assert decode_segment_header(header.ljust(SEGMENT_HEADER_BYTES, b"\0")) is None
