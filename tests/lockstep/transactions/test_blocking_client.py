@@ -68,7 +68,7 @@ def test_a_callback_may_submit_and_not_execute(running: RunningBroker, locked: s
         assert client.submit(Goes(counters)).result(10) is not None
         assert more[0].result(10) is not None
     assert [str(each) for each in refused] == [
-        "execute in a callback: the feed waits for the callback; use submit"
+        "execute in a callback: the subscription waits for the callback; use submit"
     ]
 
 
