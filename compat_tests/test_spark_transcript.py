@@ -52,14 +52,17 @@ def test_kinds_of_errors() -> None:
 
 
 def test_which_cases_a_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOCKSTEP_SPARK_CASES", "LOCKSTEP_COMPAT_TARGETS"):
+    for name in ("LOCKSTEP_SPARK_CASES", "LOCKSTEP_COMPAT_TARGETS", "LOCKSTEP_COMPAT_CASES"):
         monkeypatch.delenv(name, raising=False)
     left_out = harness.is_left_out_of_spark
     assert not left_out("kafka", "4.2.0", ())
-    assert left_out("kafka", "4.0.0", ()) and not left_out("kafka", "4.0.0", {"both"})
+    assert left_out("kafka", "4.0.0", {"both"}), "an older version is of whole runs"
     assert left_out("lockstep-3", "4.2.0", ()) and not left_out("lockstep-3", "4.2.0", {"three"})
     assert left_out("lockstep-3", "4.0.0", {"both", "three"}), "three nodes are enough for one version"
     assert left_out("kafka", "4.2.0", {"whole"})
+    monkeypatch.setenv("LOCKSTEP_COMPAT_CASES", "whole")
+    assert left_out("kafka", "4.0.0", ()) and not left_out("kafka", "4.0.0", {"both"})
+    assert left_out("lockstep-3", "4.0.0", {"both", "three"}), "three nodes are enough for one version"
     monkeypatch.setenv("LOCKSTEP_SPARK_CASES", "whole")
     assert not left_out("lockstep-3", "4.0.0", {"whole"})
     assert left_out("kafka", "4.0.0", {"newest"}), "what the older version has not"
