@@ -205,11 +205,11 @@ class Recovery:
             raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         begun = 0 if self._salvaged_state else state.generation_start
         self._promise = max(begun, placed.place if placed is not None else 0)
-        sealed = [self._sealed(s, live) for s in live if s < start]
-        scanned, tail = self._scan_from(start, live, placed)
+        sealed = [self._sealed(s) for s in live if s < start]
+        scanned, tail = self._scan_from(start, placed)
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
-        self._judge(end, start, scanned, live, placed, tail)
+        self._judge(end, start, scanned, placed, tail)
         for segment in segments:
             self._flush(segment)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
@@ -294,14 +294,14 @@ class Recovery:
         )
         return segment
 
-    def _sealed(self, sequence: int, live: list[int]) -> Segment:
+    def _sealed(self, sequence: int) -> Segment:
         header = self._header(sequence)
         path = self._directory / self._files.name(sequence)
         if header is None:
             raise CorruptLog(f"{path} byte 0: the segment header does not verify")
         segment = self._new_segment(header)
         after = self._files.beginning_at(sequence + 1)
-        following = self._header(after) if after in live else None
+        following = self._header(after) if self._files.is_live(after) else None
         loaded = self._load_index_head(sequence)
         if loaded is not None and _fits(loaded[0], header, following):
             index, segment.summary = loaded
@@ -370,13 +370,11 @@ class Recovery:
         self._reason = scan.reason
         return scan
 
-    def _scan_from(
-        self, start: int, live: list[int], placed: PlacedCheckpoint | None
-    ) -> tuple[list[Segment], LogTail]:
+    def _scan_from(self, start: int, placed: PlacedCheckpoint | None) -> tuple[list[Segment], LogTail]:
         scanned: list[Segment] = []
         tail = LogTail(0, 0, 1, self._seed, 0)
         sequence = start
-        while sequence in live:
+        while self._files.is_live(sequence):
             header = self._header(sequence)
             if header is None:
                 break
@@ -425,7 +423,6 @@ class Recovery:
         end: int,
         start: int,
         scanned: list[Segment],
-        live: list[int],
         placed: PlacedCheckpoint | None,
         tail: LogTail,
     ) -> None:
@@ -438,7 +435,7 @@ class Recovery:
             if found > claim:
                 claim, claim_at = found, f"a marker at byte {at}"
         following = last.sequence + 1 if last is not None else start
-        for sequence in [s for s in live if s >= following]:
+        for sequence in [s for s in self._files.live if s >= following]:
             header = self._header(sequence)
             if header is not None and header.flushed > claim:
                 claim, claim_at = header.flushed, f"the header of segment {sequence}"
@@ -452,9 +449,10 @@ class Recovery:
                 return
             place, reason = end, self._reason
             beyond = last is None or claim >> 32 > end >> 32
-            if beyond and (following not in live or self._header(following) is None):
+            is_there = self._files.is_live(following)
+            if beyond and (not is_there or self._header(following) is None):
                 place = position(following, 0)
-                reason = "no valid segment header" if following in live else "the segment is missing"
+                reason = "no valid segment header" if is_there else "the segment is missing"
             raise CorruptLog(
                 f"{self._directory / self._files.name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
                 f"but the log was flushed up to {position_text(claim)}"

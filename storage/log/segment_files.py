@@ -10,6 +10,8 @@ Reads no file itself. Where bytes of a segment are: `format`; how files are join
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from storage.log.tombstones import Freed
@@ -49,10 +51,6 @@ class JoinedFile(NamedTuple):
     def name(self) -> str:
         return self.stem + SEGMENT_SUFFIX
 
-    def has(self, other: JoinedFile) -> bool:
-        """True if the other's segments were joined into this one."""
-        return self.first <= other.first and other.last <= self.last and self.number > other.number
-
 
 def joined_of(names: Iterable[str]) -> list[JoinedFile]:
     """The joined segments' files, by their first sequence."""
@@ -65,6 +63,21 @@ def joined_of(names: Iterable[str]) -> list[JoinedFile]:
     return sorted(found)
 
 
+def outermost(joined: Iterable[JoinedFile]) -> set[JoinedFile]:
+    """The joined files that no later join has taken. One step for each sequence that they name."""
+    found: set[JoinedFile] = set()
+    ends: dict[int, int] = {}
+    """By sequence: the furthest end of the files of later joins that have it."""
+    by_number = attrgetter("number")
+    for _, same in groupby(sorted(joined, key=by_number, reverse=True), by_number):
+        new = [each for each in same if ends.get(each.first, -1) < each.last]
+        found.update(new)
+        for each in new:
+            for sequence in range(each.first, each.last + 1):
+                ends[sequence] = max(each.last, ends.get(sequence, -1))
+    return found
+
+
 class SegmentFiles:
     """A directory's segment files, sorted out.
 
@@ -72,41 +85,42 @@ class SegmentFiles:
     file was given up, which its first bytes say.
     """
 
-    __slots__ = ("_firsts", "_joined", "covered", "freed", "leftover", "live", "unfinished")
+    __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")
 
     def __init__(self, names: Iterable[str], oldest: int, joins: int, is_void: Callable[[str], bool]) -> None:
         names = list(names)
         self.freed = Freed(names)
         joined = joined_of(names)
-        void = [each for each in joined if each.number > joins or is_void(each.name)]
-        self.unfinished = [each.name for each in void]
+        void = {each for each in joined if each.number > joins or is_void(each.name)}
+        self.unfinished = [each.name for each in joined if each in void]
         """Joined files that do not count: their segments still do."""
         whole = [each for each in joined if each not in void]
+        outer = outermost(whole)
         kept = [
-            each
-            for each in whole
-            if each.last >= oldest
-            and each.last not in self.freed
-            and not any(other.has(each) for other in whole)
+            each for each in whole if each in outer and each.last >= oldest and each.last not in self.freed
         ]
+        counting = set(kept)
         self._joined = {each.last: each for each in kept}
         self._firsts = {each.first: each.last for each in kept}
         self.covered = {s for each in kept for s in range(each.first, each.last + 1)}
         """The sequences that joined segments stand for."""
         present = sequences_of(names, SEGMENT_SUFFIX)
-        single = [s for s in present if s >= oldest and s not in self.freed and s not in self.covered]
-        self.live = sorted([*single, *self._joined])
+        self._single = {s for s in present if s >= oldest and s not in self.freed and s not in self.covered}
+        self.live = sorted([*self._single, *self._joined])
         """The sequences of the files that count, rising; those that follow the log are among them."""
-        known = set(single)
         self.leftover = [
-            *[segment_name(s) for s in present if s not in known],
-            *[each.name for each in whole if each not in kept],
+            *[segment_name(s) for s in present if s not in self._single],
+            *[each.name for each in whole if each not in counting],
         ]
         """Files of segments that were freed, or joined into others."""
 
     @property
     def has_joined(self) -> bool:
         return bool(self._joined)
+
+    def is_live(self, sequence: int) -> bool:
+        """True if a file that counts has this sequence."""
+        return sequence in self._single or sequence in self._joined
 
     def name(self, sequence: int) -> str:
         """The name of a live segment's file, or of the one that a sequence would have."""
