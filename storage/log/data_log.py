@@ -60,7 +60,6 @@ class DataLog(ReplacingLog):
         self._joiner = Joiner(
             fs,
             directory,
-            group_id,
             options.segment_bytes,
             table,
             house,

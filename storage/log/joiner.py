@@ -27,10 +27,9 @@ from storage.log.file_system import WatchedFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES
 from storage.log.housekeeping import Housekeeping
 from storage.log.marker import MARKER_BYTES
-from storage.log.rewriting import Rewriter, pieces
+from storage.log.rewriting import Rewriter
 from storage.log.scan import LogTail
 from storage.log.segment_files import JoinedFile
-from storage.log.segment_rewrite import SegmentRewrite
 from storage.log.segments import Segment, SegmentTable
 from storage.types import FlushFailed, Frame, FramesUnavailable, StorageFull
 
@@ -128,7 +127,6 @@ class Joiner:
         self,
         fs: WatchedFileSystem,
         directory: Path,
-        group_id: int,
         segment_bytes: int,
         table: SegmentTable,
         house: Housekeeping,
@@ -139,7 +137,6 @@ class Joiner:
     ) -> None:
         self._fs = fs
         self._directory = directory
-        self._group_id = group_id
         self._segment_bytes = segment_bytes
         self._table = table
         self._house = house
@@ -209,23 +206,13 @@ class Joiner:
         breathe: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
-        """The file, whole and flushed. ValueError where it is not what was planned."""
+        """The file, flushed. ValueError where it is not what was planned."""
         first, last = old[0], old[-1]
         with contextlib.closing(self._frames(old, breathe)) as frames:
             head = next(frames)
             before = LogTail(first.first_index - 1, head.term, first.first_lsn, first.chain, head.time_ms)
-            generation = max([each.generation for each in old])
-            rewrite = SegmentRewrite(
-                self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
-            )
-            try:
-                for some in pieces(itertools.chain((head,), frames)):
-                    count = rewrite.add(some)
-                    rewrite.write_back(count)
-                    breathe(count)
-                new = rewrite.finish(self._rewriter.previous_end(first), last.written_end or last.end)
-            finally:
-                rewrite.close()
+            whole = itertools.chain((head,), frames)
+            new = self._rewriter.write_file(old, temporary, whole, before, breathe, is_closed)
         found, wanted = new.tail, last.tail
         if (found.index, found.next_lsn, found.chain) != (wanted.index, wanted.next_lsn, wanted.chain):
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: not the frames they had")

@@ -412,7 +412,8 @@ class Rewriter:
             before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
-            new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe, is_closed)
+            whole = itertools.chain((first,), frames)
+            new = self.write_file([old], temporary, whole, before, breathe, is_closed)
             new.path, new.first_sequence = old.path, old.first_sequence
             if old.is_joined and new.size > max(self._segment_bytes, old.size):
                 raise ValueError(f"segment {old.sequence}: {new.size} bytes of members that cleaned less")
@@ -427,28 +428,31 @@ class Rewriter:
             raise
         return new
 
-    def _write(
+    def write_file(
         self,
-        old: Segment,
+        old: Sequence[Segment],
         temporary: Path,
         frames: Iterator[Frame],
         before: LogTail,
         breathe: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
+        """Write the frames of neighbouring segments into one flushed file, under the last one's sequence.
+        `before`: the end that the first frame follows. OSError."""
+        last, generation = old[-1], max([each.generation for each in old])
         rewrite = SegmentRewrite(
-            self._fs, temporary, self._group_id, old.sequence, old.generation, before, is_closed
+            self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
         )
         try:
-            for some in pieces(frames):
+            for some in _pieces(frames):
                 count = rewrite.add(some)
                 rewrite.write_back(count)
                 breathe(count)
-            return rewrite.finish(self.previous_end(old), old.written_end or old.end)
+            return rewrite.finish(self._previous_end(old[0]), last.written_end or last.end)
         finally:
             rewrite.close()
 
-    def previous_end(self, old: Segment) -> int:
+    def _previous_end(self, old: Segment) -> int:
         """What the header says of the segment before, also where the header has rotted, or where that segment
         is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
         before = self._table.get(old.first_sequence - 1)
@@ -471,7 +475,7 @@ class Rewriter:
             self._fs.unlink(path)
 
 
-def pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
+def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
     """What is written in one go."""
     some: list[Frame] = []
     size = 0

@@ -261,13 +261,13 @@ def incoming_checkpoint_overlooked() -> Iterator[None]:
 @contextmanager
 def rewritten_not_flushed() -> Iterator[None]:
     """A rewritten segment takes the old one's name before it is on the disk."""
-    real = Rewriter._write
+    real = Rewriter.write_file
 
     def write(self: Rewriter, *arguments: Any) -> Segment:
         with patch.object(self._fs, "fdatasync", lambda _: None):
             return real(self, *arguments)
 
-    with patch.object(Rewriter, "_write", write):
+    with patch.object(Rewriter, "write_file", write):
         yield
 
 
