@@ -123,12 +123,9 @@ class FrameReader:
         return None
 
     def _hold(self, segment: Segment) -> Segment:
-        held = self._table.acquire(segment.sequence)
-        if held is not segment:
-            if held is not None:
-                self._table.release(held)
+        if not self._table.acquire_current(segment):
             raise _Replaced
-        return held
+        return segment
 
     def _read_some(self, segment: Segment, first: int, upto: int, budget: int, frames: list[Frame]) -> int:
         """Append what one read of this segment gives; its bytes, 0 where the next frame is over budget."""

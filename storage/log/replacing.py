@@ -121,20 +121,17 @@ class ReplacingLog(LogWriter):
 
     def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
         """What a sealed segment's index file said before it was damaged."""
-        held = self._table.acquire(segment.sequence)
         batches: dict[int, BatchIndex] = {}
-        if held is None:
+        if not self._table.acquire_current(segment):
             return batches
         try:
-            if held is not segment:
-                return batches
-            scan = self._scan(held)
+            scan = self._scan(segment)
             for frame in scan.frames():
                 add_to_index(batches, frame.entries, frame.payload_offset)
             if scan.offset != segment.end:
                 raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
         finally:
-            self._table.release(held)
+            self._table.release(segment)
         segment.indexed, segment.batches = False, batches
         self._house.add_unindexed(segment)  # its batches first: another thread writes them down
         return batches

@@ -360,12 +360,9 @@ class Rewriter:
 
     def _hold(self, segment: Segment) -> Segment:
         """The segment with its file open, to be released. FramesUnavailable where it is not in use."""
-        held = self._table.acquire(segment.sequence)
-        if held is not segment:
-            if held is not None:
-                self._table.release(held)
+        if not self._table.acquire_current(segment):
             raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
-        return held
+        return segment
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `repair` may take this segment now; `later`: without its first frames, where those

@@ -424,6 +424,13 @@ class SegmentTable:
             segment.readers += 1
             return segment
 
+    def acquire_current(self, segment: Segment) -> bool:
+        """Acquire this very segment; False, and nothing is held, where it was freed or replaced."""
+        held = self.acquire(segment.sequence)
+        if held is not None and held is not segment:
+            self.release(held)
+        return held is segment
+
     def release(self, segment: Segment) -> None:
         with self._lock:
             segment.readers -= 1
