@@ -153,6 +153,9 @@ class Repairing:
     def _give_up(self) -> None:
         self._repair = None
         self._ended.set()
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
@@ -230,15 +233,13 @@ class Repairing:
         peer = others[self._begun % len(others)]
         repair.tried.append(peer)
         self._send(peer, RangeRequest(raft.member_id, peer, raft.term, repair.next_index, repair.last_index))
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._timer = self._loop.call_later(ANSWER_SECONDS, self._ask)
 
     def _repair_alone(self, repair: _Repair) -> None:
         """Do without the damaged records, should all of them be deleted: in the same file others live."""
         repair.alone = repair.is_busy = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         writing = self._loop.run_in_executor(
             self._threads, self._log.drop_dead_damage, repair.sequence, self._log_starts
         )
@@ -308,8 +309,7 @@ class Repairing:
     def _strip(self, repair: _Repair, frames: list[Frame], sender: int) -> None:
         """Frames of a joined segment: what is cleaned away here goes at once, for a member that cleaned less
         sends all that was in each of the segments that were joined."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         repair.is_busy = True
         stripping = self._loop.run_in_executor(self._threads, self._log.as_cleaned, repair.sequence, frames)
         stripping.add_done_callback(partial(self._end_strip, repair, sender))
@@ -345,8 +345,7 @@ class Repairing:
         if repair.next_index <= repair.last_index:
             self._ask()
             return
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._on_others_bytes()
         writing = self._loop.run_in_executor(
             self._threads,
