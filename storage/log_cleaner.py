@@ -42,8 +42,8 @@ class LogCleaner:
     async def clean(
         self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
     ) -> Cleaned | None:
-        """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. Dirty is
-        a partition from its `compaction_progress` on, if that is lower. Raises as `cleaner.clean`."""
+        """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. A
+        partition is dirty from its `compaction_progress` on, if that is lower. Raises as `cleaner.clean`."""
         async with self._running:
             return await self._clean(wanted, now_ms, memory_bytes, breathe)
 

@@ -66,7 +66,7 @@ class _Repair:
         self.frames_bytes = 0
         """The size of a joined segment's frames: members that cleaned less have more than it may hold."""
         self.is_busy = False
-        """A thread is at it: no answer is taken."""
+        """A thread works on it: no response is accepted."""
         self.alone = False
         """All members have been asked, and it was tried without them."""
         self.tried: list[int] = []
@@ -325,7 +325,7 @@ class Repairing:
             return
         frames = done.result()
         repair.frames_bytes += sum([len(frame.head or b"") + _payload_bytes(frame) for frame in frames])
-        if repair.frames_bytes > self._log.most_bytes(repair.sequence):
+        if repair.frames_bytes > self._log.max_repaired_bytes(repair.sequence):
             log_of_repairs.error(
                 "log group %d: member %d has not cleaned what segment %d holds, and sends too much of it: "
                 "the segment is repaired later",

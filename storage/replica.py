@@ -503,7 +503,8 @@ class Replica:
         self._step(self.trim)
 
     def trim(self) -> None:
-        """Lets the core forget entries that are off the disk, or above `kept_entries` and in no snapshot."""
+        """Lets the core forget entries that no follower will be sent: those that are not on the disk any
+        more, and beyond `kept_entries` those below a checkpoint that follow no outgoing snapshot."""
         log = self.log
         keep_from = min(log.last_index - self._kept_entries, log.first_kept_index - 1)
         pinned = self.installer.outgoing_index

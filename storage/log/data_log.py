@@ -165,8 +165,8 @@ class DataLog(ReplacingLog):
         self._house.poke()
 
     def yield_room(self, yielding: bool) -> None:
-        """Returns whether an installation, in this log or another on its disk, finds no room: as long as that
-        is so, files that only save work later are given back."""
+        """Sets whether an installation, in this log or another on its disk, finds no room: as long as that is
+        so, files that only save work later are given back."""
         if yielding != self._pool.yielding:
             self._pool.yielding = yielding
             self._house.poke()
@@ -187,7 +187,7 @@ class DataLog(ReplacingLog):
 
     @property
     def has_origin(self) -> bool:
-        """Returns whether it was told its origin already: then this is no new log. CorruptLog."""
+        """Returns whether an origin was recorded: then this is no new log. CorruptLog."""
         return read_origin(self._fs, self.directory) is not None
 
     def origin(self, told: bytes) -> bytes:
@@ -551,12 +551,12 @@ class DataLog(ReplacingLog):
         return self._rewriter.as_cleaned(sequence, frames)
 
     def is_joined(self, sequence: int) -> bool:
-        """True if a segment stands for several."""
+        """True if this segment stands for several that were joined."""
         segment = self._table.get(sequence)
         return segment is not None and segment.is_joined
 
-    def most_bytes(self, sequence: int) -> int:
-        """That a segment may have once it is repaired."""
+    def max_repaired_bytes(self, sequence: int) -> int:
+        """Returns the largest size that this segment may have after a repair."""
         segment = self._table.get(sequence)
         return max(self.options.segment_bytes, segment.size if segment is not None else 0)
 

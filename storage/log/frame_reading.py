@@ -241,7 +241,7 @@ class FrameReader:
 
 
 def _goes_on(before: Segment, segment: Segment, last: Frame) -> bool:
-    """Does the segment hold what comes after this frame of that one? Not if either was cut meanwhile."""
+    """True if `segment` holds the frame after `last`, which is of `before`; not if either was cut since."""
     if segment.first_index == last.index + 1:
         return last.head is not None and segment.chain == chain_of(last.head)
     return segment is before

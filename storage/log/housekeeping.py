@@ -105,8 +105,8 @@ class Housekeeping:
             self._state_file.save(replace(self.state, joins=number))
 
     def remove_joined(self, segments: Sequence[Segment]) -> None:
-        """Their files, which count for nothing any more; readers they have go on in them. What cannot be
-        removed the next open removes."""
+        """Removes the files of joined segments, which do not count any more; readers go on in them. The next
+        open removes what cannot be removed now."""
         for segment in segments:
             self._discard_unindexed(segment)
             for path in (segment.path, segment.index_path):
@@ -268,8 +268,8 @@ class Housekeeping:
         beyond = [
             sequence
             for segment in dead
-            for sequence in range(segment.first_sequence, segment.sequence + 1)
             if segment.sequence > oldest
+            for sequence in range(segment.first_sequence, segment.sequence + 1)
         ]
         if beyond:
             bury(self._fs, self._directory, beyond)

@@ -46,7 +46,7 @@ BATCHES_PER_MARKS_BYTE: Final = 8 * 40
 
 
 def plan_groups(
-    segments: Sequence[Segment], segment_bytes: int, but: Collection[int] = ()
+    segments: Sequence[Segment], segment_bytes: int, excluded: Collection[int] = ()
 ) -> Iterator[list[Segment]]:
     """Groups of neighbours that are worth one file, oldest first.
 
@@ -54,12 +54,12 @@ def plan_groups(
     others of its group: so a byte is written again only a few times, however the files come. Their heads take
     at most half of a segment: a repair holds the frames of one in memory.
 
-    Args: but: sequences that are left as they are.
+    Args: excluded: sequences that are left as they are.
     """
     run: list[Segment] = []
     size = heads = 0
     for each in segments:
-        if not _is_small(each, segment_bytes) or each.sequence in but:
+        if not _is_small(each, segment_bytes) or each.sequence in excluded:
             yield from _worthwhile(run)
             run = []
             continue
@@ -120,7 +120,7 @@ class Joiner:
     Args:
         fail: makes the log end with this error's text, and gives the error to raise.
         is_failed: whether it has ended.
-        may_join: whether nothing is there of a join that an earlier life did not finish.
+        may_join: False while a file of a join that did not finish before this open could not be removed.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Joiner:
         is_closed: Callable[[int], bool],
     ) -> int:
         """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
-        `Rewriter.clean`. CorruptLog where one has rotted; StorageFull; FlushFailed: the log has ended."""
+        `Rewriter.clean`. CorruptLog where one is corrupt; StorageFull; FlushFailed: the log has ended."""
         fewer = 0
         for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
             with contextlib.suppress(FramesUnavailable):  # freed or replaced meanwhile

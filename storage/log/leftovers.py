@@ -79,7 +79,7 @@ def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> boo
 
 
 def is_void(fs: FileSystem, directory: Path, name: str) -> bool:
-    """True if `void_unfinished` got this joined file in an earlier life; not if it cannot be read."""
+    """True if `void_unfinished` gave this joined file up at an earlier open; not if it cannot be read."""
 
     def read() -> bytes:
         fd = fs.open(directory / name)

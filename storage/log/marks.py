@@ -54,12 +54,12 @@ def encode_marks(frame: Frame) -> bytes:
 
 
 def least_marks_bytes(batch_count: int) -> int:
-    """Returns the size of marks where no batch is shortened."""
+    """Returns the size of the marks of so many batches, none of them shortened."""
     return (batch_count + 7) // 8 + _CRC.size
 
 
 def most_marks_bytes(batch_count: int) -> int:
-    """Returns their largest size."""
+    """Returns the size of the marks of so many batches, all of them shortened."""
     return least_marks_bytes(batch_count) + _CHANGE.size * batch_count + _CRC.size
 
 

@@ -321,9 +321,8 @@ class SegmentScan:
                 return False
             at += marks
             offset += marks
-            if self.needs_payloads and at + payload > len(
-                found.view
-            ):  # compressing again may have made it longer
+            # Compressing again may have made it longer.
+            if self.needs_payloads and at + payload > len(found.view):
                 head_at = self._window.at(found.offset, offset + payload - found.offset)
                 if head_at < 0:
                     self.reason = "payloads cut short"

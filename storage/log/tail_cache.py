@@ -136,7 +136,7 @@ class TailCache:
 
 
 def _is_kept(tail: PartitionTail) -> bool:
-    """Returns whether the next batch of a partition, in order of age, is not gone already."""
+    """Returns False for a batch that was removed before its turn, and counts it off."""
     if tail.ahead:
         tail.ahead -= 1
         return False

@@ -243,8 +243,8 @@ class LogWriter:
                 recent.add(frame, at - start)
 
     def keep_recent_frames(self, wanted: bool) -> None:
-        """Returns whether `frames` is asked: without followers the newest frames are not worth their
-        memory."""
+        """Sets whether the newest frames stay in memory for `frames`: without followers they are not worth
+        it."""
         self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
 
     @property
@@ -253,7 +253,7 @@ class LogWriter:
         return self._recent.first_index
 
     def keep_from(self, index: int | None) -> None:
-        """Whom `frames` is asked for lacks what follows this entry; None: nobody is sent anything."""
+        """Keeps in memory what follows this entry, for followers that miss it; None: no follower does."""
         self._recent.need(index)
 
     def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
