@@ -32,11 +32,11 @@ RETRY_SECONDS: Final = 10.0
 class ReadRepair:
     """The repairs of one log group that readers wait for. Runs on the group's event loop."""
 
-    __slots__ = ("_not_before", "_repairs", "_replica", "_sealing")
+    __slots__ = ("_not_before", "_repairs", "_replica", "_sealer")
 
-    def __init__(self, replica: Replica, sealing: SegmentSealer) -> None:
+    def __init__(self, replica: Replica, sealer: SegmentSealer) -> None:
         self._replica = replica
-        self._sealing = sealing
+        self._sealer = sealer
         self._repairs: dict[int, asyncio.Task[bool]] = {}
         """By the segment's sequence number."""
         self._not_before: dict[int, float] = {}
@@ -63,7 +63,7 @@ class ReadRepair:
         repaired = False
         try:
             if not log.rewritable(sequence):
-                await self._sealing.run(SEAL_SECONDS, without_members=True)
+                await self._sealer.run(SEAL_SECONDS, without_members=True)
             await replica.repairing.ended()
             await replica.repairing.scrub(sequence, _without_pause)
             await replica.repairing.ended()
