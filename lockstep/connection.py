@@ -50,6 +50,11 @@ def only(found: Iterable[Part], about: str) -> Part:
     return parts[0]
 
 
+def _format_seconds(timeout_s: float) -> str:
+    """Two digits, as a share of a time-out has many more; and 120, not 1.2e+02."""
+    return f"{timeout_s:.2g}" if timeout_s < 99.5 else f"{timeout_s:.0f}"
+
+
 class BrokerConnection(Peer):
     """A connection that is ready for requests. Make it with `BrokerConnection.open`."""
 
@@ -83,7 +88,7 @@ class BrokerConnection(Peer):
         except TimeoutError:
             problem = "did not accept a connection" if connection._wire is None else "did not answer"
             connection.close()
-            raise TimedOut(f"{connection} {problem} in {within_s:.2g} s") from None
+            raise TimedOut(f"{connection} {problem} in {_format_seconds(within_s)} s") from None
         except OSError as error:
             raise ConnectionFailed(
                 f"cannot connect to {connection}: {describe_socket_error(error)}"
@@ -144,7 +149,7 @@ class BrokerConnection(Peer):
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            late = TimedOut(f"{self} did not answer in {timeout_s:g} s")
+            late = TimedOut(f"{self} did not answer in {_format_seconds(timeout_s)} s")
             wire.fail(late)
             raise late from None
 

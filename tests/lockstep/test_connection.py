@@ -10,7 +10,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lockstep.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut, Unsupported
+from lockstep.connection import (
+    BrokerConnection,
+    ClientError,
+    ConnectionFailed,
+    TimedOut,
+    Unsupported,
+    _format_seconds,
+)
 from lockstep.testing import RunningBroker
 from protocol.api import ApiKey, read_request_header, response_header
 from protocol.compiler import encode_bytes
@@ -282,3 +289,10 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
         connection.close()
         await asyncio.wait_for(over.wait(), 10)
         assert received > count * 30_000
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "text"), [(0.05, "0.05"), (1.25, "1.2"), (29.998, "30"), (99.6, "100"), (120.0, "120")]
+)
+def test_a_timeout_is_said_with_two_digits_or_in_whole_seconds(timeout_s: float, text: str) -> None:
+    assert _format_seconds(timeout_s) == text
