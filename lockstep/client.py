@@ -96,13 +96,13 @@ _NOT_YET: Final = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 """Refusals that come of asking before everything is in place, or of old metadata."""
-PASSING: Final = (
+AWAITING_ELECTION: Final = (
     *_NOT_YET[1:],
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Refusals that end by themselves, of questions about what is there: somebody will be elected."""
+"""Errors of a partition or a group that has no leader or coordinator yet: one will be elected."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Client:
 
     def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
         self.bootstrap = bootstrap
-        self._bootstrap = bootstrap_addresses(bootstrap)
+        self._bootstrap_addresses = bootstrap_addresses(bootstrap)
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._first: BrokerConnection | None = None
@@ -456,7 +456,7 @@ class Client:
 
     @property
     def _all_addresses(self) -> list[tuple[str, int]]:
-        return list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+        return list(dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]))
 
     async def _connect(self, host: str, port: int, within_s: float | None = None) -> BrokerConnection:
         return await BrokerConnection.open(
@@ -487,9 +487,8 @@ class Client:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", reason)
 
         async def connect() -> BrokerConnection:
-            within_s = call_timeout_s(
-                self.timeout_s, len(self._all_addresses) - 1
-            )  # it may be named, and be gone
+            # the cluster may still name a node that has gone: as long as a call may take, and no longer
+            within_s = call_timeout_s(self.timeout_s, len(self._all_addresses) - 1)
             self._leaders[node_id] = await self._connect(*address, within_s)
             return self._leaders[node_id]
 

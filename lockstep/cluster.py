@@ -27,7 +27,7 @@ QUIET_SECONDS: Final = 1.0
 """No progress is printed before this."""
 LASTING_SECONDS: Final = 3.0
 """A voter that was never in sync for so long does not keep up."""
-PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
+RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
 """Refusals that end by themselves: somebody will be elected."""
 
 
@@ -150,7 +150,7 @@ async def _until_done(
         except (BrokerError, ConnectionFailed) as error:
             if answer is not None and isinstance(error, BrokerError) and error.code == done_when:
                 return answer
-            passes = isinstance(error, ConnectionFailed) or error.code in PASSING
+            passes = isinstance(error, ConnectionFailed) or error.code in RETRIABLE
             if answer is None or not passes or loop.time() >= deadline:
                 raise
         if loop.time() + LOOK_SECONDS >= deadline:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 SILENT_AFTER_S: Final = 5.0
 """So long is an answer waited for before that is called a problem: leaders move in less."""
 
-PASSING: Final = frozenset(
+RETRIABLE: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -41,7 +41,7 @@ PASSING: Final = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""Refusals that end by themselves."""
+"""Errors that end by themselves: the same question may succeed a little later."""
 
 
 class TopicDeleted(ClientError):
@@ -121,7 +121,7 @@ class FollowedTopic:
                 try:
                     return await ask()
                 except (BrokerError, ConnectionFailed) as error:
-                    if isinstance(error, BrokerError) and error.code not in PASSING:
+                    if isinstance(error, BrokerError) and error.code not in RETRIABLE:
                         raise
                     if self._silent_since is None:
                         self._silent_since = loop.time()

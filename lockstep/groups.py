@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lockstep.client import LATEST, PASSING, Client
+from lockstep.client import AWAITING_ELECTION, LATEST, Client
 from lockstep.connection import BrokerError, only
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -34,12 +34,10 @@ NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_MIN_VERSION: Final = 8
 CONSUMER: Final = "consumer"
-NOBODY_LEADS: Final = {
-    int(
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-    ): "no node can answer for them now; a majority of the nodes may be "
-    "missing (`lockstep cluster status` tells)"
-}
+NO_COORDINATOR: Final = (
+    "no node can answer for them now; a majority of the nodes may be missing "
+    "(`lockstep cluster status` tells)"
+)
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,14 @@ async def list_groups(client: Client) -> list[GroupSummary]:
         for connection in await client.brokers():
             answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code:
-                raise BrokerError(answer.error_code, "listing groups", NOBODY_LEADS.get(answer.error_code))
+                is_unavailable = answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                reason = NO_COORDINATOR if is_unavailable else None
+                raise BrokerError(answer.error_code, "listing groups", reason)
             for each in answer.groups:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
         return [found[name] for name in sorted(found)]
 
-    return await client.retry_while(ask, PASSING)
+    return await client.retry_while(ask, AWAITING_ELECTION)
 
 
 async def describe_group(client: Client, group: str) -> Group:

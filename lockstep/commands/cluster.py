@@ -175,12 +175,12 @@ def _show(found: dict[str, Any]) -> None:
             for each in found["groups"]
         ],
     )
-    out_of_sync = found.get("waits_for_majority")
-    if out_of_sync:
-        reached = f"{out_of_sync['reached']} of {len(out_of_sync['voters'])}"
+    majority = found.get("waits_for_majority")
+    if majority:
+        reached = f"{majority['reached']} of {len(majority['voters'])}"
         here = found["answered_by"]
         print(f"\nnode {here} reaches {reached} nodes that elect the controller, too few; out of reach:")
-        for each in out_of_sync["unreached"]:
+        for each in majority["unreached"]:
             print(f"  node {each['node']} {each['why']}")
     full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
     if full:

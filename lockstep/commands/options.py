@@ -22,12 +22,12 @@ _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
-_SILENT_S = 5.0
-"""So long a start is waited for without a word."""
+_REPORT_AFTER_S = 5.0
+"""A command that waits longer for its first answer says so."""
 LOOK_SECONDS = 1.0
 """Between two looks at whether the brokers are silent."""
-_ANSWERS = 6
-"""So many may be missed in a row before patience is over: of one that hangs and is asked in three ways."""
+_MISSED_ANSWERS = 6
+"""So many answers in a row may fail to come within --timeout: a broker that hangs is asked in three ways."""
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -63,7 +63,7 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
 
     timeout_s = options.timeout
     if outlives_leaders:
-        timeout_s = max(timeout_s / _ANSWERS, min(timeout_s, _ONE_ANSWER_S))
+        timeout_s = max(timeout_s / _MISSED_ANSWERS, min(timeout_s, _ONE_ANSWER_S))
     return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
 
 
@@ -82,12 +82,12 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
     """
     import asyncio
 
-    from lockstep.client import PASSING
+    from lockstep.client import AWAITING_ELECTION
     from lockstep.connection import BrokerError, TimedOut
     from lockstep.retry_policy import RetryPolicy
 
     loop = asyncio.get_running_loop()
-    loud_at, deadline = loop.time() + _SILENT_S, loop.time() + timeout_s
+    report_at, deadline = loop.time() + _REPORT_AFTER_S, loop.time() + timeout_s
     tries, problem = RetryPolicy(deadline), f"{client.bootstrap} did not answer in {timeout_s:g} s"
     while True:
         try:
@@ -97,12 +97,12 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
             raise TimedOut(problem) from None
         except (BrokerError, TimedOut) as error:
             problem = str(error)
-            if isinstance(error, BrokerError) and error.code not in PASSING:
+            if isinstance(error, BrokerError) and error.code not in AWAITING_ELECTION:
                 raise
             if not await tries.again():
                 raise
-            if loop.time() >= loud_at:
-                loud_at = float("inf")
+            if loop.time() >= report_at:
+                report_at = float("inf")
                 print_progress(f"{error}; still trying")
 
 
@@ -117,7 +117,7 @@ async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
             await asyncio.sleep(LOOK_SECONDS)
             problem = followed.problem()
             if problem and not is_reported:
-                print(f"lockstep: {problem}; still trying", file=sys.stderr, flush=True)
+                print_progress(f"{problem}; still trying")
             is_reported = bool(problem)
 
     watching = asyncio.create_task(watch())

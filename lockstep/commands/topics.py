@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import (
@@ -121,7 +122,7 @@ def _describe(options: argparse.Namespace) -> int:
     async def run() -> None:
         async with client_of(options) as client:
             for number, name in enumerate(options.topic):
-                described = await _describe_when_ready(client, name)
+                described = await client.retry_while(partial(_describe_one, client, name))
                 if options.json:
                     print_json(described)
                 else:
@@ -207,10 +208,6 @@ def _delete(options: argparse.Namespace) -> int:
     with report_client_errors():
         asyncio.run(run())
     return 0
-
-
-async def _describe_when_ready(client: Client, name: str) -> dict[str, object]:
-    return await client.retry_while(lambda: _describe_one(client, name))
 
 
 async def _describe_one(client: Client, name: str) -> dict[str, object]:

@@ -383,12 +383,8 @@ class TransactionClient:
                 for partition, offset in offsets.items():
                     await self._subscriptions.of(partition).wait_until_applied(offset)
         except (TimeoutError, SubscriptionClosed) as error:
-            stalled_partitions = self._subscriptions.stalled_partitions().get(partition)
-            why = (
-                f"partition {partition} is stalled: {stalled_partitions!r}"
-                if stalled_partitions
-                else error or "not applied in time"
-            )
+            cause = self._subscriptions.stalled_partitions().get(partition)
+            why = f"partition {partition} is stalled: {cause!r}" if cause else error or "not applied in time"
             raise NotApplied(f"appended at {dict(offsets)}: {why}", offsets) from None
 
     async def _caught_up_with(self, refusal: Refusal, append: AppendAttempt, deadline: float) -> None:

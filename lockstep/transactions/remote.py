@@ -26,7 +26,7 @@ from lockstep.connection import (
     Unsupported,
     only,
 )
-from lockstep.followed_topic import PASSING, SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.followed_topic import RETRIABLE, SILENT_AFTER_S, FollowedTopic, TopicDeleted
 from lockstep.retry_policy import RetryPolicy
 from lockstep.transactions.log import (
     AppendAttempt,
@@ -162,7 +162,7 @@ class RemoteLog:
     async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
         """Same as `Log.append`."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        session = await self._lane(deadline)
+        session = await self._take_session(deadline)
         is_free = False
         try:
             found = await self._sent(session, append, deadline)
@@ -181,7 +181,7 @@ class RemoteLog:
             if is_free:
                 self._sessions.append(session)
 
-    async def _lane(self, deadline: float) -> _ProducerSession:
+    async def _take_session(self, deadline: float) -> _ProducerSession:
         """One with nothing under way. Raises AppendExpired."""
         if self._sessions:
             return self._sessions.pop()
@@ -190,7 +190,7 @@ class RemoteLog:
             try:
                 return _ProducerSession(*await self._client.producer_id())
             except (BrokerError, ConnectionFailed) as error:
-                if isinstance(error, BrokerError) and error.code not in PASSING:
+                if isinstance(error, BrokerError) and error.code not in RETRIABLE:
                     raise AppendFailed(str(error)) from None
                 problem = error
             if not await tries.again():
@@ -279,7 +279,7 @@ class RemoteLog:
                 ends = await self._client.offsets(self._followed.topic, partitions, LATEST)
                 break
             except ClientError as error:
-                if isinstance(error, BrokerError) and error.code not in PASSING:
+                if isinstance(error, BrokerError) and error.code not in RETRIABLE:
                     raise AppendUnknown(f"it cannot be fenced: {error}") from None
                 problem = error
             if not await tries.again():
@@ -356,7 +356,7 @@ def _check_responses(
     """
     failed = next(each for each in answers.values() if each.error_code == code)
     problem = BrokerError(code, f"partition {failed.index}", failed.error_message)
-    if code in PASSING:
+    if code in RETRIABLE:
         return problem
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
         refusal = refusal_of(code, failed.error_message, failed.index)
