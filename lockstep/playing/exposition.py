@@ -137,10 +137,10 @@ class PlayerCollector(Collector):
             yield gauge
         for name, words, count in TARGET_COUNTERS:
             counter = CounterMetricFamily(PREFIX + name, words, labels=("partition", "target"))
-            for playing, status in zip(drivers, statuses, strict=True):
+            for driver, status in zip(drivers, statuses, strict=True):
                 for target in status.targets:
                     labels = [_part(status), target.name]
-                    counter.add_metric(labels, count(playing.target_counters(target.name)))
+                    counter.add_metric(labels, count(driver.target_counters(target.name)))
             yield counter
 
 

@@ -2,8 +2,8 @@
 
 Owns: what it takes to play a configured topic wherever this broker leads it: transport, router, targets, the
 HTTP listener. Invariants: what cannot be used of the configuration is said before the broker starts; all
-playings have ended before the broker stops. Does not: claim anything (`hosted` says why), or connect to a
-broker: `bootstrap` and `claims` of the configuration have no effect here.
+deliveries have ended before the broker stops. Does not: claim anything (`local_players` says why), or connect
+to a broker: `bootstrap` and `claims` of the configuration have no effect here.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class PlayerInBroker:
             self._warn(broker.services.cluster.topic(config.topic))
             await players.play(source, player_term)
 
-        hosted = LocalPlayers(broker.services, config.topic, play, config.partitions, config.order)
-        http = await self._listen(players, hosted)
-        hosted.start()
+        local_players = LocalPlayers(broker.services, config.topic, play, config.partitions, config.order)
+        http = await self._listen(players, local_players)
+        local_players.start()
         try:
             yield players
         finally:
             if http is not None:
                 await http.close()
-            await hosted.stop()
+            await local_players.stop()
             await streams.close()
 
     def _warn(self, topic: Topic | None) -> None:
@@ -71,12 +71,12 @@ class PlayerInBroker:
             self._warned_of = topic.topic_id
             log.warning("%s: %s", topic.name, why)
 
-    async def _listen(self, players: Players, hosted: LocalPlayers) -> HttpListener | None:
+    async def _listen(self, players: Players, local_players: LocalPlayers) -> HttpListener | None:
         if self.config.listen is None:
             return None
         try:
             http, address = await start_listener(
-                self.config.listen, players, lambda: _status(players, hosted)
+                self.config.listen, players, lambda: _status(players, local_players)
             )
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
@@ -84,7 +84,7 @@ class PlayerInBroker:
         return http
 
 
-def _status(players: Players, hosted: LocalPlayers) -> dict[str, Any]:
+def _status(players: Players, local_players: LocalPlayers) -> dict[str, Any]:
     """The leader of a log delivers it. A failure is shown while its retry is pending."""
     player = players.config.player
     standings = [
@@ -100,6 +100,6 @@ def _status(players: Players, hosted: LocalPlayers) -> dict[str, Any]:
     ]
     standings += [
         LogStatus(source.partition, source.log_group, source.log_id, False, player, None, why)
-        for source, why in hosted.failed_sources
+        for source, why in local_players.failed_sources
     ]
     return status_of(players, standings)

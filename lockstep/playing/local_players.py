@@ -1,14 +1,14 @@
 """The players inside one broker: each log that is to be played is played where it is led.
 
 Owns: which logs of a topic are played by this process, from when they are led here until they are not: each
-partition, or all partitions of a log group together. Invariants: one playing per log at a time, of one
+partition, or all partitions of a log group together. Invariants: one player per log at a time, of one
 leadership; the next begins when the last has ended. Leaderships are followed as the groups tell of them;
-topics, partitions and groups that come or go are looked for once a second. A playing that ended by itself
+topics, partitions and groups that come or go are looked for once a second. A player that ended by itself
 begins again after a while, longer each time that it fails.
 
 Who plays needs no agreement of its own: the leader of the log does. The player_term is the log group's term,
 which a committed entry of this leadership carries before the group says that it is led, and how often the
-log's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time: a
+log's delivery was begun in it. So it is higher than any before, whoever led, and nothing rests on time: a
 leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
 Does not: play. Source: docs/player.md, "Inside the broker"; `broker/coordination/coordinator_shard.py` is the
 model.
@@ -41,7 +41,7 @@ Key = tuple[bytes, int]
 """Of a log: the topic's id, and which partition or log group."""
 
 BEGUN_BITS: Final = 24
-"""Of a player_term: more often no playing begins in one leadership, at the pauses below, in 15 years."""
+"""Of a player_term: more often no delivery begins in one leadership, at the pauses below, in 15 years."""
 
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -100,16 +100,16 @@ class LocalPlayers:
         self._task = asyncio.ensure_future(self._follow())
 
     async def stop(self) -> None:
-        """End all playings and wait for them."""
+        """End all players and wait for them."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         self._listen_to(set())
-        drivers, self._players = list(self._players.values()), {}
-        for playing in drivers:
-            playing.end()
-        await asyncio.gather(*[each.task for each in drivers], return_exceptions=True)
+        players, self._players = list(self._players.values()), {}
+        for player in players:
+            player.end()
+        await asyncio.gather(*[each.task for each in players], return_exceptions=True)
 
     @property
     def active_sources(self) -> list[Source]:
@@ -120,8 +120,8 @@ class LocalPlayers:
     def failed_sources(self) -> list[tuple[Source, str]]:
         """Logs whose delivery here has failed, with the reason; it is retried. The sources are closed, and
         only identify the logs."""
-        drivers = self._players.values()
-        return [each.failed for each in drivers if each.source is None and each.failed is not None]
+        players = self._players.values()
+        return [each.failed for each in players if each.source is None and each.failed is not None]
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -140,15 +140,15 @@ class LocalPlayers:
         """Let what is led here be played, and nothing else."""
         partitions = [each for each in self._partitions() if each.group.is_leader]
         led = self._groups_of(partitions) if self._order == "log group" else self._each_of(partitions)
-        for key, playing in list(self._players.items()):
-            if playing.task.done():
+        for key, player in list(self._players.items()):
+            if player.task.done():
                 del self._players[key]
-            elif key not in led or playing.term != led[key].group.term:
-                playing.end()
+            elif key not in led or player.term != led[key].group.term:
+                player.end()
         for key, each in led.items():
             if key not in self._players:
-                playing = self._players[key] = _LocalPlayer(each, partial(self._begin, key))
-                playing.task.add_done_callback(self._wake)
+                player = self._players[key] = _LocalPlayer(each, partial(self._begin, key))
+                player.task.add_done_callback(self._wake)
 
     def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
         return {

@@ -1,6 +1,6 @@
 """The logs that one process plays, and the targets that all of them have: changed while they play.
 
-Owns: which targets there are and which are paused, in every playing of this process, now and later. What is
+Owns: which targets there are and which are paused, for every driver of this process, now and later. What is
 changed here lasts as long as the process: the configuration's file is the truth, and is read at the start.
 Does not: choose the player of a log (`standby`, `local_players`), or read a log.
 """
@@ -59,7 +59,7 @@ class Players:
             raise
         except Exception as error:
             raise stop_reason(error) from error
-        playing = PlayerDriver(
+        driver = PlayerDriver(
             source,
             self._streams,
             self._route,
@@ -68,12 +68,12 @@ class Players:
             [_endpoint(name, each, bounds) for name, each in self._targets.items()],
         )
         for name in self._paused:
-            playing.stop(name, PAUSED)
-        self._drivers[source.log_id] = playing
+            driver.stop(name, PAUSED)
+        self._drivers[source.log_id] = driver
         try:
-            await playing.run()
+            await driver.run()
         finally:
-            if self._drivers.get(source.log_id) is playing:
+            if self._drivers.get(source.log_id) is driver:
                 del self._drivers[source.log_id]
 
     # --- changes at run time ------------------------------------------------------------------------------
@@ -86,32 +86,32 @@ class Players:
         self._check_new(name, target)
         bounds: dict[PlayerDriver, LogBounds] = {}
         while missing := [each for each in self._drivers.values() if each not in bounds]:
-            with contextlib.suppress(SourceClosed):  # its playing is about to end
+            with contextlib.suppress(SourceClosed):  # its driver is about to stop
                 bounds[missing[0]] = _NOWHERE
                 bounds[missing[0]] = await missing[0].source.bounds()
         self._check_new(name, target)  # somebody else may have come meanwhile
         self._targets[name] = target
-        for playing in self._drivers.values():
-            playing.add(*_endpoint(name, target, bounds[playing]))
+        for driver in self._drivers.values():
+            driver.add(*_endpoint(name, target, bounds[driver]))
 
     def remove(self, name: str) -> None:
         """Nothing more is sent to it; its mark stays with it. KeyError: there is none."""
         del self._targets[name]
         self._paused.discard(name)
-        for playing in self._drivers_of(name):
-            playing.remove(name)
+        for driver in self._drivers_of(name):
+            driver.remove(name)
 
     def pause(self, name: str) -> None:
         """Send nothing to a target until it is resumed. KeyError: there is none."""
         self._paused.add(self._require_target(name))
-        for playing in self._drivers_of(name):
-            playing.stop(name, PAUSED)
+        for driver in self._drivers_of(name):
+            driver.stop(name, PAUSED)
 
     def resume(self, name: str) -> None:
         """Go on with a target that is paused, or that was stopped for an error. KeyError: there is none."""
         self._paused.discard(self._require_target(name))
-        for playing in self._drivers_of(name):
-            playing.resume(name)
+        for driver in self._drivers_of(name):
+            driver.resume(name)
 
     def _check_new(self, name: str, target: TargetConfig) -> None:
         if name in self._targets:

@@ -1,7 +1,7 @@
 """One log as a process that is one of several sees it: claimed, played, lost, and waited for again.
 
-Owns: that a playing has the term of its claim, and ends when the claim is lost. Invariants: the claim is
-given up when the playing has ended, not before; a player that a target has refused does not come back at
+Owns: that a delivery has the term of its claim, and ends when the claim is lost. Invariants: the claim is
+given up when the delivery has ended, not before; a player that a target has refused does not come back at
 once. Does not: keep two players from sending at the same time. A process that does not run cannot know that
 its claim is lost; the targets know the terms.
 """
