@@ -110,7 +110,7 @@ class FollowedTopic:
             raise TopicDeleted(f"topic {self.topic.name} was deleted")
 
     async def retry_while(self, ask: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
-        """The answer to a question, for as long as it takes, or as the patience lasts.
+        """The answer to a question: it is repeated until there is one, or until `timeout_s` is over.
 
         Raises TopicDeleted, ClientError for good, and the last error at the timeout.
         """

@@ -138,7 +138,7 @@ def ending(status: int, command: list[str]) -> str:
 
 
 def is_of_a_node_alone(directory: Path) -> bool:
-    """Whether a broker was run in the very directory, and no cluster below it yet."""
+    """True if a broker was run in the very directory, and no cluster below it yet."""
     return (directory / "meta.properties").exists() and not (directory / "1" / "meta.properties").exists()
 
 

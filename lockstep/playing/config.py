@@ -116,7 +116,7 @@ class PlayerConfig:
 
 
 def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
-    """A player from TOML; `bootstrap`: where it says none. Raises ConfigError."""
+    """A player from TOML; `bootstrap`: where it says none. Raises PlayerConfigError."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -125,7 +125,7 @@ def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
 
 
 def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
-    """The same from what TOML becomes. Raises ConfigError."""
+    """The same from what TOML becomes. Raises PlayerConfigError."""
     top = _Reader("", document)
     targets = {
         _check_name(f"targets.{name}", name): _target(f"targets.{name}", table)
@@ -150,7 +150,7 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
 
 
 def target_of(name: str, address: object, first: object = "earliest") -> TargetConfig:
-    """One target that comes at run time. Raises ConfigError."""
+    """One target that comes at run time. Raises PlayerConfigError."""
     _check_name("name", name)
     return _target("target", {"address": address, "first": first})
 

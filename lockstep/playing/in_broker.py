@@ -31,7 +31,7 @@ log = logging.getLogger("lockstep.player")
 class PlayerInBroker:
     """A `broker.server.Companion`: entered, it plays; left, it has let go of everything.
 
-    Raises ConfigError: a routing function that is not there.
+    Raises PlayerConfigError: a routing function that is not there.
     """
 
     def __init__(self, config: PlayerConfig) -> None:

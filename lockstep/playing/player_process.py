@@ -46,7 +46,7 @@ class PlayerProcess:
     """From `start` to `stop`."""
 
     def __init__(self, config: PlayerConfig) -> None:
-        """Raises ConfigError: a routing function that is not there, an order that no Fetch has."""
+        """Raises PlayerConfigError: a routing function that is not there, an order that no Fetch has."""
         if config.order != "partition":
             raise PlayerConfigError("order", NOT_REMOTE)
         self.config = config

@@ -16,7 +16,7 @@ from protocol.lock_words import PREFIX
 
 
 def router_of(route: Route, targets: Mapping[str, object]) -> Router:
-    """Raises ConfigError: a function that is not there.
+    """Raises PlayerConfigError: a function that is not there.
 
     Args:
         targets: those there are, by name, whenever a route is asked.

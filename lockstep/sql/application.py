@@ -1,8 +1,8 @@
 """An application that has its state in a SQL database. See docs/sql.md.
 
 Owns: the table of marks, and the order of things within a transaction: the mark first, then the callback,
-then the commit. So one process applies each transaction, however many follow the feed with one database:
-the others wait for the row, find that it has moved on, and skip.
+then the commit. So one process applies each transaction, however many subscribe with one database: the
+others wait for the row, find that it has moved on, and skip.
 Does not: know what the callback does, or begin transactions for anything else of the application.
 """
 

@@ -15,7 +15,7 @@
 | `serve`, `serve_in_thread` | listen for players |
 | `AppliedInPart` | what an application over a `FileStore` may raise: the mark moves as far as it came |
 | `Delivered`, `EntryRecords`, `Record` | what is applied |
-| `ForbiddenInApply` || the error for an application that commits by itself ||
+| `ForbiddenInApply` | the error for an application that commits by itself |
 | `TargetSettings` | bounds |
 
 `PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in

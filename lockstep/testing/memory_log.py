@@ -6,9 +6,9 @@
 
 The rules are those of docs/locks.md, kept exactly (`memory_partition`). Everything else can be changed while
 it runs: how often an append fails so that nobody knows what became of it, which appends are refused or fail,
-how long things take, whose feed stands still, gaps between offsets, what is deleted. The same seed and the
-same calls make the same choices. One event loop; nothing here is durable. `memory_connection` is what a
-client holds of it.
+how long things take, whose subscription stands still, gaps between offsets, what is deleted. The same seed
+and the same calls make the same choices. One event loop; nothing here is durable. `memory_connection` is what
+a client holds of it.
 """
 
 from __future__ import annotations

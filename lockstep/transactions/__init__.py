@@ -4,7 +4,7 @@
         await client.execute(Transfer("ann", "bob", 5))
 
 `BlockingTransactionClient` is the same for threads. The model is Waltz's (seeds 003 and 004): the log is what
-is true; the application's state is made of what its feed brings, in the order of the log.
+is true; the application's state is made of what its subscription brings, in the order of the log.
 """
 
 from lockstep.transactions.blocking_client import BlockingTransactionClient

@@ -75,7 +75,7 @@ class BlockingTransactionClient:
         self.close()
 
     def open(self) -> None:
-        """Connect and begin to feed. Raises as `TransactionClient.open`."""
+        """Connect and subscribe. Raises as `TransactionClient.open`."""
         self._thread.start()
         try:
             self._client = self._wait(self._make())

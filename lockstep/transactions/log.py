@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
     """The result of one read: committed transactions, in order."""
 
     entries: Sequence[Committed]
-    """`previous` is left to the feed."""
+    """`previous` is left to the subscription."""
     position: int
     """Where the next read begins; beyond the last entry by what no application sees."""
 

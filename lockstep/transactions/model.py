@@ -55,7 +55,7 @@ class SubscriptionClosed(TransactionError):
 
 
 class SubscriptionStalled(TransactionError):
-    """The partition's feed has stopped, and why; see `TransactionClient.resume`."""
+    """The partition's subscription has stopped, and why; see `TransactionClient.resume`."""
 
 
 class NotApplied(TransactionError):
@@ -179,7 +179,7 @@ class Transaction:
 
     The methods may be plain or `async`. None but `execute` is needed. An exception in an `on_` method
     goes to the application's `on_exception` and changes nothing. They must not wait for another transaction:
-    the feed waits for them.
+    the subscription waits for them.
     """
 
     def partition(self, partitions: int) -> int:
@@ -210,7 +210,7 @@ class Transaction:
 
 
 class Application:
-    """An application's state, as the feed changes it: derive from it. The methods may be plain or `async`."""
+    """An application's state, changed by its subscriptions: derive from it. Methods may be plain or `async`."""
 
     def on_open(self, topic_id: str) -> Awaitable[None] | None:
         """The client has opened the topic with this id, as Kafka's tools show it; called before anything

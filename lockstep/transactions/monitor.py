@@ -22,13 +22,13 @@ class PendingAppend:
         self.transaction = transaction
         self.append = append
         self.seen: dict[int, Committed] = {}
-        """By partition: what the feed has brought of it."""
+        """By partition: what the subscription has brought of it."""
         self.completing: Awaitable[None] | None = None
         """The call of its `on_completion`, which whoever comes later waits for."""
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Partition -> offset of the last record, of what the feed has brought."""
+        """Partition -> offset of the last record, of what the subscription has brought."""
         return {partition: entry.offset for partition, entry in self.seen.items()}
 
 
@@ -51,7 +51,7 @@ class Monitor:
         return RequestId(self.client, self.generation, self._sequence)
 
     def register(self, transaction: Transaction, append: AppendAttempt) -> PendingAppend:
-        """Before it is sent: the feed may be faster than the answer."""
+        """Before it is sent: the subscription may be faster than the answer."""
         pending = self._pending[append.request] = PendingAppend(transaction, append)
         return pending
 

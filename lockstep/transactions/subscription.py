@@ -1,10 +1,10 @@
-"""One partition's feed: what is committed, applied one after the other.
+"""One partition's subscription: what is committed, applied one after the other.
 
 Owns the partition's high-water mark and the waits for it to move. The next read is under way while what
 came last is applied.
 
-Invariants: nothing is skipped and nothing applied twice; an exception in the application stops the feed where
-it is until `resume`.
+Invariants: nothing is skipped and nothing applied twice; an exception in the application stops the
+subscription where it is until `resume`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Subscription:
         self.hwm = -1
         """Everything at or below it is applied, or is nothing that is applied."""
         self.began = -1
-        """The mark that it began with: what stands at or below it, this feed has not brought."""
+        """The mark that it began with: what stands at or below it, this subscription has not brought."""
         self.stalled_by: BaseException | None = None
         """What the application, or the log, did; nothing moves until `resume`."""
         self._log = log
@@ -91,7 +91,7 @@ class Subscription:
             reading.cancel()
 
     def resume(self) -> None:
-        """Try again what the feed is stalled at."""
+        """Try again what the subscription is stalled at."""
         self._resumed.set()
 
     def abandon(self) -> None:

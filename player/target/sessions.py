@@ -4,9 +4,9 @@ Owns: the streams of each log; the queue of received batches; the threads. For e
 time, in its thread: a handshake, or a transaction. So a handshake is answered when the running transaction of
 an older stream is over, and that stream's queue is dropped. Batches that come while a transaction runs are
 stored together in the next one, and only the last position is acknowledged.
-Invariants: those of `marks`. Whatever fails ends the stream, in words, and is logged here, with a traceback
-if it is not the failure of last time; nothing is skipped, and the next stream begins with the store opened
-anew.
+Invariants: those of `target_position`. Any failure ends the stream, in words, and is logged here, with a
+traceback if it is not the failure of last time; nothing is skipped, and the next stream begins with the store
+opened anew.
 Does not: retry (the player does), or stop an application that never returns: the player finds that no
 acknowledgement comes.
 """
@@ -36,7 +36,7 @@ from player.transport.interface import Handshake, Responder
 T = TypeVar("T")
 
 MAX_REASON_CHARS: Final = 500
-"""Of an error, in characters, that the player is told."""
+"""Of an error's text, as it is sent to the player."""
 
 SHUTTING_DOWN: Final = "the target is shutting down"
 
@@ -220,7 +220,7 @@ class _TargetLog:
         self._position: TargetPosition | None = None
         """Set while the store is open."""
         self._current: StoreSession | None = None
-        """Whose Hello was the last that `marks` took; not over."""
+        """The open stream whose Hello was accepted last."""
         self._handshakes: deque[StoreSession] = deque()
         self._waiting: deque[tuple[Accepted, Batch]] = deque()
         """Received from the current stream, and not being stored."""

@@ -124,9 +124,9 @@ class SqliteLog:
     def fence(self, mark: Mark) -> int:
         with self._transaction():
             values = (mark.log_id, mark.player_term, mark.target_term, mark.position)
-            greeted = self._connection.execute(_FENCE, values).rowcount
+            fenced = self._connection.execute(_FENCE, values).rowcount
             stored = self._load_again()
-            if greeted != 1:
+            if fenced != 1:
                 raise StaleTerms(stored)
         return stored.position
 

@@ -76,7 +76,7 @@ class TargetPosition:
         """Of the last part received; what lies above the mark is being stored."""
 
     def hello(self, hello: Hello) -> Mark:
-        """The mark to persist now. Raises StaleTerms, and Refused for another log.
+        """The mark to persist now. Raises StaleTerms, and StreamRejected for another log.
 
         From here on nothing of an older stream is received.
         """

@@ -16,7 +16,7 @@ once. It is exactly once only where the receiver honours the key; since entries 
 keep the highest position for each log with what it changes, and answer 200 to what is at or below it.
 
 Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried
-again with growing pauses for `retry_timeout_s`; every other answer, and the end of patience, ends the stream
+again with growing pauses for `retry_timeout_s`; every other answer, and the end of that time, ends the stream
 with the answer's words. What was taken before is marked; the player comes back later, and the same entry is
 posted again.
 Does not: follow redirects, use a proxy, or post several entries at once.

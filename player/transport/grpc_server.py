@@ -21,7 +21,7 @@ from player.transport.addresses import parse_address, with_port
 from player.transport.grpc_streams import METHOD, SERVICE
 from player.transport.interface import Handshake, Malformed, Session, Sessions
 from player.transport.limits import HELLO_TIMEOUT_S, KEEPALIVE_S, MAX_REASON_CHARS, MAX_STREAMS, MESSAGE_BYTES
-from player.transport.sockets import bind_all, in_words, literal_addresses
+from player.transport.sockets import bind_all, describe_bind_error, literal_addresses
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class GrpcServer:
             found = _bind(server, address, parsed)
         except OSError as error:
             await server.stop(None)
-            raise in_words(address, error) from error
+            raise describe_bind_error(address, error) from error
         await server.start()
         self._server = server
         return found

@@ -50,7 +50,7 @@ class Stream(Protocol):
     """The player's end of one stream."""
 
     def write(self, batch: Batch) -> None:
-        """Send a batch; there is one at a time until `written`."""
+        """Send a batch; there is one at a time until `on_written`."""
 
     def heartbeat(self) -> None:
         """Ask for an acknowledgement."""

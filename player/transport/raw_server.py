@@ -27,7 +27,7 @@ from player.transport.limits import (
     MAX_STREAMS,
     MESSAGE_BYTES,
 )
-from player.transport.sockets import bind_all, in_words
+from player.transport.sockets import bind_all, describe_bind_error
 from protocol.frame_reader import FrameReader, MalformedFrame
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class RawServer:
         except OSError as error:
             for each in sockets:
                 each.close()
-            raise in_words(address, error) from error
+            raise describe_bind_error(address, error) from error
         port: int = sockets[0].getsockname()[1]
         for each in sockets:
             self._servers.append(await loop.create_server(lambda: _Stream(self), sock=each))

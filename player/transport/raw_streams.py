@@ -66,7 +66,7 @@ class RawStream(asyncio.BufferedProtocol):
         self._is_paused = True
         """Too much waits to be sent, or there is no connection yet."""
         self._write_pending = False
-        """A batch waits to be `written`."""
+        """`on_written` is due for a batch."""
         self._heartbeat_pending = False
         self._is_closed = False
         self.dialing = asyncio.get_running_loop().create_task(self._dial(address))

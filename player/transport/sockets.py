@@ -38,8 +38,8 @@ def literal_addresses(sockets: Sequence[socket.socket]) -> list[str]:
     return found
 
 
-def in_words(address: str, error: OSError) -> OSError:
-    """The reason why an address cannot be bound, for an operator."""
+def describe_bind_error(address: str, error: OSError) -> OSError:
+    """An OSError whose text says why an address cannot be bound, for an operator."""
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.EADDRINUSE:
         why = "address already in use; stop the program that listens there, or choose another port"
