@@ -41,13 +41,16 @@ _RULES: Final = (
     (r"Connection\.(write_out|on_response|_queue_output) |Connections\.(_send|send_now|send_later) ", REPLY),
     (r".* broker/connections/replies\.py", REPLY),
     (
-        r".*\._(on_committed|collect_commits|committed) .*handlers/|.* storage/waiters\.py|"
-        r"tell .*storage/group\.py|on_progress ",
+        r".*\.(_on_committed|_collect_commits) .*handlers/|.* storage/waiters\.py|"
+        r"notify .*storage/group\.py|on_progress ",
         REPLY,
     ),
     (r"encode.* protocol/", REPLY),
-    (r".* storage/(raft|peers)/|.* storage/(entries|shipping|applying|derived_state)\.py", REPLICATE),
-    (r"Replica\.(receive|_say|_persisted) ", REPLICATE),
+    (
+        r".* storage/(raft|peers)/|.* storage/(append_codec|snapshot_transfer|applier|derived_state)\.py",
+        REPLICATE,
+    ),
+    (r"Replica\.(receive|_post|_report_flushed) ", REPLICATE),
     (r".* storage/", APPEND),
     (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|request_errors)\.py", VALIDATE),
     (r".* broker/locks/|.* protocol/records/", VALIDATE),

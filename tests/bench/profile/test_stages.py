@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from bench.profile import stages
@@ -20,6 +22,7 @@ from bench.profile.stages import (
     split,
     stage_of,
 )
+from compat_tests.targets import ROOT
 
 _LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
 _HANDLED = [
@@ -62,7 +65,11 @@ _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storag
         ([*_TURN, "Raft.ready (storage/raft/raft.py:300)"], REPLICATE),
         ([*_TURN, "PeerNetwork.send (storage/peers/network.py:88)"], REPLICATE),
         (
-            [*_TURN, "tell (storage/group.py:62)", "_Waiting._committed (broker/handlers/produce.py:320)"],
+            [
+                *_TURN,
+                "notify (storage/group.py:62)",
+                "_CommittedResponse._on_committed (broker/handlers/produce.py:320)",
+            ],
             REPLY,
         ),
         ([*_TURN, "Connection.write_out (broker/connections/connection.py:470)"], REPLY),
@@ -71,6 +78,16 @@ _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storag
 )
 def test_the_innermost_frame_that_is_ours_decides(stack: list[str], stage: str) -> None:
     assert stage_of(stack) == stage
+
+
+def test_every_name_in_the_rules_is_one_of_the_product() -> None:
+    known = {"py"}
+    for package in ("broker", "protocol", "storage"):
+        for path in (ROOT / package).rglob("*.py"):
+            known |= {path.stem, *path.relative_to(ROOT).parts}
+            known |= set(re.findall(r"(?:def|class) (\w+)", path.read_text(encoding="utf-8")))
+    named = {word for pattern, _ in stages._RULES for word in re.findall(r"[A-Za-z_]+", pattern)}
+    assert named - known == set()
 
 
 def _folded(*lines: tuple[str, list[str], int]) -> str:
