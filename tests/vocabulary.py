@@ -11,16 +11,17 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import tidy
+from tests.tidy import ROOT
+
 KEPT = ROOT / "tests" / "vocabulary.toml"
-PRODUCT = ("broker", "lockstep", "player", "protocol", "spark_connector", "storage")
+PRODUCT = tuple(folder.rstrip("/") for folder in tidy.PRODUCT)
 PACKAGES = (*PRODUCT, "bench")
 
 PRIVATE_WORD = re.compile(
@@ -129,10 +130,12 @@ def lowered(found: Places, kept: Mapping[str, Mapping[str, int]]) -> str:
 
 def tracked_sources(root: Path = ROOT) -> dict[str, str]:
     """The Python files of the packages, but those that protoc made."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PACKAGES]
-    listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode()
-    names = {name for name in listing.split("\0") if name.endswith(".py") and "/generated/" not in name}
-    return {name: (root / name).read_text(encoding="utf-8") for name in names if (root / name).is_file()}
+    paths = {path.relative_to(root): path for path in tidy.tracked_files(root) if path.suffix == ".py"}
+    return {
+        name.as_posix(): path.read_text(encoding="utf-8")
+        for name, path in paths.items()
+        if name.parts[0] in PACKAGES and "generated" not in name.parts
+    }
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT, numbers: Path = KEPT) -> int:
