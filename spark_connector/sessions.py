@@ -96,7 +96,7 @@ def session(
             False: the connector is left out. None, the default: True where jars or a connector are named,
             else False with a RuntimeWarning.
     Raises:
-        SessionRefused: there is no pyspark; or the connector is required, and no known one fits, a jar is
+        SessionError: there is no pyspark; or the connector is required, and no known one fits, a jar is
             missing, or a session without it runs already.
     """
     try:
@@ -158,7 +158,7 @@ def is_kafka_required(
 def settings(
     version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None = None
 ) -> dict[str, str]:
-    """Settings for a pyspark of this version: `config`, and those that load the connector. SessionRefused."""
+    """Settings for a pyspark of this version: `config`, and those that load the connector. SessionError."""
     found = dict(config)
     if _names_connector(config):
         return found
@@ -179,7 +179,7 @@ def settings(
 
 
 def jars_of(connector: Connector, version: str, given: Path | str | Sequence[Path | str]) -> list[Path]:
-    """The connector's jars in a folder, or among paths. SessionRefused, naming what is missing."""
+    """The connector's jars in a folder, or among paths. SessionError, naming what is missing."""
     candidates: Iterable[Path]
     if isinstance(given, Path | str):
         candidates = Path(given).rglob("*.jar") if Path(given).is_dir() else (Path(given),)

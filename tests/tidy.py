@@ -118,6 +118,11 @@ PURE = (
     "spark_connector/source/range_plan.py",
 )
 LISTING = (
+    "bench/figures",
+    "bench/growth",
+    "bench/machine",
+    "bench/player",
+    "bench/spark",
     "broker",
     "broker/cluster",
     "broker/connections",

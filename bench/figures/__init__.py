@@ -4,6 +4,7 @@
 |---|---|
 | `ratios`, `intervals` | medians, ratios, goals; how sure a ratio is. Pure |
 | `directions` | which direction of a figure is the better one. Pure |
+| `kills` | seconds from a kill to the next acknowledgement, of several kills. Pure |
 | `origins` | may rows of several runs stand side by side. Pure |
 | `tables`, `pictures` | what results of all kinds have in common, for people |
 """

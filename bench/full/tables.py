@@ -125,9 +125,9 @@ def tables(result: dict[str, Any]) -> list[str]:
         lines = _lines(rows, targets)
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
-        cells_of_other_machines = _other_machine_note(rows[0]["machine"], result["machine"])
+        note = _other_machine_note(rows[0]["machine"], result["machine"])
         said = (_visits(rows), _behind(rows), _fetches(rows), _pauses_note(rows))
-        parts = (title, _about(rows[0], result["abouts"]), cells_of_other_machines, text, *said)
+        parts = (title, _about(rows[0], result["abouts"]), note, text, *said)
         found.append("\n\n".join(part for part in parts if part))
     return found
 

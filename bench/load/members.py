@@ -240,9 +240,9 @@ async def _one_group(job: Result, name: str) -> tuple[float, float, float]:
             await member.leave()
 
 
-async def _first(wait_until_stable: Coroutine[Any, Any, None], members: Sequence[asyncio.Task[None]]) -> None:
-    """Wait for `wait_until_stable`, unless a member, which never ends by itself, fails first."""
-    task = asyncio.ensure_future(wait_until_stable)
+async def _first(stable: Coroutine[Any, Any, None], members: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for `stable`, unless a member, which never ends by itself, fails first."""
+    task = asyncio.ensure_future(stable)
     done, _ = await asyncio.wait({task, *members}, return_when=asyncio.FIRST_COMPLETED)
     if task not in done:
         task.cancel()

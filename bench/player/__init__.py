@@ -12,10 +12,11 @@
 | `kafka_player` | the player of two-level Kafka: a Kafka transaction for each entry of the log |
 | `watched` | a target that notes when something came |
 | `targets` | the player's targets: lean ones, or SQLite |
-| `playing` | a player between a log and those |
-| `hosting` | a broker that players are put into |
+| `player_runs` | a player between a log and those |
+| `child_host` | a broker that players are put into |
 | `delays` | blocks of both sides: one run of a workload |
 | `backlogs` | blocks of what is in the log already: throughput, recovery, dummies |
+| `stalled` | blocks of a target that stands still |
 | `sessions` | the brokers, and which blocks each is for |
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |

@@ -9,7 +9,7 @@ from bench.player.points import FULL
 from bench.player.tables import summary
 
 KIND, ALONE = "player", "player_stalled"
-"""Of results: all of it, or `python -m bench player stalled_section`."""
+"""Of results: all of it, or `python -m bench player stalled`."""
 PICTURE = "player.svg"
 """Beside the page: `python -m bench player --plot RESULT.json --picture docs/player.svg`."""
 
@@ -48,7 +48,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def stalled_section(result: dict[str, Any]) -> str:
-    """`python -m bench player stalled_section`, where the rest was measured in another run."""
+    """`python -m bench player stalled`, where the rest was measured in another run."""
     parts = [
         "## The player while a target stands still",
         "One durable node and four targets, the last in a process of its own, which is stopped (SIGSTOP) for "

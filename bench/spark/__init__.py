@@ -3,7 +3,7 @@
 | module | |
 |---|---|
 | `command` | the words and the alternation |
-| `filling` | the topics to be read |
+| `topic_fill` | the topics to be read |
 | `driver` | the one Spark session that does all of it, in Spark's own environment |
 | `figures` | from seconds to ratios, and the goals. Pure |
 | `plots`, `section` | the picture, and what docs/benchmarks/ says |

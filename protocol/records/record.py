@@ -125,7 +125,7 @@ def headers_with_prefix(
     """The headers whose names begin with `prefix`, for each record of the one batch in `buf`.
 
     Empty, without a look at the records, where the batch does not contain the prefix. Raises as
-    `iter_records`, and TooMany where there are more than `most` records, or headers in one of them.
+    `iter_records`, and TooManyRecords where there are more than `most` records, or headers in one of them.
     """
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
     data = bytes(decompress(header.codec, body, max_decompressed_bytes))

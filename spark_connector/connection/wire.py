@@ -34,13 +34,13 @@ _MAX_COPIED_BYTES: Final = 64 * 1024
 class ResponseFuture(Generic[T]):
     """A request that was sent; `result` is its response."""
 
-    __slots__ = ("_answer", "_connection", "_correlation_id", "_version")
+    __slots__ = ("_connection", "_correlation_id", "_response_type", "_version")
 
     def __init__(
-        self, connection: BlockingConnection, response: type[T], version: int, correlation_id: int
+        self, connection: BlockingConnection, response_type: type[T], version: int, correlation_id: int
     ) -> None:
         self._connection = connection
-        self._answer = response
+        self._response_type = response_type
         self._version = version
         self._correlation_id = correlation_id
 
@@ -48,7 +48,7 @@ class ResponseFuture(Generic[T]):
         """Waits for the response; the caller may keep its record data. Raises as
         `BlockingConnection.call`."""
         frame = self._connection._frame_of(self._correlation_id, timeout_s)
-        return self._connection._decode(self._answer, self._version, frame)
+        return self._connection._decode(self._response_type, self._version, frame)
 
 
 class BlockingConnection(Peer):

@@ -5,7 +5,7 @@ creation of a missing topic. Invariants: the file is complete and flushed before
 sent; of two drivers that make it at once one wins, and both use its file. A topic with records of another
 writer, or one that was deleted and made anew, is rejected.
 
-Does not: know the progress of a pipeline. That is the topic's own end: see `appending`.
+Does not: know the progress of a pipeline. That is the topic's own end: see `partition_appender`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ from protocol.messages.create_topics import (
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.topic_queries import config_of, ends_of
+from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, ends_of
 
 UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configuration of topics made here: events have their own times, which may be long ago."""
 _STAMPED: Final = "message.timestamp.type"
-_NEW_TOPIC_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-
-
 _NAME_ANOTHER: Final = "name another topic (events: --prefix, replay: --into)"
 
 
@@ -76,7 +73,7 @@ def claim_topic(
     _create(
         cluster, topic, partitions, {**UNLIMITED_RETENTION, **configs}, replication, must_be_there=not is_new
     )
-    metadata = cluster.retry(lambda: cluster.topics([topic])[0], retriable=_NEW_TOPIC_ERRORS)
+    metadata = cluster.retry(lambda: cluster.topics([topic])[0], retriable=NEW_TOPIC_ERRORS)
     topic_id = metadata.topic_id.hex()
     if len(metadata.partitions) < partitions:
         raise PipelineFailed(
@@ -181,7 +178,7 @@ def _create(
         raise PipelineFailed(
             f"topic {topic} is gone, which this checkpoint has claimed: name a new --checkpoint"
         )
-    new_claim = CreatableTopic(
+    new_topic = CreatableTopic(
         name=topic,
         num_partitions=partitions,
         replication_factor=replication,
@@ -189,7 +186,7 @@ def _create(
     )
 
     def ask() -> None:
-        request = CreateTopicsRequest(topics=[new_claim], timeout_ms=int(cluster.timeout_s * 1000))
+        request = CreateTopicsRequest(topics=[new_topic], timeout_ms=int(cluster.timeout_s * 1000))
         response = cluster.any().call(request, CreateTopicsResponse)  # it finds the controller
         for each in response.topics:
             if each.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):

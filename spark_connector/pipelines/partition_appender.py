@@ -120,9 +120,7 @@ class PartitionAppender:
         batch = self._batch(first, rows)
         self._await_pending()
         pending = None
-        with contextlib.suppress(
-            ConnectionFailed, BrokerError
-        ):  # `_await_pending` tries again, with patience
+        with contextlib.suppress(ConnectionFailed, BrokerError):  # `_await_pending` sends it again
             pending = self._start_request(batch)
         self._sent = first, rows, pending
 

@@ -5,9 +5,9 @@ that the archive has of a partition is at offset n of the same partition there. 
 times are those of the archive; offsets are the same where the archive has all of them, and close up where
 the log had transaction markers or compaction had taken records.
 
-Restart it with the same checkpoint: each task lists the end of its partition
-(`partition_appender`) and resumes there, so rows of a killed run are not written again. An archive that grows
-meanwhile may be replayed again, too: the new rows are appended.
+Restart it with the same checkpoint: each task lists the end of its partition (`partition_appender`)
+and resumes there, so rows of a killed run are not written again. An archive that grows meanwhile may be
+replayed again, too: the new rows are appended.
 """
 
 from __future__ import annotations

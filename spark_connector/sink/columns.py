@@ -1,9 +1,10 @@
 """The columns of Spark's rows, and the partition of each row.
 
 Owns: `SinkColumns` (checked once, on the driver) and `RowPartitioner` (an Arrow batch cut by topic and
-partition). Invariants: columns are those of Spark's Kafka sink, and `timestamp`; rows of one partition keep
-their order; a key has the partition that the Java producer chooses, a row without one that of its batch. Does
-not: encode, send. Source: KafkaWriter of Spark for what is allowed; KIP-480 for rows without keys.
+partition).
+Invariants: columns are those of Spark's Kafka sink, and `timestamp`; rows of one partition keep their order;
+a key has the partition that the Java producer chooses, a row without one that of its batch.
+Does not: encode, send. Source: KafkaWriter of Spark for what is allowed; KIP-480 for rows without keys.
 """
 
 from __future__ import annotations

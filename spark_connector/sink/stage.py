@@ -40,10 +40,8 @@ from spark_connector.connection import (
     Unsupported,
 )
 from spark_connector.connection.cluster import LEADERSHIP_ERRORS
+from spark_connector.options import TopicPartition
 from spark_connector.sink.batch_encoder import Body, build_batch
-
-TopicPartition = tuple[str, int]
-"""Topic and partition."""
 
 MAX_IN_FLIGHT: Final = 4
 """Requests in flight: the broker remembers five batches of a partition, and recognises each of them."""

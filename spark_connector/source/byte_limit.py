@@ -55,8 +55,8 @@ def limit_bytes(
 
     Deleted offsets count as 0 bytes: the tasks report them.
 
-    Args: turns: of a stream's micro-batches. The first partition may include a batch larger than the limit:
-        it would never be read otherwise.
+    Args: rotation: of a stream's micro-batches. The first partition may include a batch larger than the
+        limit: it would never be read otherwise.
     """
     found = dict(end)
     taken = 0

@@ -1,8 +1,9 @@
 """Arrow of decoded records: the rows of Spark's own Kafka source, in its order of columns.
 
 Owns: the schema, as text for Spark and as Arrow's, and what makes one Arrow batch of
-`decoding.RecordColumns`. Invariant: the Arrow schema is Spark's own of `DDL`; Spark rejects batches of any
-other. Does not: import pyspark, so that it runs wherever pyarrow is.
+`batch_decoder.RecordColumns`.
+Invariant: the Arrow schema is Spark's own of `DDL`; Spark rejects batches of any other.
+Does not: import pyspark, so that it runs wherever pyarrow is.
 """
 
 from __future__ import annotations

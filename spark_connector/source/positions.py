@@ -5,7 +5,7 @@ Owns: the offsets that an `OffsetRangeLimit` means; the requests are `connection
 Invariants: LATEST is the last stable offset where only committed records are read, so no task ever waits for
 an open transaction. A given offset is not verified: it may be deleted before it is read.
 
-Does not: divide anything into tasks (`planning`).
+Does not: divide anything into tasks (`range_plan`).
 """
 
 from __future__ import annotations

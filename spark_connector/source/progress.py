@@ -1,5 +1,4 @@
-"""A stream's position as the offsets of a consumer group, so that every Kafka tool shows its
-lag.
+"""A stream's position as the offsets of a consumer group, so that every Kafka tool shows its lag.
 
 Invariants: the stored offsets are those that Spark has committed, never more; they are not read back: the
 checkpoint alone decides where a stream resumes. The group has no members, so inspecting it disturbs no one.

@@ -8,7 +8,7 @@ only after the wait that would end in an error otherwise. The next Fetch is sent
 decoded, so that the broker reads while this side computes; there is never more than one. A repeated request
 starts where the last complete response ended.
 
-Does not: make Arrow batches (`columns`), choose ranges (`planning`).
+Does not: make Arrow batches (`columns`), choose ranges (`range_plan`).
 """
 
 from __future__ import annotations
