@@ -1,10 +1,10 @@
 """A node's life in a cluster of several: finding its part, registering, following where groups are placed.
 
-Owns: the first start (founder or stranger), this node's status, registration with the controller, a keeper
-for each group it has a part in, and opening and giving up groups as they are placed. Invariants: Raft says
-nothing before the node's part is known and remembered; what is placed here is opened, what is placed
-elsewhere is given up only when this node is no member of it any more.
-Does not: carry messages (`peering.py`), choose members (`broker/membership/`).
+Owns: the first start (founder or stranger), this node's status, registration with the controller, a
+reconciler for each group it has a part in, and opening and giving up groups as they are placed. Invariants:
+Raft says nothing before the node's part is known and remembered; what is placed here is opened, what is
+placed elsewhere is given up only when this node is no member of it any more. Does not: send messages
+(`peer_rpc.py`), choose members (`broker/membership/`).
 """
 
 from __future__ import annotations

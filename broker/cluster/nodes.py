@@ -3,7 +3,7 @@
 What nodes are is recorded (`broker/cluster_image.py`); what they lead and that they live is soft state, which
 each tells all others every so often and whenever it changes. Invariants: of two claims to lead a group the
 one of the higher term counts; of one term, what this node's own group knows counts more than what others say.
-Does not: talk (`peering.py` does).
+Does not: send messages (`peer_rpc.py` does).
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class Nodes:
             self._behind[group] = term, behind
 
     def behind(self, group: int) -> tuple[int, ...]:
-        """The nodes whose copy of a group lags (`lagging.py`), as its leader said last. That counts until the
-        next leader speaks: to be without one helps nobody to catch up."""
+        """The nodes that are out of sync in a group (`in_sync_replicas.py`), as its leader reported last.
+        That counts until the next leader reports: to be without one helps nobody to catch up."""
         _, found = self._behind.get(group, (-1, ()))
         return found
 

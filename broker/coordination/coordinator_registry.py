@@ -5,8 +5,8 @@ a coordinator per data log group that the node has a copy of. A key (group id, t
 the partition of the kind's topic that Kafka would give it, and so to the log group that holds that partition;
 its coordinator is the node that leads there. Invariants: the topic has its fixed id; an ordinary topic of its
 name, made before there was this kind of coordinator, is not used and not touched. Does not: follow
-leaderships (`hosted.py`), or know what is coordinated. Source: Kafka's GroupCoordinatorService.partitionFor,
-TransactionStateManager, AutoTopicCreationManager.
+leaderships (`coordinator_shard.py`), or know what is coordinated. Source: Kafka's
+GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ whoever waits is told NOT_COORDINATOR, and what is not committed is left to the 
 where another node may have led when it was asked. A leader whose lease has lapsed, because it was held up
 itself or heartbeats were lost, does not refuse: clients would rejoin, or give their transactions up. Whether
 it still leads is found out first, which takes a heartbeat (`with_read_barrier`). Does not: know which key
-belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
+belongs here (`coordinator_registry.py`). Source: Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations

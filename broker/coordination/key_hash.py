@@ -1,7 +1,7 @@
 """The hash that maps a group id, or a transactional id, to a partition of its coordinator's topic.
 
 Owns: `positive_hash`, as Java computes it, and its cache. Invariants: the cache is bounded in entries and in
-bytes, whatever ids clients make up. Does not: know topics (`coordination.py`).
+bytes, whatever ids clients make up. Does not: know topics (`coordinator_registry.py`).
 Source: Java's String.hashCode, Kafka's Utils.abs.
 """
 

@@ -4,7 +4,7 @@ Owns: which groups are live (have members, handed out ids, or writes under way),
 other APIs ask about groups. Invariants: a group that is not live is Empty and is what its committed records
 say; a coordinator that does not serve answers everything with an error and holds nothing; memory is bounded
 by `GroupLimits`. Does not: know partitions of `__consumer_offsets` (`broker/coordination/`), what a join
-means (`joining.py`) or how a rebalance runs (`live_group.py`). Source: Kafka's GroupCoordinatorService.
+means (`join_rules.py`) or how a rebalance runs (`live_group.py`). Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations

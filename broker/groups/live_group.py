@@ -4,7 +4,7 @@ Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, 
 member's session, the write of a generation. Invariants: every member has an armed session or waits for an
 answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
 whoever waits is answered by the end of the rebalance, an error, or `resign`.
-Does not: decide what a JoinGroup means (`joining.py`) or find groups (`coordinator.py`).
+Does not: decide what a JoinGroup means (`join_rules.py`) or find groups (`coordinator.py`).
 Source: Kafka's GroupMetadataManager (classicGroup...), KIP-134 for the first rebalance of a group.
 """
 

@@ -1,10 +1,10 @@
-"""Keeps one log group's members as they are wanted, from wherever the group is led.
+"""Brings one log group's members to the desired ones, on the node that leads the group.
 
 Owns: the timer, and the words in the log. Invariants: acts only while the group is led here; asks for one
 thing at a time; what the group refuses is asked for again later, if it is still right then. Where the group
 is not led, and in a group of one that nobody else is to join, no timer runs.
-Does not decide (`steps`, `pace`), nor know who is wanted: whoever makes it does, and calls `look` when that
-changes.
+Does not: decide (`steps`, `transfer_backoff`) or know the desired members: its owner does, and calls `look`
+when they change.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The one change to a group's members that is safe and useful now.
 
-Invariants: silence removes nobody, only the wanted set does, or a node that says it is another member now;
-a member votes only once it is up to date; one voter comes, goes or is replaced at a time; the voters after a
+Invariants: silence removes nobody, only the wanted set does, or a node that says it is another member now; a
+member votes only once it is up to date; one voter comes, goes or is replaced at a time; the voters after a
 change have a majority that is up to date; there are fewer of them only where fewer are wanted; a leader hands
 over before it goes. Whoever is to vote listens first. Whose disk is full is not chosen to lead where another
-could.
-Does not know time, nor ask for anything: `pace` and `keeper` do. Source: Raft thesis, sections 4.2 and 6.4
-of the paper (learners, joint consensus); the rules of a member's lives: docs/decisions/0013.
+could. Does not: know time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis,
+sections 4.2 and 6.4 of the paper (learners, joint consensus); the rules of a member's lives:
+docs/decisions/0013.
 """
 
 from __future__ import annotations

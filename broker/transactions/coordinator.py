@@ -1,13 +1,12 @@
 """The transaction coordinator of one data log group: requests become records and markers.
 
 Owns: `TransactionCoordinator`. Invariants: what is known of an id changes by replay alone; an answer waits
-for the commit; requests for one id are done one after the other (`lines.py`), and what begins to end a
-transaction goes on until every partition has its marker, whoever waits for it. Where all partitions of a
+for the commit; requests for one id are done one after the other (`request_queue.py`), and what begins to end
+a transaction goes on until every partition has its marker, whoever waits for it. Where all partitions of a
 transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
 half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
-next finds it and goes on (`load`).
-Does not: follow the leadership (`broker/coordination/`), say what is allowed (`transitions.py`), reach other
-log groups (`MarkerWriter`), or measure time (`expiration.py`).
+next finds it and goes on (`load`). Does not: follow the leadership (`broker/coordination/`), say what is
+allowed (`transitions.py`), reach other log groups (`MarkerWriter`), or measure time (`expiration.py`).
 Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
 """
 

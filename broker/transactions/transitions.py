@@ -1,12 +1,12 @@
 """The state machine of a transactional id: allowed requests and their results, pure rules.
 
 Owns: the table of states, and one function per request, from where an id stands to where it will stand or to
-Kafka's error. Invariants: nothing is under way for the id (`lines.py` sees to it), so that no rule here knows
-of half-done changes; every change is one that the table allows. Two protocols live side by side: up to
-transaction version 1 a producer keeps its epoch until it is fenced, from 2 on every end raises it (KIP-890),
-so that what is late of an earlier transaction is known by its epoch.
-Does not: know time, take producer ids (whoever asks brings a fresh one where `..._needs_new_id` says so), or
-write. Source: Kafka's TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360, KIP-890.
+Kafka's error. Invariants: nothing is under way for the id (`request_queue.py` sees to it), so that no rule
+here knows of half-done changes; every change is one that the table allows. Two protocols live side by side:
+up to transaction version 1 a producer keeps its epoch until it is fenced, from 2 on every end raises it
+(KIP-890), so that what is late of an earlier transaction is known by its epoch. Does not: know time, take
+producer ids (whoever asks brings a fresh one where `..._needs_new_id` says so), or write. Source: Kafka's
+TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360, KIP-890.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns: the question between nodes (`RequestKind.VERIFY`), and what its errors are for a producer. Invariants:
 every partition gets an answer within seconds; an id's coordinator answers for itself, wherever it is asked
-from. Does not: know batches (`gate.py`) or transactions (the coordinator does). Source: KIP-890; Kafka's
-AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
+from. Does not: know batches (`verification_queue.py`) or transactions (the coordinator does). Source:
+KIP-890; Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 | `appends` | producers of both kinds, consumers, an administrator | `Appender`, `ProducerState` |
 | `groups` | offsets committed, fetched, deleted, expired | `GroupsState`, `GroupStore`, expiry's rules |
 | `transactions` | producers of transactions, readers of what is committed | the same, `committed_reads` |
-| `compacting` | writers of keys; a cleaner on every node | `Wanted`, as `broker/compaction.py` has it |
+| `compacting` | writers of keys; a cleaner on every node | `LogToClean`, as `broker/compaction.py` has it |
 | `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
-| `player` | appenders; a player, its targets, streams between them | `player/core`, `Marks` |
-| `player_group` | the same in the order of the log group | those, `LsnReader`, `group_cutting` |
+| `player` | appenders; a player, its targets, streams between them | `player/core`, `TargetPosition` |
+| `player_group` | the same in the order of the log group | those, `LsnReader`, `group_entries` |
 | `metadata` | makers of topics, takers of producer ids | `ClusterImage`, `ProducerIds` |
 
 `asking.py` is how all of them find the leader, and what they may conclude from an answer. There is no wire
