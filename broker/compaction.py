@@ -73,14 +73,14 @@ class IoThrottle:
         self._slice_began: float | None = None
         self._bytes = 0
         self._pause: float = BUSY_PAUSE
-        self._plan = (0.0, 0.0, 0.0)
+        self._last_measurement = (0.0, 0.0, 0.0)
 
     def __call__(self, count: int) -> None:
         self._bytes += count
         now = self._thread_time()
         if self._slice_began is None:  # the first call in its thread
             self._slice_began = now
-            self._plan = self._monotonic(), now, self._process_time()
+            self._last_measurement = self._monotonic(), now, self._process_time()
         used = now - self._slice_began
         if used < SLICE_SECONDS:
             return
@@ -91,11 +91,11 @@ class IoThrottle:
 
     def _measure(self, thread_time: float) -> None:
         now = self._monotonic()
-        began, own_then, all_then = self._plan
+        began, own_then, all_then = self._last_measurement
         if now - began >= MEASURE_SECONDS:
             others = self._process_time() - all_then - (thread_time - own_then)
             self._pause = BUSY_PAUSE if others > BUSY_SHARE * (now - began) else IDLE_PAUSE
-            self._plan = now, thread_time, self._process_time()
+            self._last_measurement = now, thread_time, self._process_time()
 
 
 class LogToClean(NamedTuple):
@@ -235,9 +235,9 @@ class Compaction:
             for partition in topic.partitions
             if partition.group is group
         ]
-        planned, every_ms = await self._measure(group, compacted, now_ms)
+        planned, every_ms = await self._plan(group, compacted, now_ms)
         if every_ms is not None and await self._segment_roll.seal(group, every_ms, now_ms):
-            planned, _ = await self._measure(group, compacted, now_ms)
+            planned, _ = await self._plan(group, compacted, now_ms)
         due = [log_to_clean for log_to_clean in planned if is_due(log_to_clean, now_ms)]
         ranges = [
             (log_to_clean.partition.log.number, log_to_clean.dirty_offset, log_to_clean.end_offset)
@@ -291,13 +291,13 @@ class Compaction:
             self._has_rewritten = True
             log.info("log group %d: small segments were joined, there are %d fewer", group.group_id, fewer)
 
-    async def _measure(
+    async def _plan(
         self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int
     ) -> tuple[list[LogToClean], int | None]:
         stable = [each.log.last_stable_offset for each in compacted]
-        return await asyncio.to_thread(self._plan, group, compacted, stable, now_ms)
+        return await asyncio.to_thread(self._plan_in_thread, group, compacted, stable, now_ms)
 
-    def _plan(
+    def _plan_in_thread(
         self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
     ) -> tuple[list[LogToClean], int | None]:
         """The ranges to clean, and the interval at which segments must be sealed for the rest; None for
@@ -315,12 +315,12 @@ class Compaction:
             self._future_records.note(each, found[-1].too_young, now_ms)
             every_ms = roll_interval_ms(each, shares[number], stable_offset, clean_to, now_ms)
             intervals_ms += [] if every_ms is None else [every_ms]
-        return found, max(
-            min(intervals_ms), self._cluster.settings.log_cleaner_backoff_ms
-        ) if intervals_ms else None
+        if not intervals_ms:
+            return found, None
+        return found, max(min(intervals_ms), self._cluster.settings.log_cleaner_backoff_ms)
 
     def _forget_others(self, groups: set[LogGroup]) -> None:
-        """Forget all others."""
+        """Forget the log groups and partitions that this node no longer has or compacts."""
         topics = [topic for topic in self._cluster.topics() if topic.config.is_compacted]
         compacted = [partition for topic in topics for partition in topic.partitions]
         self._future_records.keep({(each.group.group_id, each.log.number) for each in compacted})

@@ -40,7 +40,7 @@ _PartitionProducer = tuple[int, int]
 class _Entry(NamedTuple):
     producer_epoch: int
     lowest_sequence: int
-    refused_at: float
+    rejected_at: float
     """Clock seconds of the last rejection of that sequence."""
 
     def precedes(self, other: _Entry) -> bool:
@@ -78,7 +78,7 @@ class FirstSequences:
         if existing is None:
             if self._count >= MAX_ENTRIES:
                 self._evict_one()
-        elif entry.refused_at - existing.refused_at < TTL_SECONDS and not entry.precedes(existing):
+        elif entry.rejected_at - existing.rejected_at < TTL_SECONDS and not entry.precedes(existing):
             return
         self._put(topic, (index, producer_id), entry)
 
@@ -87,7 +87,7 @@ class FirstSequences:
         existing = self._topics.get(topic, {}).get((index, producer_id))
         if existing is None:
             return None
-        if self._monotonic() - existing.refused_at >= TTL_SECONDS:
+        if self._monotonic() - existing.rejected_at >= TTL_SECONDS:
             self.remove(topic, index, producer_id)
             return None
         return existing.lowest_sequence if existing.producer_epoch == producer_epoch else None

@@ -155,8 +155,8 @@ class Cluster:
     @property
     def data_groups(self) -> int:
         """The number of log groups over which topics are spread."""
-        placements = len(self.image.placement) - 1
-        return placements if placements > 0 else self._start_settings.data_groups
+        placed = len(self.image.placement) - 1
+        return placed if placed > 0 else self._start_settings.data_groups
 
     @property
     def is_single_node(self) -> bool:
@@ -167,9 +167,9 @@ class Cluster:
     def node_count(self) -> int:
         """Nodes of the cluster, alive or not; founders count before they have registered."""
         placements = self.image.placement.values()
-        topic_ids = {*self.image.nodes, *(node for nodes in placements for node in nodes)}
+        node_ids = {*self.image.nodes, *(node for nodes in placements for node in nodes)}
         # --peers names also who was removed since: it counts only before anything is recorded.
-        return len(topic_ids or self._start_settings.peers()) or 1
+        return len(node_ids or self._start_settings.peers()) or 1
 
     def nodes_of(self, group_id: int) -> tuple[int, ...]:
         """The nodes that a log group is placed on, the preferred leader first."""
@@ -285,8 +285,8 @@ class Cluster:
             case Changed.NODES:
                 self._on_nodes_changed()
             case Changed.EVERYTHING:
-                for topic_ids in {*self._by_id, *self.image.topics}:
-                    self._apply_topic(topic_ids)
+                for each in {*self._by_id, *self.image.topics}:
+                    self._apply_topic(each)
                 self._apply_settings()
                 self._on_nodes_changed()
 

@@ -128,8 +128,8 @@ class Retention:
         group = self._cluster.groups.get(METADATA_GROUP)
         if group is not None and group.is_leader and group.log.segments():
             for partition in group.partitions.values():
-                new_starts = partition.log_start_offset < partition.high_watermark
-                if partition.topic_id == METADATA_TOPIC_ID and new_starts:
+                has_records = partition.log_start_offset < partition.high_watermark
+                if partition.topic_id == METADATA_TOPIC_ID and has_records:
                     starts.setdefault(group, {})[partition.number] = partition.high_watermark
 
     def _new_starts(

@@ -391,9 +391,9 @@ class Broker:
         connections = self._parts.connections
         groups = max(len(self.groups), 1 + settings.local_data_groups)
         allowed = connection_limit(settings.max_connections, groups)
-        advertised = connections.max_connections
+        former_limit = connections.max_connections
         connections.limit(settings, allowed)
-        if allowed != advertised and allowed < min(settings.max_connections, LOW_CONNECTION_LIMIT):
+        if allowed != former_limit and allowed < min(settings.max_connections, LOW_CONNECTION_LIMIT):
             log.warning(
                 "the limit on open files leaves room for %d connections, not for max.connections=%d",
                 allowed,

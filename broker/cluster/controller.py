@@ -121,10 +121,10 @@ class Controller:
             METADATA_GROUP, RequestKind.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
         )
         (applied,) = _APPLIED.unpack_from(answer)
-        await self._to_text(applied)
+        await self._wait_until_applied(applied)
         return answer[_APPLIED.size :]
 
-    async def _to_text(self, applied: int) -> None:
+    async def _wait_until_applied(self, applied: int) -> None:
         """Wait until this node has followed group 0 so far."""
         deadline = asyncio.get_running_loop().time() + APPLY_TIMEOUT_SECONDS
         group = self._cluster.groups.get(METADATA_GROUP)

@@ -29,16 +29,16 @@ class QuorumReach:
     unreached: Mapping[int, str]
 
     @property
-    def count_reached(self) -> int:
+    def reached_count(self) -> int:
         """The number of voters that are reached, this node included where it votes."""
         return len(self.voters) - len(self.unreached)
 
     @property
     def is_majority(self) -> bool:
-        return 2 * self.count_reached > len(self.voters)
+        return 2 * self.reached_count > len(self.voters)
 
     def __str__(self) -> str:
-        return f"{self.count_reached} of {len(self.voters)}"
+        return f"{self.reached_count} of {len(self.voters)}"
 
 
 class MajorityWatch:

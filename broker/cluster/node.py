@@ -69,7 +69,7 @@ class ClusterNode:
         self,
         settings: Settings,
         directory: DataDirectory,
-        hosting: LocalGroups,
+        local_groups: LocalGroups,
         cluster: Cluster,
         nodes: Nodes,
         peering: PeerRpc,
@@ -81,7 +81,7 @@ class ClusterNode:
     ) -> None:
         self._settings = settings
         self._directory = directory
-        self._hosting = hosting
+        self._local_groups = local_groups
         self._cluster = cluster
         self._nodes = nodes
         self._peering = peering
@@ -91,13 +91,13 @@ class ClusterNode:
         self._entry = entry
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
-        self._keepers: dict[int, Reconciler] = {}
+        self._reconcilers: dict[int, Reconciler] = {}
         self._wake = asyncio.Event()
         self._complaint = ""
         """What the last look failed with: it is said once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
-        self._lagging = InSyncReplicas()
+        self._in_sync = InSyncReplicas()
         self._placement = initial(sorted(settings.peers()), settings.data_groups)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
@@ -125,7 +125,7 @@ class ClusterNode:
             self._directory.forget_groups()
             return
         for number in self._directory.groups():
-            self._serve(await self._hosting.open(number))
+            self._serve(await self._local_groups.open(number))
         self._peering.open = True
 
     async def run(self) -> None:
@@ -171,8 +171,8 @@ class ClusterNode:
 
     def stop(self) -> None:
         """Nothing more is changed by this node."""
-        for keeper in self._keepers.values():
-            keeper.stop()
+        for reconciler in self._reconcilers.values():
+            reconciler.stop()
 
     async def _take_part(self) -> None:
         began = self._loop.time()
@@ -188,12 +188,12 @@ class ClusterNode:
             if part is ClusterPart.FOUNDER:
                 for number, nodes in self._placement.items():
                     if self._settings.node_id in nodes:
-                        opened.append(await self._hosting.open(number, nodes))
+                        opened.append(await self._local_groups.open(number, nodes))
             if all(group.group_id != METADATA_GROUP for group in opened):
-                opened.append(await self._hosting.open(METADATA_GROUP))
+                opened.append(await self._local_groups.open(METADATA_GROUP))
             self._directory.record_part(part.value)  # nobody is served here before
         except BaseException:  # a stop of the node, too
-            await self._hosting.undo_open(opened)
+            await self._local_groups.undo_open(opened)
             raise
         log.info("%s", explain(self._settings.node_id, part))
         self._peering.open = True
@@ -209,15 +209,15 @@ class ClusterNode:
         number = group.group_id
         group.after_commit = self._after_commit if number != METADATA_GROUP else self._metadata_committed
         group.on_leading.append(partial(self._on_leading, number))
-        self._hosting.serve(group, self._cluster, self._consumer_groups, self._transactions)
-        keeper = Reconciler(
+        self._local_groups.serve(group, self._cluster, self._consumer_groups, self._transactions)
+        reconciler = Reconciler(
             group,
             partial(self._desired_members, number),
             self._loop,
             balance=lambda: self._cluster.settings.auto_leader_rebalance_enable,
         )
-        self._keepers[number] = keeper
-        keeper.start()
+        self._reconcilers[number] = reconciler
+        reconciler.start()
 
     def _metadata_committed(self) -> None:
         """Others name this node as the leader of a new partition once they hear that it knows of it."""
@@ -275,7 +275,7 @@ class ClusterNode:
         for number, group in self._cluster.groups.items():
             if group.is_leader:
                 placed, before = placement.get(number, ()), nodes.behind(number)
-                behind = self._lagging.look(number, group.raft, placed, nodes.is_alive, before, now)
+                behind = self._in_sync.look(number, group.raft, placed, nodes.is_alive, before, now)
                 found[number] = behind
                 nodes.on_behind(number, group.term, behind)
         return found
@@ -323,8 +323,8 @@ class ClusterNode:
             self._peering.forget(gone)
         self._registered = set(image.nodes)
         self._compare_data_groups()
-        for keeper in self._keepers.values():
-            keeper.look()  # who is wanted may have changed, and the keeper of a group of one rests
+        for reconciler in self._reconcilers.values():
+            reconciler.look()  # who is wanted may have changed, and the keeper of a group of one rests
         await self._give_up_groups()  # first: it makes room for others
         problem = await self._open_groups()
         await self._register()
@@ -355,8 +355,8 @@ class ClusterNode:
             # Deleting those before may have taken seconds: this one may have been placed here again since,
             # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
             if is_out and await self._is_out(group) and self._is_leaving(group):
-                self._keepers.pop(group.group_id).stop()
-                await self._hosting.remove(
+                self._reconcilers.pop(group.group_id).stop()
+                await self._local_groups.remove(
                     group.group_id, self._cluster, self._consumer_groups, self._transactions
                 )
 
@@ -373,7 +373,7 @@ class ClusterNode:
         for number, nodes in list(self._cluster.image.placement.items()):
             if self._settings.node_id in nodes and number not in self._cluster.groups:
                 try:
-                    self._serve(await self._hosting.open(number))
+                    self._serve(await self._local_groups.open(number))
                 except (StorageError, OSError) as error:
                     problem = problem or error
                 self._peering.tell_soon()
@@ -448,7 +448,7 @@ class ClusterNode:
         if group is None or not group.is_leader:
             raise NotLeaderHere(f"group {number} is not led here")
         try:
-            self._keepers[number].transfer_to(int(question["to"]))
+            self._reconcilers[number].transfer_to(int(question["to"]))
         except TransferRejected as error:
             raise PeerError(str(error)) from None
         return b""

@@ -98,7 +98,7 @@ def _check_available(context: ClientContext) -> Document | None:
     if reach is None or reach.is_majority:
         return None
     return {
-        "reached": reach.count_reached,
+        "reached": reach.reached_count,
         "voters": list(reach.voters),
         "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
     }

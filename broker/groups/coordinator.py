@@ -67,7 +67,7 @@ class GroupCoordinator:
             max_total_bytes=settings.lockstep_groups_max_bytes,
             batch_bytes=batch_bytes,
         )
-        self._around = GroupContext(store, self._limits, loop, self._on_loaded)
+        self._context = GroupContext(store, self._limits, loop, self._on_loaded)
         self._live: dict[str, LiveGroup] = {}
         self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """What is answered while this coordinator does not serve; NONE while it does."""
@@ -93,7 +93,7 @@ class GroupCoordinator:
             metadata = state.group(group_id)
             if metadata is None or not metadata.members:
                 continue
-            live = LiveGroup(ClassicGroup.restore(group_id, metadata), self._around)
+            live = LiveGroup(ClassicGroup.restore(group_id, metadata), self._context)
             self._live[group_id] = live
             members = live.group.members
             for member in members.values():
@@ -111,7 +111,7 @@ class GroupCoordinator:
         for each in live.values():
             each.resign()
             each.update_memory_usage()
-        self._around.outbox.send()
+        self._context.outbox.send()
 
     def _live_group(self, group_id: str) -> LiveGroup:
         live = self._live.get(group_id)
@@ -120,7 +120,7 @@ class GroupCoordinator:
             group = ClassicGroup(group_id, self._store.time_ms())
             if metadata is not None:
                 group = ClassicGroup.restore(group_id, replace(metadata, members=()))
-            live = self._live[group_id] = LiveGroup(group, self._around)
+            live = self._live[group_id] = LiveGroup(group, self._context)
         return live
 
     def _on_loaded(self, live: LiveGroup) -> None:
@@ -169,7 +169,7 @@ class GroupCoordinator:
             answer=answer,
         )
         live = self._live_group(request.group_id)
-        join(live, joining, self._limits, self._around.outbox)
+        join(live, joining, self._limits, self._context.outbox)
         self._on_loaded(live)
         return answer
 
@@ -241,7 +241,7 @@ class GroupCoordinator:
 
     def _has_memory(self, request: JoinGroupRequest, offered_bytes: int) -> bool:
         """May this join take memory? A member may go on, and say more while others may not come any more."""
-        memory_bytes, most = self._around.memory_bytes, self._limits.max_total_bytes
+        memory_bytes, most = self._context.memory_bytes, self._limits.max_total_bytes
         live = self._live.get(request.group_id)
         if live is None:
             member = None
@@ -257,7 +257,7 @@ class GroupCoordinator:
         added_bytes = assigned_bytes(each.assignment for each in request.assignments)
         added_bytes -= live.group.assignment_bytes
         most = MEMBERS_SHARE * self._limits.max_total_bytes
-        return added_bytes <= 0 or self._around.memory_bytes + added_bytes <= most
+        return added_bytes <= 0 or self._context.memory_bytes + added_bytes <= most
 
     def _refused(self, group_id: str) -> ErrorCode:
         return self._refusal if group_id else ErrorCode.INVALID_GROUP_ID
@@ -444,9 +444,9 @@ class _LeaveAnswer(GroupAnswer):
     def __init__(self, response: LeaveGroupResponse, live: LiveGroup) -> None:
         super().__init__()
         self._waiting_response = response
-        live.when_emptied(self._is_empty)
+        live.when_emptied(self._on_emptied)
 
-    def _is_empty(self, error: ErrorCode) -> None:
+    def _on_emptied(self, error: ErrorCode) -> None:
         response = self._waiting_response
         self.complete(response if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error))
 

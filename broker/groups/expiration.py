@@ -85,7 +85,7 @@ class Expiration:
         Raises RequestError: to be asked again, perhaps of another node.
         """
         store, _ = self._consumer_groups.of_log_group(number)
-        await self._is_hidden(topic_name)
+        await self._wait_until_hidden(topic_name)
         await self._forget(store, {topic_name})
         try:
             await store.committed()
@@ -93,7 +93,7 @@ class Expiration:
             raise RequestError(kafka_error(error), str(error)) from None
         return topic_name in store.state.topics()
 
-    async def _is_hidden(self, topic_name: str) -> None:
+    async def _wait_until_hidden(self, topic_name: str) -> None:
         """Wait until no client can commit offsets of it here. Raises RequestError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + HIDDEN_TIMEOUT_SECONDS

@@ -1,6 +1,6 @@
 """The consumer groups of one data log group that this node has a copy of: served while it leads there.
 
-Owns: `HostedGroups`, a store and a coordinator. Invariants: when the leadership is lost who waits for the
+Owns: `GroupShard`, a store and a coordinator. Invariants: when the leadership is lost who waits for the
 store is answered, too. Does not: follow the leadership (`broker/coordination/coordinator_shard.py`).
 """
 
@@ -11,7 +11,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.store import GroupStore
 
 
-class HostedGroups(CoordinatorShard[GroupCoordinator]):
+class GroupShard(CoordinatorShard[GroupCoordinator]):
     """Follows the leadership of the store's log group."""
 
     __slots__ = ("store",)

@@ -18,7 +18,7 @@ from typing import Final
 from broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
 from broker.coordination.coordinator_shard import LeaseExpired
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group_shard import HostedGroups
+from broker.groups.group_shard import GroupShard
 from broker.groups.state import GroupsState
 from broker.groups.store import GroupStore, OwnAppender
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster
@@ -38,7 +38,7 @@ LONGEST_ID: Final = 1_024
 request about all partitions would come to gigabytes."""
 
 
-class Groups(CoordinatorRegistry[HostedGroups]):
+class Groups(CoordinatorRegistry[GroupShard]):
     """Nothing is hosted at first; see `host`."""
 
     topic_name = CONSUMER_OFFSETS
@@ -69,7 +69,7 @@ class Groups(CoordinatorRegistry[HostedGroups]):
         self._require_absent(number)
         store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
         coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
-        self._hosted[number] = HostedGroups(store, coordinator)
+        self._hosted[number] = GroupShard(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError,
@@ -108,7 +108,7 @@ class Groups(CoordinatorRegistry[HostedGroups]):
         """Store and coordinator of every log group that is led here and loaded."""
         return [(each.store, each.coordinator) for each in self._serving_shards()]
 
-    def _find_shard(self, key: str) -> HostedGroups:
+    def _find_shard(self, key: str) -> GroupShard:
         if len(key) > LONGEST_ID:
             problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
             raise RequestError(ErrorCode.INVALID_GROUP_ID, problem)

@@ -1,6 +1,6 @@
 """A group that has members, or is about to: its timers, its rebalances, its place in the log.
 
-Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
+Owns: `LiveGroup`, context one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
 member's session, the write of a generation. Invariants: every member has an armed session or waits for an
 answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
 whoever waits is answered by the end of the rebalance, an error, or `resign`.
@@ -56,7 +56,7 @@ class LiveGroup:
     """One group's soft state. Public methods leave it whole; answers leave a turn later."""
 
     __slots__ = (
-        "_around",
+        "_context",
         "_emptied",
         "_held_bytes",
         "_initial",
@@ -69,9 +69,9 @@ class LiveGroup:
         "writes",
     )
 
-    def __init__(self, group: ClassicGroup, around: GroupContext) -> None:
+    def __init__(self, group: ClassicGroup, context: GroupContext) -> None:
         self.group = group
-        self._around = around
+        self._context = context
         self._initial = False
         """Is this rebalance the first of a group that had no members? It is given time for more to come."""
         self._joined_meanwhile = False
@@ -99,13 +99,13 @@ class LiveGroup:
         group = self.group
         if group.state is not State.EMPTY or group.pending or self.writes:
             return False
-        committed = self._around.store.state.group(group.group_id)
+        committed = self._context.store.state.group(group.group_id)
         return committed is None or not committed.members
 
     def update_memory_usage(self) -> None:
         """Tell what it holds now to those who limit it."""
         memory_bytes = self.group.memory_bytes if self.group.state is not State.DEAD else 0
-        self._around.memory_bytes += memory_bytes - self._held_bytes
+        self._context.memory_bytes += memory_bytes - self._held_bytes
         self._held_bytes = memory_bytes
 
     # --- sessions -----------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class LiveGroup:
         """A sign of life: the member is expected again within `timeout_ms`."""
         session = self._sessions.get(member_id)
         if session is None:
-            session = Deadline(self._around.loop, self._on_session_timeout, member_id)
+            session = Deadline(self._context.loop, self._on_session_timeout, member_id)
             self._sessions[member_id] = session
         session.put_off(timeout_ms)
 
@@ -135,7 +135,7 @@ class LiveGroup:
             self.membership_changed()
         else:
             self.complete_join_if_all_there()
-        self._around.settled(self)
+        self._context.settled(self)
 
     def drop(self, member_id: str) -> bool:
         """Let a member, or a handed out id, go; was it a member? The caller goes on from there."""
@@ -143,7 +143,7 @@ class LiveGroup:
         member = self.group.remove(member_id)
         if member is None:
             return False
-        outbox = self._around.outbox
+        outbox = self._context.outbox
         outbox.put(member.join_waiter, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
         outbox.put(member.sync_waiter, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         member.join_waiter = member.sync_waiter = None
@@ -161,11 +161,11 @@ class LiveGroup:
     def await_join(self, member: Member, waiter: Waiter) -> None:
         """The member waits for the end of the join. An earlier request of it, sent again, is answered."""
         before = self.group.await_join(member, waiter)
-        self._around.outbox.put(before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._context.outbox.put(before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
     def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
         """It has its answer, and is to send heartbeats."""
-        self._around.outbox.put(self.group.take_join_waiter(member), response)
+        self._context.outbox.put(self.group.take_join_waiter(member), response)
         member.is_new = False
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
@@ -211,10 +211,10 @@ class LiveGroup:
         group.pending_sync.clear()
         self._stop_sync_timer()
         was_empty = group.state is State.EMPTY
-        group.transition(State.PREPARING_REBALANCE, self._around.store.time_ms())
+        group.transition(State.PREPARING_REBALANCE, self._context.store.time_ms())
         self._initial, self._joined_meanwhile = was_empty, False
         if was_empty:
-            delay_ms = self._around.limits.initial_rebalance_delay_ms
+            delay_ms = self._context.limits.initial_rebalance_delay_ms
             self._wait_for_more(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         elif group.all_joined:
             self._complete_join()
@@ -233,7 +233,7 @@ class LiveGroup:
         self._join_timer = None
         if self._joined_meanwhile and left_ms:
             self._joined_meanwhile = False
-            next_ms = min(self._around.limits.initial_rebalance_delay_ms, left_ms)
+            next_ms = min(self._context.limits.initial_rebalance_delay_ms, left_ms)
             self._wait_for_more(next_ms, max(left_ms - delay_ms, 0))
         else:
             self._join_over()
@@ -241,7 +241,7 @@ class LiveGroup:
     def _join_over(self) -> None:
         self._join_timer = None
         self._complete_join()
-        self._around.settled(self)
+        self._context.settled(self)
 
     def _complete_join(self) -> None:
         """No longer wait: who has not joined again is left behind, but for static members."""
@@ -255,7 +255,7 @@ class LiveGroup:
             self._start_join_timer(max(group.rebalance_timeout_ms, SILENT_WAIT_MS), self._join_over)
             return
         self._initial = False
-        group.next_generation(self._around.store.time_ms())
+        group.next_generation(self._context.store.time_ms())
         if group.state is State.EMPTY:
             log.info("group %s is empty, generation %d", self.name, group.generation)
             self._write_emptied()
@@ -271,7 +271,7 @@ class LiveGroup:
         group.pending_sync.update(group.members)
         for member in group.members.values():
             self.answer_join(member, self.generation_for(member))
-        self._sync_timer = self._around.loop.call_later(
+        self._sync_timer = self._context.loop.call_later(
             group.rebalance_timeout_ms / 1000, self._sync_over, group.generation
         )
 
@@ -280,7 +280,7 @@ class LiveGroup:
     def sync(self, member: Member, assignments: Mapping[str, bytes], waiter: Waiter) -> None:
         """A member of this generation asks for its part; the leader brings everybody's."""
         group = self.group
-        outbox = self._around.outbox
+        outbox = self._context.outbox
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self._stop_sync_timer()
@@ -307,7 +307,7 @@ class LiveGroup:
             self._answer_syncs(error)
             self.prepare()
             return
-        group.transition(State.STABLE, self._around.store.time_ms())
+        group.transition(State.STABLE, self._context.store.time_ms())
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_waiter is not None:
@@ -328,7 +328,7 @@ class LiveGroup:
 
     def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
         waiter, member.sync_waiter = member.sync_waiter, None
-        self._around.outbox.put(waiter, response)
+        self._context.outbox.put(waiter, response)
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
     def _sync_over(self, generation: int) -> None:
@@ -342,13 +342,13 @@ class LiveGroup:
             self.drop(member_id)
         if late:
             self.prepare()
-        self._around.settled(self)
+        self._context.settled(self)
 
     # --- the log ------------------------------------------------------------------------------------------
 
     def _write(self, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]) -> None:
         """Write the present generation; `then` is called when it is committed, or is known not to be."""
-        group, around = self.group, self._around
+        group, context = self.group, self._context
         key, value = group_record(group.group_id, group.committable(assignments))
         self.writes += 1
 
@@ -356,15 +356,15 @@ class LiveGroup:
             self.writes -= 1
             dead = group.state is State.DEAD
             then(ErrorCode.NOT_COORDINATOR if dead else _answerable(error))
-            around.settled(self)
+            context.settled(self)
 
-        size, limit = len(key) + len(value or b""), around.limits.max_record_bytes
+        size, limit = len(key) + len(value or b""), context.limits.max_record_bytes
         if size > limit:
             text = "group %s: a generation of %d members takes %d bytes, more than max.message.bytes=%d of %s"
             log.warning(text, self.name, len(group.members), size, limit, CONSUMER_OFFSETS)
-            around.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
+            context.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
         else:
-            around.store.append(group.group_id, [(key, value)], done)
+            context.store.append(group.group_id, [(key, value)], done)
 
     def write_members(self, then: Callable[[ErrorCode], None]) -> None:
         """Write a Stable group again: a static member has a new id."""
@@ -392,7 +392,7 @@ class LiveGroup:
     def resign(self) -> None:
         """Answers all pending requests and stops all timers, when this node stops coordinating the group."""
         group = self.group
-        group.transition(State.DEAD, self._around.store.time_ms())
+        group.transition(State.DEAD, self._context.store.time_ms())
         self._stop_join_timer()
         self._stop_sync_timer()
         for member_id in [*group.members, *group.pending]:
@@ -400,14 +400,14 @@ class LiveGroup:
         error = ErrorCode.NOT_COORDINATOR
         for member in group.members.values():
             waiter, member.sync_waiter = member.sync_waiter, None
-            self._around.outbox.put(waiter, sync_error(error))
-            self._around.outbox.put(group.take_join_waiter(member), join_error(error, member.member_id))
+            self._context.outbox.put(waiter, sync_error(error))
+            self._context.outbox.put(group.take_join_waiter(member), join_error(error, member.member_id))
 
     # --- timers -------------------------------------------------------------------------------------------
 
     def _start_join_timer(self, timeout_ms: int, over: Callable[..., None], *args: int) -> None:
         self._stop_join_timer()
-        self._join_timer = self._around.loop.call_later(timeout_ms / 1000, over, *args)
+        self._join_timer = self._context.loop.call_later(timeout_ms / 1000, over, *args)
 
     def _stop_join_timer(self) -> None:
         if self._join_timer is not None:

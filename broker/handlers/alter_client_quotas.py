@@ -7,7 +7,7 @@ from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
 from protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
-from protocol.messages.alter_client_quotas_request import EntryData as AppendRequest
+from protocol.messages.alter_client_quotas_request import EntryData as RequestedEntry
 
 API_KEY = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
@@ -20,7 +20,7 @@ def handle(
     return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
 
 
-def _result(entry: AppendRequest) -> EntryData:
+def _result(entry: RequestedEntry) -> EntryData:
     result = EntryData(
         error_message=None,
         entity=[

@@ -93,7 +93,7 @@ def _validate(context: ClientContext, requested: CreatePartitionsTopic) -> tuple
         group_ids = (
             range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned_group is None else [pinned_group]
         )
-        replica_sets = [set(services.cluster.nodes_of(count_seen)) for count_seen in group_ids]
+        replica_sets = [set(services.cluster.nodes_of(group_id)) for group_id in group_ids]
         check_groups((each.broker_ids for each in requested.assignments), replica_sets)
     return topic, added
 

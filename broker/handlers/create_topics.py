@@ -50,8 +50,8 @@ async def handle(
     plans: list[TopicPlan] = []
     partitions = 0
     limit = context.services.settings.lockstep_max_partitions_per_request
-    for count_seen, topic in enumerate(request.topics, 1):
-        if count_seen % TOPICS_AT_ONCE == 0:
+    for count, topic in enumerate(request.topics, 1):
+        if count % TOPICS_AT_ONCE == 0:
             await asyncio.sleep(0)
         try:
             if counts[topic.name] > 1:
@@ -136,7 +136,7 @@ def _check_assignments(
         if pinned_group.isdecimal()
         else range(FIRST_GROUP, services.cluster.data_groups + 1)
     )
-    replica_sets = [set(services.cluster.nodes_of(count_seen)) for count_seen in group_ids]
+    replica_sets = [set(services.cluster.nodes_of(group_id)) for group_id in group_ids]
     check_groups(assignments.values(), replica_sets)
 
 

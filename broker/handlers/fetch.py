@@ -136,8 +136,8 @@ class _Fetch:
         items = self._fetch_context.items
         known_items = {item.partition: item for item in items if item.partition is not None}
         if len(known_items) < len(items):
-            unknown_count = {(item.topic, item.index): item for item in items if item.partition is None}
-            self._fetch_context.items = [*known_items.values(), *unknown_count.values()]
+            unknown_items = {(item.topic, item.index): item for item in items if item.partition is None}
+            self._fetch_context.items = [*known_items.values(), *unknown_items.values()]
         return list(known_items)
 
     def _cancel(self) -> None:
@@ -166,9 +166,8 @@ class _Fetch:
                         is_urgent or unknown_count > MAX_UNKNOWN or len(item.topic) > MAX_NAME_CHARACTERS
                     )
                 elif data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE:
-                    is_urgent = (
-                        True  # but what this follower has not got yet may come while the request waits
-                    )
+                    # An offset that this follower has not replicated yet may come while the request waits.
+                    is_urgent = True
                 partition_data.append((item, data))
                 continue
             end = self._end_offset(data)

@@ -74,7 +74,7 @@ def _respond(
         context,
         request.coordinator_keys,
         lambda key: _coordinator(key, context.endpoint_of(registry.coordinator_node(key))),
-        lambda endpoint: FindCoordinatorResponse(coordinators=endpoint),
+        lambda coordinators: FindCoordinatorResponse(coordinators=coordinators),
     )
 
 

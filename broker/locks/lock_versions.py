@@ -76,11 +76,13 @@ class LockVersions:
         self.horizon = mark
 
     def snapshot(self) -> bytes:
-        """`restore` gives an equal state."""
+        """The whole state, for `restore`."""
         recent, cells = self._recent, self._cells
-        known = b"" if cells is None else _pack(cells)
-        head = _HEAD.pack(self.floor, self.since, self.horizon, len(recent), self._mask + 1 if known else 0)
-        return head + b"".join(recent) + _pack(array("q", recent.values())) + known
+        packed_cells = b"" if cells is None else _pack(cells)
+        head = _HEAD.pack(
+            self.floor, self.since, self.horizon, len(recent), self._mask + 1 if packed_cells else 0
+        )
+        return head + b"".join(recent) + _pack(array("q", recent.values())) + packed_cells
 
 
 def restore(data: bytes, recent: int = RECENT, cells: int = CELLS) -> LockVersions:

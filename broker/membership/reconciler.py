@@ -63,7 +63,7 @@ class Reconciler:
         self._balance = balance
         self._seconds = loop.time if seconds is None else seconds
         self._look_seconds = look_seconds
-        self._pace = TransferBackoff()
+        self._backoff = TransferBackoff()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
         self._looking = False
@@ -130,7 +130,7 @@ class Reconciler:
         wanted_nodes = {*view.wanted.wanted_nodes, *view.wanted.learner_nodes}
         self._alone = self._group.raft.alone and wanted_nodes <= {node_of(view.leader)}
         successor = leader_with_room(view)
-        if successor is not None and self._pace.is_over(now_ms):
+        if successor is not None and self._backoff.is_over(now_ms):
             # Before all else: what is to be written here for a change of members may find no room.
             self._hand_over(successor, f"the disk of node {node_of(view.leader)} is full")
             return
@@ -139,20 +139,20 @@ class Reconciler:
             self._group.change_members(step.voters, step.learners)
             self._log_change(step)
         elif isinstance(step, Transfer):
-            if self._pace.is_over(now_ms):
+            if self._backoff.is_over(now_ms):
                 self._hand_over(step.member, step.why)
         else:
             self._balance_leader(view, now_ms)
 
     def _balance_leader(self, view: View, now_ms: int) -> None:
         candidate = preferred_leader(view) if self._balance() else None
-        if self._pace.steady(candidate, now_ms) and self._pace.is_over(now_ms):
+        if self._backoff.steady(candidate, now_ms) and self._backoff.is_over(now_ms):
             assert candidate is not None
             self._hand_over(candidate, "it is the preferred leader")
 
     def _hand_over(self, member: int, why: str) -> None:
         self._group.transfer(member)
-        self._pace.on_transfer(int(self._seconds() * 1000))
+        self._backoff.on_transfer(int(self._seconds() * 1000))
         log.info(
             "log group %d: the leadership goes to node %s: %s",
             self._group.group_id,
@@ -181,7 +181,7 @@ class Reconciler:
 
     def _rest(self) -> None:
         """The group is not led here now; what was seen of the others is of no use any more."""
-        self._pace.steady(None, int(self._seconds() * 1000))
+        self._backoff.steady(None, int(self._seconds() * 1000))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -38,9 +38,9 @@ class GroupProperty:
     declared: Property
     broker_name: str
     """The broker setting it follows by default."""
-    minimum_value: tuple[str, int] | None = None
+    broker_minimum: tuple[str, int] | None = None
     """A setting that it must not be below, and that setting's value."""
-    maximum: tuple[str, int] | None = None
+    broker_maximum: tuple[str, int] | None = None
 
 
 def _number(
@@ -48,8 +48,8 @@ def _number(
     default: int,
     minimum: int,
     doc: str,
-    minimum_value: int | None = None,
-    maximum: int | None = None,
+    broker_minimum: int | None = None,
+    broker_maximum: int | None = None,
     *,
     is_internal: bool = False,
 ) -> GroupProperty:
@@ -58,8 +58,8 @@ def _number(
     return GroupProperty(
         Property(name, Kind.INT, default, doc, minimum, is_internal=is_internal),
         f"group.{name}",
-        None if minimum_value is None else (f"group.{family}.min.{bounded}", minimum_value),
-        None if maximum is None else (f"group.{family}.max.{bounded}", maximum),
+        None if broker_minimum is None else (f"group.{family}.min.{bounded}", broker_minimum),
+        None if broker_maximum is None else (f"group.{family}.max.{bounded}", broker_maximum),
     )
 
 
@@ -168,12 +168,17 @@ GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
         _number(
             "share.record.lock.duration.ms", 30_000, 1_000, "How long a record stays locked.", 15_000, 60_000
         ),
-        _number("streams.num.standby.replicas", 0, 0, "Standby replicas of each task.", maximum=2),
+        _number("streams.num.standby.replicas", 0, 0, "Standby replicas of each task.", broker_maximum=2),
         _number(
             "streams.initial.rebalance.delay.ms", 3_000, 0, "How long the first assignment waits for members."
         ),
         _number(
-            "streams.num.warmup.replicas", 2, 0, "Warm-up replicas of a group.", maximum=20, is_internal=True
+            "streams.num.warmup.replicas",
+            2,
+            0,
+            "Warm-up replicas of a group.",
+            broker_maximum=20,
+            is_internal=True,
         ),
         _number(
             "streams.task.offset.interval.ms",
@@ -204,13 +209,13 @@ def group_value(name: str, text: str) -> str:
         value = known.declared.parse(text)
     except ConfigError as error:
         raise InvalidGroupConfig(f"Invalid value {text} for configuration {name}: {error.problem}") from None
-    if known.minimum_value is not None and value < known.minimum_value[1]:
+    if known.broker_minimum is not None and value < known.broker_minimum[1]:
         raise InvalidGroupConfig(
-            f"{name} must be greater than or equal to {known.minimum_value[0]} ({known.minimum_value[1]})"
+            f"{name} must be greater than or equal to {known.broker_minimum[0]} ({known.broker_minimum[1]})"
         )
-    if known.maximum is not None and value > known.maximum[1]:
+    if known.broker_maximum is not None and value > known.broker_maximum[1]:
         raise InvalidGroupConfig(
-            f"{name} must be less than or equal to {known.maximum[0]} ({known.maximum[1]})"
+            f"{name} must be less than or equal to {known.broker_maximum[0]} ({known.broker_maximum[1]})"
         )
     if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(value):
         raise InvalidGroupConfig(

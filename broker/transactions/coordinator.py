@@ -137,7 +137,7 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._clock_ms = clock_ms
         self._loop = loop
-        self._lines = KeyedQueue(loop)
+        self._request_queue = KeyedQueue(loop)
         self._adding: dict[str, _Adding] = {}
         """What is last in an id's line, where that is partitions whose turn has not come."""
 
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         """All is replayed: serve, and finish what was decided elsewhere or before."""
         self.refusal = ErrorCode.NONE
         for transactional_id in list(self.state.prepared_ids):
-            self._lines.enter(transactional_id, partial(self._finish_found, transactional_id))
+            self._request_queue.enter(transactional_id, partial(self._finish_found, transactional_id))
 
     def resign(self) -> None:
         """The leadership is lost, or the broker stops: another will go on, whoever waits is to ask it."""
@@ -159,7 +159,7 @@ class TransactionCoordinator:
         adding, self._adding = self._adding, {}
         for each in adding.values():
             each.settle(self._not_here())
-        self._lines.close(self._not_here)
+        self._request_queue.close(self._not_here)
 
     def time_ms(self) -> int:
         """The time to write into records. Like the log's it never goes back."""
@@ -186,12 +186,12 @@ class TransactionCoordinator:
         adding = self._adding.get(transactional_id)
         if adding is None or (adding.asked, adding.version) != (asked, version):
             adding = _Adding(asked, version)
-            self._lines.enter(transactional_id, partial(self._add, transactional_id, adding))
+            self._request_queue.enter(transactional_id, partial(self._add, transactional_id, adding))
             self._adding[transactional_id] = adding
         adding.places.update(dict.fromkeys(partitions))
         answer: Answer = self._loop.create_future()
         adding.answers.append(answer)
-        await self._lines.notify(transactional_id, answer)
+        await self._request_queue.wait_for(transactional_id, answer)
 
     async def verify(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
@@ -206,7 +206,7 @@ class TransactionCoordinator:
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
     ) -> dict[Place, ErrorCode] | None:
         """The same at once; None where something is under way for the id. Raises RequestError."""
-        if not self._lines.is_free(transactional_id):
+        if not self._request_queue.is_free(transactional_id):
             return None
         return check_added(self.state.get(transactional_id), asked, partitions)
 
@@ -219,18 +219,20 @@ class TransactionCoordinator:
 
     def abort_overdue(self, transactional_id: str, serial: int) -> None:
         """This one has taken too long: fence its producer and abort it, if it is under way by then."""
-        if self._lines.is_free(transactional_id):
-            self._lines.enter(transactional_id, partial(self._abort_overdue, transactional_id, serial))
+        if self._request_queue.is_free(transactional_id):
+            self._request_queue.enter(
+                transactional_id, partial(self._abort_overdue, transactional_id, serial)
+            )
 
     def forget_expired(self, transactional_id: str, expiration_ms: int) -> None:
         """Nothing was heard of an id for long: forget it, if that still holds by then."""
-        if self._lines.is_free(transactional_id):
+        if self._request_queue.is_free(transactional_id):
             work = partial(self._forget_expired, transactional_id, expiration_ms)
-            self._lines.enter(transactional_id, work)
+            self._request_queue.enter(transactional_id, work)
 
     async def _ask(self, transactional_id: str, work: Work) -> Any:
         self._adding.pop(transactional_id, None)  # what is added from now on comes after this
-        return await self._lines.ask(transactional_id, work)
+        return await self._request_queue.ask(transactional_id, work)
 
     # --- one request of an id at a time ---------------------------------------------------------------------
 

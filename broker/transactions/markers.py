@@ -85,7 +85,7 @@ class Markers:
         self._appenders = appenders
         self._peering = peering
         self._loop = loop
-        self._lanes: dict[int, _MarkerQueue] = {}
+        self._queues: dict[int, _MarkerQueue] = {}
         if peering is not None:
             peering.handlers[RequestKind.MARKERS] = self._handle_request
 
@@ -179,10 +179,10 @@ class Markers:
         """End it in partitions of one group, wherever that is led."""
         group = self._cluster.groups.get(number)
         if self._peering is not None and (group is None or not group.is_leader):
-            lane = self._lanes.get(number)
-            if lane is None:
-                lane = self._lanes[number] = _MarkerQueue(number, self._peering, self._loop)
-            return await lane.put(ending)
+            queue = self._queues.get(number)
+            if queue is None:
+                queue = self._queues[number] = _MarkerQueue(number, self._peering, self._loop)
+            return await queue.put(ending)
         try:
             (codes,) = await self._end_here(number, [ending])
         except (NotLeaderHere, StorageError):

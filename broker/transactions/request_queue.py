@@ -1,9 +1,9 @@
-"""Requests for one transactional id wait for each other: a line per id.
+"""Requests for one transactional id run one after the other: a queue per id.
 
-Owns: `KeyedQueue`. Who waits a little is served a little later; Kafka says CONCURRENT_TRANSACTIONS at once,
-for which every client sleeps 20 to 100 ms. Invariants: what is done for an id is done one after the other, in
-the order in which it was asked; it goes on when whoever asked does not wait any more, and what has not begun
-is left out then; lines and waiting are bounded. Does not: know what is done.
+Owns: `KeyedQueue`. A request that meets another one waits for it; Kafka answers CONCURRENT_TRANSACTIONS at
+once, after which every client sleeps 20 to 100 ms. Invariants: the requests of an id run in the order in which
+they came; a request that has begun runs to its end even if its caller no longer waits, one that has not begun
+is dropped then; the length of a queue and the time of waiting are bounded. Does not: know the requests.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.transactions")
 
-PATIENCE_SECONDS: Final = 5.0
-"""After so long whoever asked is told to ask again: far less than clients wait for an answer."""
-MOST_IN_LINE: Final = 32
+ANSWER_TIMEOUT_SECONDS: Final = 5.0
+"""After so long the caller is told to retry: far less than clients wait for a response."""
+MAX_QUEUED: Final = 32
 """LIMIT. A producer has one of these requests on the way; its successors may ask as well, and the partitions
 that it writes to."""
 
 Answer = asyncio.Future[Any]
 Work = Callable[[Answer], Coroutine[Any, Any, None]]
-"""Does what was asked and sets the answer, which may be long before it is done."""
+"""Runs a request and sets its answer, which may be long before the end."""
 
 
 class KeyedQueue:
@@ -36,68 +36,68 @@ class KeyedQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lines: dict[str, deque[tuple[Work, Answer]]] = {}
-        """The first of each is being served."""
+        self._queues: dict[str, deque[tuple[Work, Answer]]] = {}
+        """The first request of each queue is running."""
         self._servers: dict[str, asyncio.Task[None]] = {}
 
     def is_free(self, key: str) -> bool:
-        """Is nothing asked, or being done, for it?"""
-        return key not in self._lines
+        """True if no request of this key is queued or running."""
+        return key not in self._queues
 
     def enter(self, key: str, work: Work) -> Answer:
-        """Have this done after all that was asked before. Raises RequestError where too many wait."""
+        """Queue `work` behind the earlier requests. Raises RequestError where too many wait."""
         answer: Answer = self._loop.create_future()
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = deque()
-            self._servers[key] = self._loop.create_task(self._serve(key, line))
-        elif len(line) >= MOST_IN_LINE:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+            self._servers[key] = self._loop.create_task(self._serve(key, queue))
+        elif len(queue) >= MAX_QUEUED:
             raise RequestError(
-                ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(line)} requests of {printable(key)} wait"
+                ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(queue)} requests of {printable(key)} wait"
             )
-        line.append((work, answer))
+        queue.append((work, answer))
         return answer
 
     async def ask(self, key: str, work: Work) -> Any:
-        """Enters `work` and waits for its result. Raises RequestError, or the errors of `work`."""
-        return await self.notify(key, self.enter(key, work))
+        """Queue `work` and wait for its result. Raises RequestError, or the errors of `work`."""
+        return await self.wait_for(key, self.enter(key, work))
 
-    async def notify(self, key: str, answer: Answer) -> Any:
-        """Wait for an answer, not too long. Raises RequestError, or what it was refused with."""
+    async def wait_for(self, key: str, answer: Answer) -> Any:
+        """Wait for an answer, `ANSWER_TIMEOUT_SECONDS` at most. Raises RequestError, or the error of `work`."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 return await answer
         except TimeoutError:
-            text = f"{printable(key)}: what was asked takes longer than {PATIENCE_SECONDS:g} s"
+            text = f"{printable(key)}: what was asked takes longer than {ANSWER_TIMEOUT_SECONDS:g} s"
             raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
     def close(self, refusal: Callable[[], Exception]) -> None:
-        """Nothing goes on; whoever waits gets this."""
-        lines, self._lines = self._lines, {}
+        """Stop all work; every waiting request gets this error."""
+        queues, self._queues = self._queues, {}
         servers, self._servers = self._servers, {}
         for task in servers.values():
             task.cancel()
-        for line in lines.values():
-            for _, answer in line:
+        for queue in queues.values():
+            for _, answer in queue:
                 refuse(answer, refusal())
 
-    async def _serve(self, key: str, line: deque[tuple[Work, Answer]]) -> None:
-        while line:
-            work, answer = line[0]
+    async def _serve(self, key: str, queue: deque[tuple[Work, Answer]]) -> None:
+        while queue:
+            work, answer = queue[0]
             if not answer.cancelled():
                 try:
                     await work(answer)
                 except RequestError as refused:
                     refuse(answer, refused)
-                except Exception as error:  # the next in line is served all the same
+                except Exception as error:  # the next request runs all the same
                     log.exception("%s: a request failed", printable(key))
                     refuse(answer, error)
-            line.popleft()
-        del self._lines[key], self._servers[key]
+            queue.popleft()
+        del self._queues[key], self._servers[key]
 
 
 def refuse(answer: Answer, error: Exception) -> None:
-    """Tell whoever asked that there is no answer, and why; nothing where it is told already."""
+    """Set an error in place of the answer, unless there is an answer already."""
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # nobody may be waiting any more
+        answer.exception()  # its caller may no longer wait; an unread error would be logged

@@ -110,13 +110,13 @@ class VerificationQueue:
         appenders: Mapping[int, Appender],
         verification: Verification,
         loop: asyncio.AbstractEventLoop,
-        turns: TimeSlicer,
+        time_slicer: TimeSlicer,
     ) -> None:
         self._cluster = cluster
         self._appenders = appenders
         self._verification = verification
         self._loop = loop
-        self._turns = turns
+        self._time_slicer = time_slicer
         self._queues: dict[Key, _Queue] = {}
         self._unverified: list[_Queue] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -161,10 +161,10 @@ class VerificationQueue:
         if codes is None:
             key = appender.group.group_id, partition.number, unverified.producer_id
             queue = _Queue(key, appender, partition, unverified)
-            held = self._queue_batch(queue, question, records, limits, produce_version)
+            batch = self._queue_batch(queue, question, records, limits, produce_version)
             self._queues[key] = queue
             self._verify_soon(queue)
-            raise VerificationPending(held)
+            raise VerificationPending(batch)
         if codes[place] is not ErrorCode.NONE:
             raise producer_error(codes[place], produce_version)
         return appender.append(
@@ -185,10 +185,10 @@ class VerificationQueue:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MAX_WAITING_BYTES:
             track_lowest_sequence(queue.appender, queue.log, records)
             raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
-        held = PendingBatch(question, bytes(records), limits, produce_version)
-        self.waiting_bytes += held.counted_bytes
-        queue.batches.append(held)
-        return held
+        batch = PendingBatch(question, bytes(records), limits, produce_version)
+        self.waiting_bytes += batch.counted_bytes
+        queue.batches.append(batch)
+        return batch
 
     def _verify_soon(self, queue: _Queue) -> None:
         """With all others of this turn: partitions of one transaction are one question."""
@@ -209,7 +209,7 @@ class VerificationQueue:
     async def _ask(self, question: Question, queues: list[_Queue]) -> None:
         places = [self._place(queue.log) for queue in queues]
         codes = await self._verification.ask(question, places)
-        self._turns.run_steps(self._steps(question, queues, [codes[place] for place in places]))
+        self._time_slicer.run_steps(self._steps(question, queues, [codes[place] for place in places]))
 
     def _steps(self, question: Question, queues: list[_Queue], codes: list[ErrorCode]) -> Iterator[None]:
         """Each queue in turn, a batch each step."""
@@ -298,24 +298,26 @@ class VerificationQueue:
 class VerifyingAppenders:
     """The append paths as a request of one transactional id finds them, by data group."""
 
-    __slots__ = ("_appenders", "_gate", "_transactional_id")
+    __slots__ = ("_appenders", "_transactional_id", "_verification_queue")
 
     def __init__(
-        self, gate: VerificationQueue, appenders: Mapping[int, Appender], transactional_id: str
+        self, verification_queue: VerificationQueue, appenders: Mapping[int, Appender], transactional_id: str
     ) -> None:
-        self._gate = gate
+        self._verification_queue = verification_queue
         self._appenders = appenders
         self._transactional_id = transactional_id
 
     def __getitem__(self, number: int) -> _VerifyingAppender:
-        return _VerifyingAppender(self._gate, self._appenders[number], self._transactional_id)
+        return _VerifyingAppender(self._verification_queue, self._appenders[number], self._transactional_id)
 
 
 class _VerifyingAppender:
-    __slots__ = ("_appender", "_gate", "_transactional_id")
+    __slots__ = ("_appender", "_transactional_id", "_verification_queue")
 
-    def __init__(self, gate: VerificationQueue, appender: Appender, transactional_id: str) -> None:
-        self._gate = gate
+    def __init__(
+        self, verification_queue: VerificationQueue, appender: Appender, transactional_id: str
+    ) -> None:
+        self._verification_queue = verification_queue
         self._appender = appender
         self._transactional_id = transactional_id
 
@@ -323,7 +325,7 @@ class _VerifyingAppender:
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> AppendResult:
         """See `VerificationQueue.append`."""
-        return self._gate.append(
+        return self._verification_queue.append(
             self._appender, partition, records, limits, produce_version, self._transactional_id
         )
 

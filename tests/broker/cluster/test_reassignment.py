@@ -279,7 +279,7 @@ async def test_what_came_back_while_others_were_given_up_is_kept(
     async def is_out(group: LogGroup) -> bool:
         return group.group_id not in members
 
-    monkeypatch.setattr(node._hosting, "remove", give_up)
+    monkeypatch.setattr(node._local_groups, "remove", give_up)
     monkeypatch.setattr(node, "_is_out", is_out)
     await node._give_up_groups()
     assert given_up == ([first, other] if since == "nothing" else [first])

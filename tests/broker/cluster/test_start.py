@@ -198,7 +198,7 @@ async def test_a_group_that_cannot_be_opened_holds_up_no_other(
         done.append(what)
 
     with monkeypatch.context() as patched:
-        patched.setattr(node._hosting, "open", full)
+        patched.setattr(node._local_groups, "open", full)
         patched.setattr(node._cluster, "groups", {0: node._cluster.groups[0]})
         patched.setattr(node, "_give_up_groups", partial(noted, "room is made"))
         patched.setattr(node, "_register", partial(noted, "registered"))

@@ -94,7 +94,7 @@ async def test_sessions_run_where_the_coordinator_is_and_nowhere_else(nodes: Nod
     assert len(sessions) == 2 and all(each.is_armed for each in sessions)
     members.coordinator = await nodes.lead(2)
     assert not any(each.is_armed for each in sessions)
-    assert (old._live, old._around.memory_bytes, old.refusal) == ({}, 0, E.NOT_COORDINATOR)
+    assert (old._live, old._context.memory_bytes, old.refusal) == ({}, 0, E.NOT_COORDINATOR)
     while len(members.coordinator._live["g"]._sessions) > 1:
         await asyncio.sleep(0.1)
         assert members.heartbeat(leader, instance="i") in (E.NONE, E.REBALANCE_IN_PROGRESS)

@@ -309,7 +309,7 @@ class GroupHistory(RuleBasedStateMachine):
         assert (live._sync_timer is not None) == bool(group.pending_sync)
         if group.state is State.COMPLETING_REBALANCE:
             assert group.pending_sync or live.writes, "nobody would end this"
-        assert self.world.coordinator._around.memory_bytes == group.memory_bytes
+        assert self.world.coordinator._context.memory_bytes == group.memory_bytes
 
     def _settle_store(self, error: ErrorCode = ErrorCode.NONE) -> None:
         self.world.loop.turn()
@@ -334,7 +334,7 @@ class GroupHistory(RuleBasedStateMachine):
             world.coordinator.resign()
             world.start()
         assert world.coordinator._live == {}
-        assert world.coordinator._around.memory_bytes == 0
+        assert world.coordinator._context.memory_bytes == 0
 
 
 TestGroupHistory = GroupHistory.TestCase

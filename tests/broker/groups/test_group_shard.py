@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group_shard import HostedGroups
+from broker.groups.group_shard import GroupShard
 from broker.groups.store import GroupStore
 from broker.request_errors import RequestError
 from protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ class CoordinatorShard:
         loop: Any = self.world.loop
         self.coordinator = GroupCoordinator(self.world.store, self.world.settings, loop, lambda: 1 << 20)
         self.world.coordinator = self.coordinator
-        self.hosted = HostedGroups(self.store, self.coordinator)
+        self.hosted = GroupShard(self.store, self.coordinator)
 
     def refusal(self) -> ErrorCode:
         return self.coordinator.refusal
@@ -78,7 +78,7 @@ async def test_again_and_again_on_the_same_coordinator() -> None:
         joining = it.world.ask_join(member=it.leader.member_id)
         it.group.lead(False)
         assert error_of(joining) is E.NOT_COORDINATOR
-        assert it.world.loop.armed == 0 and it.coordinator._around.memory_bytes == 0
+        assert it.world.loop.armed == 0 and it.coordinator._context.memory_bytes == 0
 
 
 async def test_a_delete_under_way_leaves_nothing_behind() -> None:

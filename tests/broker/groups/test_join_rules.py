@@ -293,10 +293,10 @@ def test_ids_handed_out_and_members_take_no_more_than_there_is() -> None:
     ids = [world.ask_join(group=f"g{n}").response.member_id for n in range(50)]
     for n, member_id in enumerate(ids):
         world.ask_join(group=f"g{n}", member=member_id, protocols={"range": b"m" * 20_000})
-    assert world.coordinator._around.memory_bytes <= 160_000
+    assert world.coordinator._context.memory_bytes <= 160_000
     world.loop.advance(2 * DELAY_MS)
     world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 500_000})
-    assert world.coordinator._around.memory_bytes <= 200_000
+    assert world.coordinator._context.memory_bytes <= 200_000
     # What it had before it may have again.
     again = world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 20_000})
     assert not again.done or error_of(again) is E.NONE
@@ -307,16 +307,16 @@ def test_assignments_count() -> None:
     (leader,) = completing(world, 1)
     assert error_of(world.sync(leader, {leader.member_id: b"p" * 50_000})) is E.COORDINATOR_NOT_AVAILABLE
     assert error_of(world.sync(leader, {leader.member_id: b"p" * 20_000})) is E.NONE
-    assert world.coordinator._around.memory_bytes > 3 * 20_000
+    assert world.coordinator._context.memory_bytes > 3 * 20_000
     world.leave(leader.member_id)
-    assert world.coordinator._around.memory_bytes == 0
+    assert world.coordinator._context.memory_bytes == 0
 
 
 @pytest.mark.parametrize("instance", [None, "i" * 30_000])
 def test_long_names_count(instance: str | None) -> None:
     world = World()
     world.join(client="c" * 30_000, instance=instance, version=5)
-    assert world.coordinator._around.memory_bytes > 3 * 30_000
+    assert world.coordinator._context.memory_bytes > 3 * 30_000
 
 
 def test_long_ids_of_groups_count() -> None:
@@ -326,9 +326,9 @@ def test_long_ids_of_groups_count() -> None:
         *[E.MEMBER_ID_REQUIRED] * 3,
         *[E.COORDINATOR_NOT_AVAILABLE] * 2,
     ]
-    assert 3 * 30_000 < world.coordinator._around.memory_bytes <= 100_000
+    assert 3 * 30_000 < world.coordinator._context.memory_bytes <= 100_000
     world.loop.advance(SESSION_MS)
-    assert world.coordinator._around.memory_bytes == 0
+    assert world.coordinator._context.memory_bytes == 0
 
 
 def test_protocols_without_metadata_count() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from broker.request_errors import RequestError
 from broker.transactions import request_queue as module
-from broker.transactions.request_queue import MOST_IN_LINE, Answer, KeyedQueue
+from broker.transactions.request_queue import MAX_QUEUED, Answer, KeyedQueue
 from protocol.errors import ErrorCode
 
 
@@ -81,7 +81,7 @@ async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptur
 
 
 async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT_SECONDS", 0.01)
     desk = Desk()
     for name in ("begun", "in line"):
         with pytest.raises(RequestError) as refused:
@@ -94,7 +94,7 @@ async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.Monk
 
 async def test_a_line_is_bounded() -> None:
     desk = Desk()
-    asked = [asyncio.ensure_future(ask(desk, "a", str(number))) for number in range(MOST_IN_LINE)]
+    asked = [asyncio.ensure_future(ask(desk, "a", str(number))) for number in range(MAX_QUEUED)]
     await desk.turn()
     with pytest.raises(RequestError) as refused:
         await ask(desk, "a", "one more")
