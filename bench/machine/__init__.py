@@ -8,5 +8,4 @@
 | `memory` | free memory, kept in the page cache |
 | `pauses` | how long the whole machine stood still |
 | `process` | a broker's CPU seconds, resident memory, compiler threads |
-| `clocks` | how long one call takes, in a loop |
 """
