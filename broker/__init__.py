@@ -30,5 +30,5 @@
 | used by many | `request_errors`, `log_text` (clients' texts in the log), `stable_since` (for how long) |
 """
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """The distribution's version, as pyproject.toml has it; a test compares the two."""

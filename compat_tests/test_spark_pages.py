@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md and docs/spark_sink.md run as they are pasted, one after the other."""
+"""The programs of the README, docs/spark.md and docs/spark_sink.md run as they are pasted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from compat_tests.spark_driver import installed
 from compat_tests.targets import ROOT, LockstepTarget
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_README = re.compile(r"^```python spark\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_PAGES = ("spark.md", "spark_sink.md")
 _TIMEOUT_S = 600
 """For one program, whose JVM starts in half a minute, or in minutes on busy processors."""
 
-pytestmark = pytest.mark.timeout(2 * _TIMEOUT_S + 60)
+pytestmark = pytest.mark.timeout(3 * _TIMEOUT_S + 60)
 
 
 def _run(words: list[str], broker: LockstepTarget, directory: Path, stdin: str = "") -> str:
@@ -44,14 +46,19 @@ def test_the_programs_of_the_pages(tmp_path: Path) -> None:
         skip_or_fail(str(missing))
     command = [sys.executable, "-m", "lockstep"]
     with LockstepTarget(directory=tmp_path / "broker") as broker:
-        _run([*command, "produce", "orders", "-K:"], broker, tmp_path, "ann:three apples\nbob:two pears\n")
+        for topic in ("parcels", "orders"):
+            _run([*command, "produce", topic, "-K:"], broker, tmp_path, "ann:three apples\nbob:two pears\n")
         shown = ""
-        for page in ("spark", "spark_sink"):
-            program = "".join(_PYTHON.findall((ROOT / "docs" / f"{page}.md").read_text()))
-            (tmp_path / f"{page}.py").write_text(program.replace("localhost:9092", broker.bootstrap))
-            shown += _run([python, f"{page}.py"], broker, tmp_path)
-        copied = _run(
-            [*command, "consume", "orders-copy", "--from-beginning", "--committed", "-K:"], broker, tmp_path
-        )
+        for page, blocks in (
+            (ROOT / "README.md", _README),
+            *((ROOT / "docs" / each, _PYTHON) for each in _PAGES),
+        ):
+            program = "".join(blocks.findall(page.read_text()))
+            (tmp_path / f"{page.stem}.py").write_text(program.replace("localhost:9092", broker.bootstrap))
+            shown += _run([python, f"{page.stem}.py"], broker, tmp_path)
+        copies = [
+            _run([*command, "consume", topic, "--from-beginning", "--committed", "-K:"], broker, tmp_path)
+            for topic in ("parcels-copy", "orders-copy")
+        ]
     assert shown.count("three apples") == 2
-    assert copied == "ann:three apples\nbob:two pears\n"
+    assert copies == ["ann:three apples\nbob:two pears\n"] * 2

@@ -28,7 +28,7 @@ from protocol.private_messages import PRIVATE_MESSAGES
 
 T = TypeVar("T", bound=Struct)
 
-CLIENT_VERSION: Final = "0.1.0"
+CLIENT_VERSION: Final = "0.2.0"
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
 """More than any Fetch requests: a peer that sends more is no broker."""
 NEWEST_API_VERSIONS: Final = 4

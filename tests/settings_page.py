@@ -20,9 +20,9 @@ OWN: Final = ("lockstep.", "log.flush")
 HEAD: Final = """# Settings
 
 Made by `python -m tests.settings_page` from the settings' declarations; a test holds it.
-How to set them: [operating.md](operating.md#settings). Sizes are bytes; durations are milliseconds where the
-name ends in `.ms`. A dash as default: none. *Running*: may be changed while the broker runs, with
-`lockstep configs alter broker NAME=VALUE`. Kafka's other names are taken with a warning and have no effect.
+How to set them: [configuration.md](configuration.md). A dash means none. *Running*: may be changed while the
+broker runs, with `lockstep configs alter broker NAME=VALUE`. Kafka's other names have no effect; a warning
+says so.
 """
 
 
@@ -53,11 +53,19 @@ def is_own(name: str) -> bool:
 
 def table(settings: Iterable[Property], changeable: frozenset[str] | None) -> Sequence[str]:
     """A Markdown table, sorted by name; without `changeable` all of them may be changed at any time."""
-    columns = ["setting", "default", "values", *(["running"] if changeable is not None else []), "meaning"]
+    columns = [
+        "setting",
+        "default",
+        "unit",
+        "values",
+        *(["running"] if changeable is not None else []),
+        "meaning",
+    ]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for each in sorted(settings, key=lambda each: each.name):
         default = each.show(each.default)
-        cells = [f"`{each.name}`", f"`{default}`" if default not in (None, "") else "-", values(each)]
+        shown = f"`{default}`" if default not in (None, "") else "-"
+        cells = [f"`{each.name}`", shown, each.unit_name or "-", values(each)]
         if changeable is not None:
             cells.append("yes" if each.name in changeable else "")
         cells.append(each.doc)

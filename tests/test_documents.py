@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from broker import VERSION
 from broker.handlers.api_versions import FEATURE_LEVELS
 from broker.settings.config import PROPERTIES
 from broker.settings.topic_config import TOPIC_PROPERTIES
 from compat_tests.targets import ROOT
 from lockstep.cli import parser
+from protocol.client_protocol import CLIENT_VERSION
 
 GENERATED = ("benchmarks.md", "compatibility.md")
 PAGES = [
@@ -27,6 +30,8 @@ ENDS = frozenset(";&|<>()")
 """Of a command, within a line of shell."""
 BEFORE = frozenset({"until", "while", "if", "do", "then", "!"})
 """What may stand before a command."""
+MAX_ENTRY_CHARACTERS = 160
+"""Of an entry of the changelog."""
 SETTINGS_IN = {"serve": "set", "topics": "config"}
 """Which option of a command has settings."""
 
@@ -101,6 +106,24 @@ def test_names_that_begin_with_lockstep_are_there(page: Path) -> None:
     for found in INLINE.finditer(page.read_text()):
         name = re.fullmatch(r"(lockstep(?:\.\w+)+)(?:\(.*\)|=.*)?", found[1])
         assert name is None or is_there(name[1]), found[1]
+
+
+def test_the_changelog_has_one_line_an_entry() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().partition("\n## ")[2].splitlines()
+    assert [line for line in lines if len(line) > MAX_ENTRY_CHARACTERS] == []
+    assert [line for line in lines if line.startswith(" ")] == []
+
+
+def test_the_newest_version_of_the_changelog_is_the_products() -> None:
+    (newest, *_) = re.findall(r"^## (\d\S+) - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert newest == project["version"] == VERSION == CLIENT_VERSION
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
 
 
 def test_what_is_not_there_is_seen() -> None:

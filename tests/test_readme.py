@@ -1,5 +1,5 @@
-"""Every shell and Python block of the README runs against a broker, in order, with its port put in; so do
-the examples of docs/transactions.md, docs/targets.md, docs/locks.md and docs/player.md."""
+"""The shell and Python blocks of the README and of the pages that it leads to run against a broker, in order,
+with the broker's port put in. `compat_tests/test_spark_pages.py` runs the blocks that need Spark."""
 
 from __future__ import annotations
 
@@ -20,21 +20,17 @@ from compat_tests.targets import ROOT, LockstepTarget
 from lockstep.cli import parser
 
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MAX_README_LINES = 150
+MAX_README_WORDS = 1_200
 README = (ROOT / "README.md").read_text()
-EXAMPLE = (ROOT / "docs" / "transactions.md").read_text().partition("\n## ")[0]
-BLOCKS = [(found[1], found[2]) for page in (README, EXAMPLE) for found in BLOCK.finditer(page)]
-EXPECTED = [
-    "three",
-    "0 sunny=warm",
-    "b'three apples'",
-    "b'to Lisbon'",
-    "parcels",
-    "0",
-    "refused",
-    "before=80000 after=80000",
-    "b'ink' b'for both'",
-    "None",
-]
+CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
+EXPECTED = {
+    "README.md": ["three", "b'to Lisbon'", "rejected", "Appended(offsets={0: 0}, tries=1) None", "records=1"],
+    "docs/clients.md": ["0 sunny=warm", "b'three apples'", "b'to Lisbon'", "letters"],
+    "docs/testing.md": ["0"],
+    "docs/transactions.md": ["None", "before=80000 after=80000"],
+}
+"""A part of what each block prints, by page; of docs/transactions.md the blocks before its first heading."""
 TARGETS_PAGE = (ROOT / "docs" / "targets.md").read_text()
 TARGET_PROGRAM = re.compile(r"^```python file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -45,24 +41,44 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockstepTarget]
         yield target
 
 
-def test_the_readme_shows_the_command_kcat_and_both_python_clients() -> None:
-    text = "".join(code for _, code in BLOCKS)
+def blocks_of(page: str) -> list[tuple[str, str]]:
+    """Language and code of each block of a page that runs."""
+    text = (ROOT / page).read_text()
+    if page == "docs/transactions.md":
+        text = text.partition("\n## ")[0]
+    return [(found[1], found[2]) for found in BLOCK.finditer(text)]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MAX_README_LINES
+    assert len(README.split()) <= MAX_README_WORDS
+
+
+def test_the_readme_shows_a_first_use_of_each_feature() -> None:
     for word in (
+        "make serve",
         "lockstep produce",
         "lockstep consume",
-        "kcat",
-        "aiokafka",
         "confluent_kafka",
-        "lockstep.testing",
+        "lockstep-write-lock",
+        "lockstep.transactions",
+        "lockstep.sql",
+        "lockstep player run",
+        "lockstep.demo.shard",
+        "spark_connector.session",
     ):
-        assert word in text
-    assert len(BLOCKS) == len(EXPECTED)
+        assert word in README
+    clients = "".join(code for _, code in blocks_of("docs/clients.md"))
+    for word in ("kcat", "aiokafka", "confluent_kafka", "lockstep groups"):
+        assert word in clients
+    assert "lockstep.testing" in "".join(code for _, code in blocks_of("docs/testing.md"))
+    for page, expected in EXPECTED.items():
+        assert len(blocks_of(page)) == len(expected), page
 
 
 def test_the_commands_about_clusters_are_there() -> None:
-    section = README.partition("## A cluster\n")[2].partition("\n## ")[0]
     lines = [
-        shlex.split(line, comments=True) for line in section.splitlines() if line.startswith("lockstep ")
+        shlex.split(line, comments=True) for line in CLUSTER.splitlines() if line.startswith("lockstep ")
     ]
     assert {" ".join(line[1:3]) for line in lines} >= {"cluster status", "cluster add", "cluster remove"}
     for line in lines:
@@ -77,13 +93,15 @@ def _at_free_ports(code: str) -> str:
     return code.replace("player status", f"player status --player {listen[1]}") if listen else code
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_path: Path) -> None:
-    language, code = BLOCKS[number]
+@pytest.mark.parametrize(
+    "page, number", [(page, number) for page, expected in EXPECTED.items() for number in range(len(expected))]
+)
+def test_a_block_runs(broker: LockstepTarget, page: str, number: int, tmp_path: Path) -> None:
+    language, code = blocks_of(page)[number]
     if "kcat" in code and shutil.which("kcat") is None:
         skip_or_fail("kcat is not installed (make system-deps)")
     script = _at_free_ports(code).replace("localhost:9092", broker.bootstrap)
-    assert EXPECTED[number] in _printed(broker, language, script, tmp_path)
+    assert EXPECTED[page][number] in _printed(broker, language, script, tmp_path)
 
 
 def test_the_example_of_a_target_runs(broker: LockstepTarget, tmp_path: Path) -> None:
@@ -94,7 +112,7 @@ def test_the_example_of_a_target_runs(broker: LockstepTarget, tmp_path: Path) ->
     assert _printed(broker, "sh", script, tmp_path).splitlines()[-1] == "pen 7"
 
 
-@pytest.mark.parametrize("page, expected", [("locks", "refused"), ("player", "b'ink' b'for both'")])
+@pytest.mark.parametrize("page, expected", [("locks", "rejected"), ("player", "b'ink' b'for both'")])
 def test_the_first_example_of_a_page_runs(
     broker: LockstepTarget, page: str, expected: str, tmp_path: Path
 ) -> None:

@@ -18,6 +18,13 @@ def test_the_page_has_each_setting_once() -> None:
     assert len(lines) == len(PROPERTIES) + len(TOPIC_PROPERTIES)
 
 
+def test_each_number_has_a_unit_and_each_setting_a_meaning() -> None:
+    for _, declared in [*PROPERTIES.values(), *TOPIC_PROPERTIES.values()]:
+        is_number = declared.kind in (Kind.SHORT, Kind.INT, Kind.LONG, Kind.DOUBLE)
+        assert is_number == (declared.unit_name != ""), declared.name
+        assert declared.doc.endswith("."), declared.name
+
+
 def test_values_and_owners() -> None:
     assert values(Property("a", Kind.LONG, 1, "", minimum=-1, maximum=70_000)) == "long from -1 to 70,000"
     assert values(Property("a", Kind.DOUBLE, 1.0, "", maximum=0.5)) == "double to 0.5"

@@ -89,8 +89,8 @@ def _players(results: Results) -> str:
 
 
 ALWAYS = (
-    "**you need what is [not there](../README.md#what-is-not-there)**, or many processors for one node: all "
-    "of this was measured on {cpus}, and a Lockstep node answers on one event loop."
+    "**you need what is [not there](limits.md)**, or many processors for one node: all of this was measured "
+    "on {cpus}, and a Lockstep node answers on one event loop."
 )
 
 

@@ -20,20 +20,20 @@ class CleanerSettings:
         "log.cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "delete: by age and size. compact: the last record of each key stays. Or both.",
+        "delete: records go by age and size. compact: the last record of each key stays. Or both.",
         choices=("delete", "compact"),
     )
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable",
         Kind.BOOLEAN,
         True,
-        "Whether topics with cleanup.policy=compact are compacted.",
+        "Compact topics with cleanup.policy=compact.",
     )
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
         Kind.LONG,
         15_000,
-        "How long the cleaner waits before it looks again.",
+        "Pause between two passes of the cleaner.",
         minimum=0,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
@@ -42,40 +42,43 @@ class CleanerSettings:
         128 << 20,
         "Memory for the keys of one pass, some 200 bytes each; more keys take more passes.",
         minimum=1 << 10,
+        unit="bytes",
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
         sys.float_info.max,
-        "What the cleaner may read and write a second, all told.",
+        "Limit of what the cleaner reads and writes in a second.",
         minimum=1,
+        unit="bytes/s",
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio",
         Kind.DOUBLE,
         0.5,
-        "How much of a partition has to be new since it was cleaned.",
+        "Share of a partition that must be new since it was compacted.",
         minimum=0,
         maximum=1,
+        unit="ratio",
     )
     log_cleaner_delete_retention_ms: int = setting(
         "log.cleaner.delete.retention.ms",
         Kind.LONG,
         86_400_000,
-        "How long tombstones stay after they were cleaned.",
+        "How long tombstones stay after they were compacted.",
         minimum=0,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         "log.cleaner.min.compaction.lag.ms",
         Kind.LONG,
         0,
-        "How old a record has to be before it is compacted.",
+        "Least age of a record that is compacted.",
         minimum=0,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         "log.cleaner.max.compaction.lag.ms",
         Kind.LONG,
         INT64_MAX,
-        "How old a record becomes before it is compacted whatever the ratio.",
+        "Age at which a record is compacted, whatever the ratio.",
         minimum=1,
     )

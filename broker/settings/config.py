@@ -74,27 +74,27 @@ class Settings(
 
     # --- who and where ---
     broker_rack: str | None = setting(
-        "broker.rack", Kind.STRING, None, "Where this node stands; told to clients."
+        "broker.rack", Kind.STRING, None, "The rack of this node, which clients see."
     )
     replica_selector_class: str | None = setting(
         "replica.selector.class",
         Kind.STRING,
         None,
-        "Which replica a consumer with client.rack is sent to: the leader, or a follower in its rack.",
+        "The replica from which a consumer with client.rack reads: the leader, or a follower in its rack.",
         choices=REPLICA_SELECTORS,
     )
     listeners: tuple[str, ...] = setting(
         "listeners",
         Kind.LIST,
         ("PLAINTEXT://localhost:9092",),
-        "Where to listen, NAME://HOST:PORT. This machine only by default: there is no access control yet.",
+        "NAME://HOST:PORT where the broker listens. By default this machine only: no access control.",
     )
     advertised_listeners: tuple[str, ...] = setting(
         "advertised.listeners",
         Kind.LIST,
         (),
-        "What clients are told to connect to. By default the listeners, with the address that a client "
-        "itself used where a listener takes all addresses.",
+        "The addresses that the broker gives to clients. By default the listeners, with the address "
+        "that a client itself used where a listener takes all addresses.",
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
         "listener.security.protocol.map",
@@ -106,51 +106,52 @@ class Settings(
         "controller.listener.names",
         Kind.LIST,
         (),
-        "Listeners of this name are left out: Lockstep's metadata needs none.",
+        "The broker ignores listeners of these names: Lockstep's metadata needs none.",
     )
-    log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory (one).")
+    log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory; only one.")
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
         True,
-        "Whether the leadership of a log group goes back to its preferred node once that is caught up.",
+        "Return the leadership of a log group to its preferred node once that node is in sync.",
     )
 
     # --- topics ---
     num_partitions: int = setting(
-        "num.partitions", Kind.INT, 1, "Partitions of a topic that names no number.", minimum=1
+        "num.partitions", Kind.INT, 1, "Partitions of a topic by default.", minimum=1, unit="partitions"
     )
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client asks for its metadata."
+        "auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client requests its metadata."
     )
-    delete_topic_enable: bool = setting(
-        "delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."
-    )
+    delete_topic_enable: bool = setting("delete.topic.enable", Kind.BOOLEAN, True, "Topics may be deleted.")
     default_replication_factor: int = setting(
-        "default.replication.factor", Kind.INT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1
+        "default.replication.factor", Kind.INT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1, unit="replicas"
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         Kind.INT,
         1,
-        "Replicas that must hold a write; a majority always does.",
+        "Replicas that must have a write before it is acknowledged; a majority always has.",
         minimum=1,
+        unit="replicas",
     )
     lockstep_data_groups: int | None = setting(
         "lockstep.data.groups",
         Kind.INT,
         None,
-        "Log groups that topics are spread over, fixed when a cluster starts for the first time. By default "
+        "Number of log groups for topics, fixed when a cluster starts for the first time. By default "
         "one per node, so that each node leads one.",
         minimum=1,
         maximum=64,
+        unit="log groups",
     )
     lockstep_spare_wait_ms: int = setting(
         "lockstep.spare.wait.ms",
         Kind.INT,
         20,
-        "A majority commits; the other replicas are sent records so much later, in larger requests, or at "
-        "once where no commit comes for 3 ms. 0: all at once, as where replica.selector.class is set.",
+        "Delay with which the leader sends records to deferred voters, those that no majority needs, "
+        "in larger requests; without a commit for 3 ms it sends at once. 0: no delay, as where "
+        "replica.selector.class is set.",
         minimum=0,
         maximum=30,
     )
@@ -158,22 +159,25 @@ class Settings(
         "lockstep.max.partitions",
         Kind.INT,
         50_000,
-        "Partitions on this broker. Each costs about 1 KB of memory and a line in every checkpoint.",
+        "Limit of partitions on this broker. Each takes about 1 KB of memory and a line in every checkpoint.",
         minimum=1,
+        unit="partitions",
     )
     lockstep_max_partitions_per_request: int = setting(
         "lockstep.max.partitions.per.request",
         Kind.INT,
         10_000,
-        "Partitions one CreateTopics request may make, as in Kafka: a larger one would stall others.",
+        "Partitions that one CreateTopics request may create, as in Kafka: more would stall others.",
         minimum=1,
+        unit="partitions",
     )
     lockstep_max_topics_per_metadata: int = setting(
         "lockstep.max.topics.per.metadata",
         Kind.INT,
         100,
-        "Topics one Metadata request may bring into being; the rest are said not to exist: ask again.",
+        "Topics that one Metadata request may create; the others are unknown, and clients retry.",
         minimum=1,
+        unit="topics",
     )
 
     # --- the log ---
@@ -181,73 +185,88 @@ class Settings(
         "log.flush",
         Kind.STRING,
         "always",
-        "always: an acknowledged batch is on the disk. os: it is in the system's memory, Kafka's default.",
+        "always: an acknowledged batch is on the disk. os: it is in the system's memory, as in Kafka.",
         choices=("always", NOT_FLUSHED),
     )
     log_retention_ms: int | None = setting(
-        "log.retention.ms", Kind.LONG, None, "How long records are kept; -1 for ever.", minimum=-1
+        "log.retention.ms", Kind.LONG, None, "How long records are kept; -1: forever.", minimum=-1
     )
     log_retention_minutes: int | None = setting(
-        "log.retention.minutes", Kind.INT, None, "As log.retention.ms, which wins.", minimum=-1
+        "log.retention.minutes",
+        Kind.INT,
+        None,
+        "How long records are kept; log.retention.ms wins. -1: forever.",
+        minimum=-1,
     )
     log_retention_hours: int = setting(
-        "log.retention.hours", Kind.INT, 168, "As log.retention.minutes, which wins.", minimum=-1
+        "log.retention.hours",
+        Kind.INT,
+        168,
+        "How long records are kept; log.retention.minutes and log.retention.ms win. -1: forever.",
+        minimum=-1,
     )
     log_retention_bytes: int = setting(
-        "log.retention.bytes", Kind.LONG, -1, "Bytes kept per partition; -1 for all.", minimum=-1
+        "log.retention.bytes", Kind.LONG, -1, "Bytes kept per partition; -1: all.", minimum=-1
     )
     log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms", Kind.LONG, 300_000, "How often retention is enforced.", minimum=1
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        300_000,
+        "Interval at which retention is enforced.",
+        minimum=1,
     )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
         Kind.STRING,
         "CreateTime",
-        "Whose clock stamps records. LogAppendTime costs a second checksum per batch.",
+        "The clock of record timestamps: the producer's or the broker's. LogAppendTime costs a second "
+        "checksum per batch.",
         choices=("CreateTime", "LogAppendTime"),
     )
     log_message_timestamp_before_max_ms: int = setting(
         "log.message.timestamp.before.max.ms",
         Kind.LONG,
         INT64_MAX,
-        "How far in the past a producer's timestamp may lie. Where it is set each record is looked at: dear.",
+        "How far in the past a producer's timestamp may lie. A value below the default makes the "
+        "broker read each record, which is expensive.",
         minimum=0,
     )
     log_message_timestamp_after_max_ms: int = setting(
         "log.message.timestamp.after.max.ms",
         Kind.LONG,
         HOUR_MS,
-        "How far in the future a producer's timestamp may lie: one far ahead would hold up retention.",
+        "How far in the future a producer's timestamp may lie: one far ahead would block retention.",
         minimum=0,
     )
     compression_type: str = setting(
         "compression.type",
         Kind.STRING,
         COMPRESSED_AS_SENT,
-        "producer: batches are kept as they were sent. Else topics that set nothing else are compressed anew "
-        "by the broker; batches of more than 8 MiB of records stay as they came.",
+        "producer: batches stay as they were sent. Otherwise the broker compresses batches of topics "
+        "without a setting of their own; batches with more than 8 MiB of records stay as they are.",
         choices=COMPRESSION_TYPES,
     )
     message_max_bytes: int = setting(
         "message.max.bytes",
         Kind.INT,
         1_048_588,
-        "Largest record batch, as in Kafka; topics may set their own up to a group commit's size.",
+        "Largest record batch, as in Kafka; topics may set a larger value, up to the size of a group commit.",
         minimum=0,
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         Kind.INT,
         86_400_000,
-        "How long an idle producer's sequence numbers are remembered.",
+        "How long an idle producer's sequence numbers are kept.",
         minimum=1,
     )
     lockstep_uncommitted_max_bytes: int = setting(
         "lockstep.uncommitted.max.bytes",
         Kind.LONG,
         512 * MIB,
-        "Appended bytes per log group that may wait for the disk before producers are told to try again; "
-        "more than `queued.max.request.bytes`, so that they wait for each other instead.",
+        "Appended bytes per log group that may wait for the disk; beyond it producers get a retriable "
+        "error. It is more than `queued.max.request.bytes`, so that producers wait for each other "
+        "instead.",
         minimum=MAX_FRAME_BYTES,
     )
 

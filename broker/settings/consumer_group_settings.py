@@ -18,17 +18,18 @@ class ConsumerGroupSettings:
         "offsets.topic.num.partitions",
         Kind.INT,
         50,
-        "Partitions of __consumer_offsets when it is made.",
+        "Partitions of __consumer_offsets when it is created.",
         minimum=1,
+        unit="partitions",
     )
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor", Kind.SHORT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1
+        "offsets.topic.replication.factor", Kind.SHORT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1, unit="replicas"
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         Kind.INT,
         4096,
-        "Longest text a client may commit with an offset.",
+        "Longest text that a client may commit with an offset.",
         minimum=0,
     )
     offsets_retention_minutes: int = setting(
@@ -39,7 +40,11 @@ class ConsumerGroupSettings:
         minimum=1,
     )
     offsets_retention_check_interval_ms: int = setting(
-        "offsets.retention.check.interval.ms", Kind.LONG, 600_000, "How often that is enforced.", minimum=1
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        600_000,
+        "Interval at which offsets.retention.minutes is enforced.",
+        minimum=1,
     )
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms",
@@ -49,22 +54,32 @@ class ConsumerGroupSettings:
         minimum=0,
     )
     group_min_session_timeout_ms: int = setting(
-        "group.min.session.timeout.ms", Kind.INT, 6_000, "Shortest session a member may ask for.", minimum=0
+        "group.min.session.timeout.ms",
+        Kind.INT,
+        6_000,
+        "Shortest session timeout that a member may request.",
+        minimum=0,
     )
     group_max_session_timeout_ms: int = setting(
         "group.max.session.timeout.ms",
         Kind.INT,
         1_800_000,
-        "Longest session a member may ask for.",
+        "Longest session timeout that a member may request.",
         minimum=0,
     )
     group_max_size: int = setting(
-        "group.max.size", Kind.INT, INT32_MAX, "Members one group may have, as in Kafka.", minimum=1
+        "group.max.size",
+        Kind.INT,
+        INT32_MAX,
+        "Largest number of members of a group, as in Kafka.",
+        minimum=1,
+        unit="members",
     )
     lockstep_groups_max_bytes: int = setting(
         "lockstep.groups.max.bytes",
         Kind.LONG,
         256 * MIB,
-        "Memory for the members of all groups, about 3 KB each and their metadata; beyond it new ones wait.",
+        "Memory for the members of all groups, about 3 KB each and their metadata; beyond it new "
+        "members wait.",
         minimum=1,
     )

@@ -16,8 +16,7 @@ class MetricsSettings:
         "lockstep.metrics.listener",
         Kind.STRING,
         "",
-        "Where metrics and health are served over HTTP, HOST:PORT; empty for nowhere. Whoever reaches it may "
-        "read them.",
+        "HOST:PORT of metrics and health over HTTP; empty: none. Whoever reaches it may read them.",
     )
 
     def metrics_listener(self) -> Listener | None:

@@ -13,20 +13,22 @@ from broker.settings.properties import Kind, setting
 class PeerSettings:
     """This node among its peers."""
 
-    node_id: int = setting("node.id", Kind.INT, 1, "This node's number in the cluster.", minimum=0)
+    node_id: int = setting(
+        "node.id", Kind.INT, 1, "The number of this node in its cluster.", minimum=0, unit="node id"
+    )
     lockstep_peers: tuple[str, ...] = setting(
         "lockstep.peers",
         Kind.LIST,
         (),
-        "Every node of the cluster, ID@HOST:PORT of its replication listener, this node's included; or a "
-        "file with one of them a line. Empty: this node is alone.",
+        "Every node of the cluster as ID@HOST:PORT of its replication listener, this node included; "
+        "or a file with one node a line. Empty: this node is alone.",
     )
     lockstep_peers_listener: str = setting(
         "lockstep.peers.listener",
         Kind.STRING,
         "",
-        "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, which "
-        "is what they connect to.",
+        "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, "
+        "to which they connect.",
     )
 
     def peers(self) -> Mapping[int, Listener]:

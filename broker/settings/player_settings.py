@@ -16,6 +16,6 @@ class PlayerFileSettings:
         "lockstep.player.config",
         Kind.STRING,
         "",
-        "A player's configuration in TOML: its topic is played by this process, each partition while this "
-        "node leads it. Empty: none is.",
+        "File with a player's configuration in TOML: this process delivers its topic, each partition "
+        "while this node leads it. Empty: none.",
     )

@@ -21,8 +21,8 @@ KIB = 1 << 10
 MIB = 1 << 20
 HOUR_MS = 3_600_000
 REPLICAS_ARE_THE_GROUPS = (
-    "Without effect, but that more than there are nodes are refused: partitions have the replicas of their "
-    "log group."
+    "Without effect, except that more than the number of nodes is rejected: partitions have the "
+    "replicas of their log group."
 )
 """The reason of each setting that counts replicas."""
 
@@ -43,6 +43,7 @@ class Kind(IntEnum):
 
 
 _LARGEST = {Kind.INT: INT32_MAX, Kind.LONG: INT64_MAX, Kind.SHORT: 2**15 - 1}
+_UNITS = frozenset({"bytes", "ms", "minutes", "hours"})
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
@@ -87,6 +88,14 @@ class Property:
     choices: tuple[str, ...] = ()
     is_internal: bool = False
     """Kafka describes such a configuration only where it is set."""
+    unit: str = ""
+    """The unit of a number; the end of the name (`.ms`, `.bytes`) says it where this is empty."""
+
+    @property
+    def unit_name(self) -> str:
+        """The unit of the value; empty for what is no number."""
+        last = self.name.rpartition(".")[2]
+        return self.unit or (last if last in _UNITS else "")
 
     def parse(self, text: str) -> Any:
         """The value of `text`. Raises ConfigError."""
@@ -149,9 +158,10 @@ def setting(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     is_internal: bool = False,
+    unit: str = "",
 ) -> T:
     """A dataclass field that is also a property."""
-    declared = Property(name, kind, default, doc, minimum, maximum, choices, is_internal)
+    declared = Property(name, kind, default, doc, minimum, maximum, choices, is_internal, unit)
     return field(default=default, metadata={"property": declared})
 
 

@@ -34,7 +34,7 @@ class InvalidTopicConfig(ValueError):
 
 
 def _as_of_brokers(name: str, broker_name: str, doc: str) -> Any:
-    """A configuration of the type, default and bounds of the broker setting that it follows."""
+    """A configuration of the type, default, bounds and unit of the broker setting that it follows."""
     _, followed = PROPERTIES[broker_name]
     return setting(
         name,
@@ -44,6 +44,7 @@ def _as_of_brokers(name: str, broker_name: str, doc: str) -> Any:
         minimum=followed.minimum,
         maximum=followed.maximum,
         choices=followed.choices,
+        unit=followed.unit,
     )
 
 
@@ -53,13 +54,13 @@ class TopicConfig:
 
     # --- take effect ---
     retention_ms: int = setting(
-        "retention.ms", Kind.LONG, 168 * HOUR_MS, "How long records are kept; -1 for ever.", minimum=-1
+        "retention.ms", Kind.LONG, 168 * HOUR_MS, "How long records are kept; -1: forever.", minimum=-1
     )
     retention_bytes: int = setting(
         "retention.bytes",
         Kind.LONG,
         -1,
-        "Bytes kept per partition; -1 for all. Enforced where a shared log file is sealed.",
+        "Bytes kept per partition; -1: all. Enforced when a segment is sealed.",
         minimum=-1,
     )
     max_message_bytes: int = setting(
@@ -69,15 +70,15 @@ class TopicConfig:
         "message.timestamp.type",
         Kind.STRING,
         "CreateTime",
-        "Whose clock stamps records.",
+        "The clock of record timestamps: the producer's or the broker's.",
         choices=("CreateTime", "LogAppendTime"),
     )
     timestamp_before_max_ms: int = setting(
         "message.timestamp.before.max.ms",
         Kind.LONG,
         INT64_MAX,
-        "How far in the past a producer's timestamp may lie; not used with LogAppendTime. Where it is set "
-        "each record is looked at, on the loop that serves everybody: dear.",
+        "How far in the past a producer's timestamp may lie; not used with LogAppendTime. A value "
+        "below the default makes the broker read each record on its event loop, which is expensive.",
         minimum=0,
     )
     timestamp_after_max_ms: int = setting(
@@ -91,36 +92,39 @@ class TopicConfig:
         "cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "delete: by age and size. compact: the last record of each key stays. Both, or neither, may be said.",
+        "delete: records go by age and size. compact: the last record of each key stays. Both or "
+        "neither may be set.",
         choices=("delete", "compact"),
     )
     delete_retention_ms: int = setting(
         "delete.retention.ms",
         Kind.LONG,
         86_400_000,
-        "How long tombstones stay after they were compacted, so that who reads from the start sees them.",
+        "How long tombstones stay after they were compacted, so that consumers that read from the "
+        "start see them.",
         minimum=0,
     )
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio",
         Kind.DOUBLE,
         0.5,
-        "How much of a partition has to be new since it was compacted before it is again.",
+        "Share of a partition that must be new since it was compacted.",
         minimum=0,
         maximum=1,
+        unit="ratio",
     )
     min_compaction_lag_ms: int = setting(
         "min.compaction.lag.ms",
         Kind.LONG,
         0,
-        "How old a record has to be before it is compacted.",
+        "Least age of a record that is compacted.",
         minimum=0,
     )
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms",
         Kind.LONG,
         INT64_MAX,
-        "How old a record becomes before it is compacted whatever the ratio; the log file it is in is sealed "
+        "Age at which a record is compacted, whatever the ratio; the active segment with it is sealed "
         "for that.",
         minimum=1,
     )
@@ -128,22 +132,24 @@ class TopicConfig:
         "min.insync.replicas",
         Kind.INT,
         1,
-        "Replicas that must hold a write before it is acknowledged: a majority always does.",
+        "Replicas that must have a write before it is acknowledged; a majority always has.",
         minimum=1,
+        unit="replicas",
     )
     lockstep_group: int | None = setting(
         "lockstep.group",
         Kind.INT,
         None,
-        "The log group that holds all partitions of this topic: they share one order. Fixed at creation.",
+        "The log group of all partitions of this topic, which then share one order. Fixed at creation.",
         minimum=1,
+        unit="log group id",
     )
     lockstep_locks: str = setting(
         "lockstep.locks",
         Kind.STRING,
         LOCKS_IGNORED,
         "true: headers lockstep-… make a record's append conditional. false: records with locks are "
-        "refused. ignore: records are not opened, their headers are the clients' own.",
+        "rejected. ignore: the broker does not open records, and their headers belong to the clients.",
         choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED),
     )
 
@@ -151,8 +157,8 @@ class TopicConfig:
         "compression.type",
         Kind.STRING,
         COMPRESSED_AS_SENT,
-        "producer: batches are kept as they came. Else the broker compresses anew what came otherwise, on "
-        "the loop that serves everybody; batches of more than 8 MiB of records stay as they came.",
+        "producer: batches stay as they were sent. Otherwise the broker compresses batches of another "
+        "codec on its event loop; batches with more than 8 MiB of records stay as they are.",
         choices=COMPRESSION_TYPES,
     )
 
@@ -160,15 +166,16 @@ class TopicConfig:
     segment_bytes: int = _as_of_brokers(
         "segment.bytes",
         "log.segment.bytes",
-        "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
-        "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
+        "Size of a compacted topic's partition within an active segment at which that segment is "
+        "sealed for compaction. Otherwise without effect: partitions share segments of "
+        "lockstep.segment.bytes.",
     )
     segment_ms: int = setting(
         "segment.ms",
         Kind.LONG,
         168 * HOUR_MS,
-        "How old the records of a compacted topic get before the open log file they are in is sealed for "
-        "compaction. Without effect otherwise: retention by time does not wait for that.",
+        "Age of a compacted topic's records at which the active segment with them is sealed for "
+        "compaction. Otherwise without effect: retention by time does not wait for that.",
         minimum=1,
     )
 
@@ -176,39 +183,39 @@ class TopicConfig:
     flush_messages: int = _as_of_brokers(
         "flush.messages",
         "log.flush.interval.messages",
-        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
-        "log.flush=os.",
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. "
+        "Rejected with log.flush=os.",
     )
     flush_ms: int = setting(
         "flush.ms",
         Kind.LONG,
         INT64_MAX,
-        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
-        "log.flush=os.",
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. "
+        "Rejected with log.flush=os.",
         minimum=0,
     )
     segment_jitter_ms: int = setting(
-        "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: segment.ms is exact.", minimum=0
+        "segment.jitter.ms", Kind.LONG, 0, "Without effect: segment.ms is exact.", minimum=0
     )
     segment_index_bytes: int = _as_of_brokers(
         "segment.index.bytes",
         "log.index.size.max.bytes",
-        "Accepted, without effect: an index has an entry per batch and needs no limit.",
+        "Without effect: an index has an entry per batch and needs no limit.",
     )
     index_interval_bytes: int = _as_of_brokers(
         "index.interval.bytes",
         "log.index.interval.bytes",
-        "Accepted, without effect: an index has an entry per batch.",
+        "Without effect: an index has an entry per batch.",
     )
     file_delete_delay_ms: int = _as_of_brokers(
         "file.delete.delay.ms",
         "log.segment.delete.delay.ms",
-        "Accepted, without effect: files are reused, not deleted, and never while a reader has one.",
+        "Without effect: segments are reused, not deleted, and never while a reader uses one.",
     )
     preallocate: bool = _as_of_brokers(
         "preallocate",
         "log.preallocate",
-        "Accepted: log files are always allocated ahead of use.",
+        "Without effect: segments are always allocated ahead of use.",
     )
 
     # --- kept and shown, without effect (`WITHOUT_EFFECT`) ---
@@ -260,7 +267,7 @@ class TopicConfig:
         "errors.deadletterqueue.group.enable",
         Kind.BOOLEAN,
         False,
-        "Without effect: there are no share groups, whose dead letters a topic would take.",
+        "Without effect: there are no share groups.",
     )
     internal_segment_bytes: int | None = setting(
         "internal.segment.bytes",
@@ -275,13 +282,14 @@ class TopicConfig:
         "remote.storage.enable",
         Kind.BOOLEAN,
         False,
-        "Only false, as of a Kafka without tiered storage: there is none here.",
+        "Only false is accepted: there is no tiered storage.",
     )
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes",
         Kind.INT,
         MAX_DECOMPRESSED_BYTES,
-        "Only Kafka's default: batches are not decompressed, so that no limit on what is in them holds.",
+        "Only Kafka's default is accepted: the broker does not decompress batches, so no limit on "
+        "their content applies.",
         minimum=1,
         maximum=MAX_DECOMPRESSED_BYTES,
     )

@@ -67,25 +67,27 @@ class TopicDefaultSettings:
         "log.segment.bytes",
         Kind.INT,
         1024 * MIB,
-        "How much of a compacted topic's partition may wait in an open log file before that is sealed; the "
-        "files themselves have lockstep.segment.bytes.",
+        "Size of a compacted topic's partition within an active segment at which that segment is "
+        "sealed; segments themselves have lockstep.segment.bytes.",
         minimum=1 * MIB,
     )
     log_roll_ms: int | None = setting(
         "log.roll.ms",
         Kind.LONG,
         None,
-        "How old the records of a compacted topic get before the open log file they are in is sealed.",
+        "Age of a compacted topic's records at which the active segment with them is sealed.",
         minimum=1,
     )
-    log_roll_hours: int = setting("log.roll.hours", Kind.INT, 168, "As log.roll.ms, which wins.", minimum=1)
+    log_roll_hours: int = setting(
+        "log.roll.hours", Kind.INT, 168, "The same as log.roll.ms, which wins.", minimum=1
+    )
 
     # --- true here, whatever the value ---
     log_roll_jitter_ms: int | None = setting(
         "log.roll.jitter.ms", Kind.LONG, None, "Without effect: log.roll.ms is exact.", minimum=0
     )
     log_roll_jitter_hours: int = setting(
-        "log.roll.jitter.hours", Kind.INT, 0, "As log.roll.jitter.ms, which wins.", minimum=0
+        "log.roll.jitter.hours", Kind.INT, 0, "Without effect, as log.roll.jitter.ms, which wins.", minimum=0
     )
     log_index_size_max_bytes: int = setting(
         "log.index.size.max.bytes",
@@ -105,28 +107,29 @@ class TopicDefaultSettings:
         "log.segment.delete.delay.ms",
         Kind.LONG,
         60_000,
-        "Without effect: files are reused, not deleted, and never while a reader has one.",
+        "Without effect: segments are reused, not deleted, and never while a reader uses one.",
         minimum=0,
     )
     log_preallocate: bool = setting(
-        "log.preallocate", Kind.BOOLEAN, False, "Without effect: log files are always allocated ahead of use."
+        "log.preallocate", Kind.BOOLEAN, False, "Without effect: segments are always allocated ahead of use."
     )
     log_flush_interval_messages: int = setting(
         "log.flush.interval.messages",
         Kind.LONG,
         INT64_MAX,
-        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
-        "log.flush=os.",
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. "
+        "Rejected with log.flush=os.",
         minimum=1,
+        unit="records",
     )
     log_flush_interval_ms: int | None = setting(
-        "log.flush.interval.ms", Kind.LONG, None, "As log.flush.interval.messages.", minimum=0
+        "log.flush.interval.ms", Kind.LONG, None, "Without effect, as log.flush.interval.messages.", minimum=0
     )
     log_flush_scheduler_interval_ms: int = setting(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         INT64_MAX,
-        "As log.flush.interval.ms, which wins.",
+        "Without effect, as log.flush.interval.ms, which wins.",
         minimum=0,
     )
 
@@ -143,6 +146,7 @@ class TopicDefaultSettings:
         -1,
         "Without effect: levels of compression cannot be chosen.",
         choices=("-1", *map(str, range(1, 10))),
+        unit="level",
     )
     compression_lz4_level: int = setting(
         "compression.lz4.level",
@@ -151,6 +155,7 @@ class TopicDefaultSettings:
         "Without effect: levels of compression cannot be chosen.",
         minimum=1,
         maximum=17,
+        unit="level",
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level",
@@ -159,6 +164,7 @@ class TopicDefaultSettings:
         "Without effect: levels of compression cannot be chosen.",
         minimum=-131_072,
         maximum=22,
+        unit="level",
     )
     log_local_retention_bytes: int = setting(
         "log.local.retention.bytes",
@@ -194,7 +200,8 @@ class TopicDefaultSettings:
         "max.decompressed.message.bytes",
         Kind.INT,
         MAX_DECOMPRESSED_BYTES,
-        "Only Kafka's default: batches are not decompressed, so that no limit on what is in them holds.",
+        "Only Kafka's default is accepted: the broker does not decompress batches, so no limit on "
+        "their content applies.",
         choices=(str(MAX_DECOMPRESSED_BYTES),),
     )
 

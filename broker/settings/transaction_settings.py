@@ -18,36 +18,37 @@ class TransactionSettings:
         "transaction.max.timeout.ms",
         Kind.INT,
         900_000,
-        "Longest a producer may let a transaction take: read_committed consumers wait so long.",
+        "Longest transaction timeout of a producer; read_committed consumers wait as long.",
         minimum=1,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
         10_000,
-        "How often transactions that take longer than their producer said are looked for, and aborted.",
+        "Interval at which the broker aborts transactions that take longer than their producer's timeout.",
         minimum=1,
     )
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         Kind.INT,
         604_800_000,
-        "How long a transactional id that is not used is remembered.",
+        "How long an unused transactional id is kept.",
         minimum=1,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Kind.INT,
         3_600_000,
-        "How often that is enforced.",
+        "Interval at which transactional.id.expiration.ms is enforced.",
         minimum=1,
     )
     transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions",
         Kind.INT,
         50,
-        "Partitions of __transaction_state when it is made.",
+        "Partitions of __transaction_state when it is created.",
         minimum=1,
+        unit="partitions",
     )
     transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor",
@@ -55,12 +56,14 @@ class TransactionSettings:
         1,
         REPLICAS_ARE_THE_GROUPS,
         minimum=1,
+        unit="replicas",
     )
     lockstep_staged_timeout_ms: int = setting(
         "lockstep.staged.timeout.ms",
         Kind.INT,
         900_000,
-        "How long staged batches that nobody adds to, commits or aborts stay open; read_committed consumers "
-        "wait so long for what a dead writer left. As long as Kafka's longest transaction.",
+        "How long staged batches stay open without a further batch, a commit or an abort; "
+        "read_committed consumers wait as long for those of a dead writer. The default is Kafka's "
+        "longest transaction.",
         minimum=1,
     )
