@@ -1,6 +1,6 @@
 """A group that has members, or is about to: its timers, its rebalances, its place in the log.
 
-Owns: `LiveGroup`, context one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
+Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
 member's session, the write of a generation. Invariants: every member has an armed session or waits for an
 answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
 whoever waits is answered by the end of the rebalance, an error, or `resign`.

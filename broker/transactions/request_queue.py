@@ -1,8 +1,8 @@
 """Requests for one transactional id run one after the other: a queue per id.
 
 Owns: `KeyedQueue`. A request that meets another one waits for it; Kafka answers CONCURRENT_TRANSACTIONS at
-once, after which every client sleeps 20 to 100 ms. Invariants: the requests of an id run in the order in which
-they came; a request that has begun runs to its end even if its caller no longer waits, one that has not begun
+once, after which every client sleeps 20 to 100 ms. Invariants: the requests of an id run in the order of
+arrival; a request that has begun runs to its end even if its caller no longer waits, one that has not begun
 is dropped then; the length of a queue and the time of waiting are bounded. Does not: know the requests.
 """
 
@@ -63,7 +63,7 @@ class KeyedQueue:
         return await self.wait_for(key, self.enter(key, work))
 
     async def wait_for(self, key: str, answer: Answer) -> Any:
-        """Wait for an answer, `ANSWER_TIMEOUT_SECONDS` at most. Raises RequestError, or the error of `work`."""
+        """Await a response, at most `ANSWER_TIMEOUT_SECONDS`. Raises RequestError, or the error of `work`."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 return await answer

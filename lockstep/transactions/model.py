@@ -210,7 +210,7 @@ class Transaction:
 
 
 class Application:
-    """An application's state, changed by its subscriptions: derive from it. Methods may be plain or `async`."""
+    """An application's state, changed by its subscriptions: derive from it. Methods are plain or `async`."""
 
     def on_open(self, topic_id: str) -> Awaitable[None] | None:
         """The client has opened the topic with this id, as Kafka's tools show it; called before anything
