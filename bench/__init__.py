@@ -7,14 +7,13 @@ A row may import those below it (`make check` holds this).
 | `page` | docs/benchmarks.md and docs/benchmarks/, of kept results |
 | `full` | the grid: every workload of `workloads/` on every target of `baselines`, and whole comparisons |
 | `baselines` | beside whom: Apache Kafka in four ways, two brokers in memory |
-| `headline`, `one_node`, `nodes3`, `transactions`, `player`, `spark` | comparisons with Apache Kafka |
-| `locks`, `contention`, `feed`, `logstore`, `compaction`, `growth`, `profile`, `micro` | Lockstep alone |
-| `running` | a measurement as a command, from its options to its exit status |
+| `kinds`, `player`, `spark`, `logstore`, `growth`, `profile`, `micro` | the kinds of measurements |
+| `runner` | the one runner: a measurement from its options to its exit status |
 | `sessions` | a warm broker, and what is measured on it |
 | `figures` | what is made of what was measured: ratios, intervals, tables, pictures |
 | `load`, `machine` | the load generator; the device, the memory, the processes |
 | `settings`, `kept`, `raw`, `argument_types`, `exit_status`, `progress` | what all of them share |
 
-`command` is always the command line; `work` what runs, `goals` what is promised, `section` and `plots` what
-the page says and shows. Jobs of `load` may be named as a module and a function of those above it.
+A kind is one file of `kinds`, or a package whose `command` is the declaration. Jobs of `load` may be named as
+a module and a function of those above it.
 """

@@ -1,73 +1,68 @@
-"""`python -m bench`: whose command the first word is; the rows of one node are what is none (`one_node`).
+"""`python -m bench`: whose command the first word is; the rows of one node are what is none.
 
 Owns: what ends every command alike: a signal n (exit status 128 + n), and what is wrong with the machine,
-which is told (1). Other exit statuses are the commands' own.
+which is told (1). Other exit statuses are the runner's (`bench.runner`), or a command's own.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 
-from bench.baselines import command as baselines
-from bench.compaction import command as compaction
-from bench.contention import command as contention
+from bench import runner
 from bench.exit_status import EXIT_FAILED, by_signals
-from bench.feed import command as feed
-from bench.full import command as full
-from bench.growth import command as growth
-from bench.headline import command as headline
 from bench.kept import Unreadable
-from bench.locks import command as locks
-from bench.logstore import command as logstore
+from bench.kinds.one_node import OneNode
 from bench.machine.device import NoBlockDevice
-from bench.micro import command as micro
-from bench.nodes3 import command as nodes3
-from bench.one_node import command as one_node
-from bench.player import command as player
-from bench.profile import command as profile
 from bench.progress import log_progress
 from bench.sessions.failures import FAILURES
-from bench.spark import command as spark
-from bench.transactions import atomic
-from bench.transactions import command as transactions
 from compat_tests.kafka_jars import ToolchainMissing
 from storage.types import StorageError
 
-TOOLS = {
-    "atomic": atomic.main,
-    "baselines": baselines.main,
-    "compaction": compaction.main,
-    "contention": contention.main,
-    "feed": feed.main,
-    "full": full.main,
-    "growth": growth.main,
-    "headline": headline.main,
-    "locks": locks.main,
-    "logstore": logstore.main,
-    "nodes3": nodes3.main,
-    "transactions": transactions.main,
-    "player": player.main,
-    "profile": profile.main,
-    "spark": spark.main,
-    "micro": micro.main,
+KINDS = {
+    "headline": "bench.kinds.headline:Headline",
+    "nodes3": "bench.kinds.nodes3:Nodes3",
+    "transactions": "bench.kinds.transactions:Transactions",
+    "atomic": "bench.kinds.transactions:Atomic",
+    "contention": "bench.kinds.contention:Contention",
+    "feed": "bench.kinds.feed:Feed",
+    "locks": "bench.kinds.locks:Locks",
+    "logstore": "bench.logstore.command:Logstore",
+    "player": "bench.player.command:Player",
+    "spark": "bench.spark.command:Spark",
 }
-"""Commands with words of their own."""
-
-TOLD = (
+"""What the one runner runs, besides the rows of one node."""
+TOOLS = {
+    "full": "bench.full.command",
+    "growth": "bench.growth.command",
+    "micro": "bench.micro.command",
+    "profile": "bench.profile.command",
+    "baselines": "bench.baselines.command",
+}
+"""Commands with a run of their own: their `main`."""
+HELP = (
     "'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
     "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
     "'transactions' their transactions, 'atomic' atomic appends with those; 'locks', 'contention' and "
     "'feed' measure locks and transactions over them; 'logstore' repeats seed 001, 'player' seed 000; "
-    "'spark' reads and writes with Spark; 'compaction', 'growth', 'profile' and 'micro' look at Lockstep "
-    "alone; 'python -m bench.page RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."
+    "'spark' reads and writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; "
+    "'python -m bench.page RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."
 )
-"""What `--help` says of them."""
 
-UNUSABLE = (OSError, StorageError, NoBlockDevice, ToolchainMissing, Unreadable)
-"""What is wrong with the machine, its disk or what lies on it: told, and no fault of the benchmark's."""
-TOLD_OF = (*UNUSABLE, *FAILURES)
-"""And what a command without sessions leaves to be told."""
+UNUSABLE = (OSError, StorageError, NoBlockDevice, ToolchainMissing, Unreadable, *FAILURES)
+"""What is wrong with the machine, its disk or what lies on it, and what a command without sessions leaves to
+be told: no fault of the benchmark's."""
+
+
+def command_of(word: str) -> Callable[[Sequence[str]], int]:
+    """The command that a first word names. KeyError."""
+    if word in TOOLS:
+        command: Callable[[Sequence[str]], int] = import_module(TOOLS[word]).main
+        return command
+    module, _, name = KINDS[word].partition(":")
+    return partial(runner.main, getattr(import_module(module), name))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,10 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with by_signals():
         try:
-            if words and words[0] in TOOLS:
-                return TOOLS[words[0]](words[1:])
-            return one_node.main(words, TOOLS, TOLD)
-        except TOLD_OF as error:
+            if words and words[0] in (*KINDS, *TOOLS):
+                return command_of(words[0])(words[1:])
+            return runner.main(OneNode, words, others=(*KINDS, *TOOLS), epilog=HELP)
+        except UNUSABLE as error:
             log_progress(f"FAILED: {error}")
             return EXIT_FAILED
 

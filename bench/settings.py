@@ -55,19 +55,19 @@ class Sizes:
     machine is the slower the shorter it runs."""
     latency_s: float
     latency_warmup_s: float
-    backlog_bytes: int
-    read_passes: int
+    backlog_bytes: int = 0
+    read_passes: int = 0
     """Timed reads of the backlog, each of them for a while, from its beginning again and again."""
-    client_read_records: int
+    client_read_records: int = 0
     """How much of the backlog the cross-check with librdkafka reads."""
-    rebalances: int
+    rebalances: int = 0
     """Groups of members that start, grow and shrink, one after another."""
-    restarts_per_session: int
-    restart_sessions: int
+    restarts_per_session: int = 1
+    restart_sessions: int = 1
     """In how many sessions of each kind the restart is measured."""
-    warmup_min_s: float
+    warmup_min_s: float = 0.0
     """For a broker with a just-in-time compiler; the other needs `plain_warmup_s`."""
-    warmup_max_s: float
+    warmup_max_s: float = 0.0
     plain_warmup_s: float = 3.0
     kind_warmup_max_s: float = 20.0
     """How long a block's own kind of work is done before it, where the compiler is not quiet sooner."""
@@ -85,8 +85,6 @@ QUICK = Sizes(
     read_passes=6,
     client_read_records=150_000,
     rebalances=3,
-    restarts_per_session=1,
-    restart_sessions=1,
     warmup_min_s=16.0,
     warmup_max_s=20.0,
 )
@@ -101,7 +99,6 @@ FULL = Sizes(
     read_passes=8,
     client_read_records=500_000,
     rebalances=7,
-    restarts_per_session=1,
     restart_sessions=4,
     warmup_min_s=40.0,
     warmup_max_s=90.0,
@@ -114,12 +111,6 @@ NODES_QUICK = Sizes(
     produce_records={FLUSH: 40_000, OS: 40_000},
     latency_s=2.0,
     latency_warmup_s=0.5,
-    backlog_bytes=0,
-    read_passes=0,
-    client_read_records=0,
-    rebalances=0,
-    restarts_per_session=1,
-    restart_sessions=1,
     warmup_min_s=6.0,
     warmup_max_s=10.0,
     kind_warmup_max_s=1.0,
@@ -133,12 +124,7 @@ NODES_FULL = Sizes(
     produce_records={FLUSH: 300_000, OS: 300_000},
     latency_s=8.0,
     latency_warmup_s=2.0,
-    backlog_bytes=0,
-    read_passes=0,
-    client_read_records=0,
-    rebalances=0,
     restarts_per_session=5,
-    restart_sessions=1,
     warmup_min_s=60.0,
     warmup_max_s=120.0,
     plain_warmup_s=6.0,

@@ -6,5 +6,6 @@
 | `directions` | which direction of a figure is the better one. Pure |
 | `kills` | seconds from a kill to the next acknowledgement, of several kills. Pure |
 | `origins` | may rows of several runs stand side by side. Pure |
-| `tables`, `pictures` | what results of all kinds have in common, for people |
+| `contention` | goodput, refusals, shares and waits of many clients. Pure |
+| `tables`, `pictures`, `templates` | what results of all kinds have in common, for people |
 """

@@ -193,15 +193,12 @@ def code_line(result: dict[str, Any]) -> str:
 def facts(result: dict[str, Any]) -> str:
     """Machine, code and command of a run."""
     lines = [*machine_lines(result), code_line(result), f"- `{result['command']}`"]
-    for key, what in (
-        ("memory_touched", "of free memory was touched before, and free again"),
-        ("memory_kept", "of free memory was kept in the page cache"),
-    ):
-        found = result.get(key, {})
+    for key, what in (("touched", "touched before, and free again"), ("kept", "kept in the page cache")):
+        found = result.get(f"memory_{key}", {})
         if found.get("gb"):
             lines.append(
-                f"- {found['gb']} GB {what}: {found['ms_per_mb_highest']} ms a megabyte in the dearest "
-                f"piece, {found['ms_per_mb_lowest']} in the cheapest"
+                f"- {found['gb']} GB of free memory was {what}: {found['ms_per_mb_highest']} ms a megabyte "
+                f"in the dearest piece, {found['ms_per_mb_lowest']} in the cheapest"
             )
     return "\n".join(lines)
 
@@ -211,7 +208,7 @@ def join_parts(parts: Iterable[str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def with_failures(parts: Iterable[str], result: dict[str, Any]) -> str:
-    """Like `join_parts`, and at its end what failed."""
-    failed = "; ".join(text.splitlines()[0] for text in result["failures"])
-    return join_parts([*parts, f"Failed: {failed}" if failed else ""])
+def failure_note(result: dict[str, Any]) -> str:
+    """A note of what failed; empty where nothing did."""
+    said = "; ".join(text.splitlines()[0] for text in result["failures"])
+    return f"Failed: {said}" if said else ""

@@ -33,8 +33,8 @@ from bench.full.children import run_child
 from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
-from bench.headline.sizes import ONE_FULL, ONE_QUICK, THREE_FULL
 from bench.kept import LOCAL_RESULTS
+from bench.kinds.headline import ONE_FULL, ONE_QUICK, THREE_FULL
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts

@@ -8,6 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.baselines.targets import TARGETS
+from bench.figures.templates import fill_text
 from bench.full.lookup import LOADS, Grid
 from bench.full.spread import is_apart
 
@@ -49,13 +50,5 @@ def section(result: dict[str, Any]) -> str:
     if not found:
         return ""
     heads = ["nodes", "load", "broker", *FIGURES.values()]
-    parts = [
-        "### What the same work costs",
-        tabulate(found, headers=heads, tablefmt="github", disable_numparse=True),
-        "Messages of 1 KB, 16 partitions, 16 producers, as fast as it goes; all nodes of a broker together. "
-        "CPU is the brokers' own, not the client's; a single message is a request of its own, a batch has 16 "
-        "messages. Memory is the highest while the cell was measured: a broker is not started anew for each, "
-        "so that it also holds what it keeps of the cells before, and Kafka has the heap it is given. Few "
-        "device bytes of a broker that does not flush: the block ends before the system writes.",
-    ]
-    return "\n\n".join(parts)
+    table = tabulate(found, headers=heads, tablefmt="github", disable_numparse=True)
+    return fill_text("cost", table=table).strip()

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.baselines.targets import WORDS
 from bench.figures import origins
-from bench.figures.tables import facts, join_parts
+from bench.figures.templates import fill_text
 from bench.full import cost
 from bench.full.cells import cells_of
 from bench.full.lookup import MARKED
@@ -68,50 +68,25 @@ def comparisons(result: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _how(result: dict[str, Any]) -> list[str]:
-    """The notes for readers of the tables, a line each."""
-    cells = [row for row in result["rows"] if row["settings"]["kind"] in SHOWN]
-    closed = [row for row in cells if row["settings"]["kind"] == "produce" and not row["point"].get("rate")]
-    return [
-        "A cell is the median of its rounds: two short blocks where a workload says nothing else, without an "
-        f"interval. {MARKED} (in their first figure; at a fixed rate, in their p50), so that its figure is "
-        f"of neither. That is so in {len(rows_too_far_apart(closed))} of {len(closed)} closed loops and in "
-        f"{len(rows_too_far_apart(cells))} of all {len(cells)} cells.",
-        "Below a table, *behind* is a cell all of whose rounds are worse than all rounds of the other: what "
-        "lies within the spread is not counted. `lockstep` is held against every Kafka, `lockstep-os` "
-        "against those that flush nothing either.",
-        "A `rate` of 0 is as fast as it goes; else latency counts from when a request was due.",
-        "Megabytes are those of messages, without the batches' headers.",
-        "Workloads are the files of `bench/workloads`; brokers in memory are measured for "
-        f"{MEMORY_S[1]:g} s at most, as they would fill it.",
-        "A row in `bench/results/full` has the highest memory while its cell was measured. Rows of "
-        "producers, of reading while writing, of fan-out and of idle connections have CPU, flushes and "
-        "device bytes, too; rows of groups, of starts and of lost leaders have none of these. Rows of "
-        "producers, of reading while writing and of idle connections name the files of their raw "
-        "nanoseconds, with SHA-256; the files stay on the machine that measured. Whole comparisons have "
-        "pages of their own.",
-    ]
-
-
 def section(result: dict[str, Any]) -> str:
     """Every cell there is."""
-    errors = [
-        f"- {row['cell']}: {failure.splitlines()[0]}"
-        for row in result["rows"]
-        for failure in failures_of(row)
-    ]
+    cells = [row for row in result["rows"] if row["settings"]["kind"] in SHOWN]
+    closed = [row for row in cells if row["settings"]["kind"] == "produce" and not row["point"].get("rate")]
+    failures = [(row["cell"], each.splitlines()[0]) for row in result["rows"] for each in failures_of(row)]
+    errors = [f"- {cell}: {failure}" for cell, failure in failures]
     present = {row["target"] for row in result["rows"]}
-    legend = [f"- `{name}`: {words}" for name, words in WORDS.items() if name in present]
-    parts = [
-        "## The grid",
-        f"{sum(not failures_of(row) for row in result['rows'])} of {result['cells']:,} cells have been "
-        "measured; `python -m bench full` measures what is missing, some four hours for all. An acknowledged "
-        "write:",
-        "\n".join(legend),
-        facts(result),
-        "\n".join(["How to read the tables:", "", *(f"- {line}" for line in _how(result))]),
-        cost.section(result),
-        *tables(result),
-        "\n".join(["Failed:", "", *errors]) if errors else "",
-    ]
-    return join_parts(parts)
+    return fill_text(
+        "full",
+        result,
+        measured=sum(not failures_of(row) for row in result["rows"]),
+        legend="\n".join(f"- `{name}`: {words}" for name, words in WORDS.items() if name in present),
+        marked=MARKED,
+        closed=len(closed),
+        closed_apart=len(rows_too_far_apart(closed)),
+        cells=len(cells),
+        cells_apart=len(rows_too_far_apart(cells)),
+        memory_s=MEMORY_S[1],
+        cost=cost.section(result),
+        tables="\n\n".join(tables(result)),
+        failed_cells="\n".join(["Failed:", "", *errors]) if errors else "",
+    )

@@ -15,9 +15,8 @@ from typing import Any
 from bench.baselines.targets import OneBroker, ThreeBrokers
 from bench.full.cells import Cell
 from bench.machine.process import RssSampler
-from bench.one_node import groups
 from bench.raw import take_block
-from bench.sessions import blocks
+from bench.sessions import blocks, groups
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block, unclaimed_block
 from bench.settings import FAN_OUT_BYTES, PRODUCERS

@@ -5,8 +5,6 @@
 | `axes` | what grows, in which steps, and which figures are fitted |
 | `work` | one step, measured on a fresh node |
 | `slopes` | straight lines through logarithms: how a figure grows, in a word. Pure |
-| `reads` | the job "random_read": single fetches at random places |
 | `steps` | the files, one a step, so that a run goes on where it was; what they come to |
 | `command` | the command line |
-| `plots`, `section` | the picture, and what docs/benchmarks/ says |
 """

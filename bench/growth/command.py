@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 from bench import argument_types
@@ -118,9 +119,7 @@ def main(arguments: Sequence[str]) -> int:
         result = collect_steps(options.out, lengths)
         print(table(result))
         if options.picture:
-            from bench.growth import plots
-
-            plots.draw(result, options.picture)
+            import_module("bench.page.plots.growth").draw(result, options.picture)
             log_progress(f"drawn: {os.path.relpath(options.picture)}")
     names = ", ".join(f"{axis.name} {value:,}" for axis, value in missing)
     remaining = f"; remaining: {names}" if names else ""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench.growth.axes import RATE, WINDOW, Axis, Lengths
-from bench.growth.reads import device_read, evict
 from bench.load.latency import quantiles
+from bench.load.random_read import device_read, evict
 from bench.machine import process
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block, next_line

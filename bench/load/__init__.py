@@ -15,7 +15,10 @@
 | `members` | members of consumer groups: rebalances, and many groups held |
 | `clients` | real clients: librdkafka's producers and transactions |
 | `appends` | atomic appends, with Lockstep's own client or bare |
+| `feed` | a topic filled with transactions, and read as a feed does |
+| `contention` | a client of transactions on few accounts, a process of its own |
+| `locks` | a closed loop of records that ask for locks |
+| `random_read` | single fetches at random places of a cold log |
 
-The jobs "random_read", "open_loop" and those of feeds are beside what measures them (`bench/growth`,
-`bench/logstore`, `bench/feed`).
+The job "open_loop" is beside what measures it (`bench/logstore`).
 """

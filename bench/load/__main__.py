@@ -35,10 +35,11 @@ JOBS = {
     "client_closed_loop": "bench.load.clients",
     "client_transactions": "bench.load.clients",
     "atomic_appends": "bench.load.appends",
-    "random_read": "bench.growth.reads",
+    "random_read": "bench.load.random_read",
     "open_loop": "bench.logstore.client",
-    "fill_feed": "bench.feed.load",
-    "read_feed": "bench.feed.load",
+    "locked_writes": "bench.load.locks",
+    "fill_feed": "bench.load.feed",
+    "read_feed": "bench.load.feed",
 }
 """Where each job is, a function of that name; imported when it runs, as real clients are slow to load."""
 

@@ -9,8 +9,6 @@
 | `experiments` | the figures: what varies, what is measured |
 | `command` | `python -m bench logstore` |
 | `tables` | the figures as numbers |
-| `plots` | the figures as a picture |
-| `section` | what docs/benchmarks/ says |
 
 One request is one atomic batch; nothing is merged by the client. Each stream is capped at what the seed's
 network carried (`SO_MAX_PACING_RATE`: the kernel paces, nobody sleeps for it).

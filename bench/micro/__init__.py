@@ -5,5 +5,4 @@
 | `command` | the command line, and the steps |
 | `raft` | the steps of the Raft core |
 | `history` | a line for each recorded commit, and which commit a step became slower with, the machine apart |
-| `section` | what docs/benchmarks/ says of the history |
 """

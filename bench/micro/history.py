@@ -19,6 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tabulate import tabulate
+
+from bench.figures.tables import number
 from bench.kept import Unreadable, write
 from compat_tests.targets import ROOT
 
@@ -35,6 +38,9 @@ _WAITS: Final = ", flush"
 """In the names of steps that wait for the disk."""
 
 Record = dict[str, Any]
+KIND: Final = "micro"
+_NAMES: Final = frozenset({"commit", "started", "machine", "steps"})
+"""What each line of a history has."""
 _SAME: Final = ("processor", "cpus", "python", "file_system")
 
 
@@ -211,3 +217,63 @@ def _usual(records: Sequence[Record], step: str, then: Record) -> float:
     """The usual time of a step in these, at the speed that the machine had in the record `then`."""
     took = [float(each["steps"][step]) * (machine_factor(then, each) or 1.0) for each in records]
     return statistics.median(took)
+
+
+def collect_records(path: Path) -> dict[str, Any]:
+    """The newest record and those that may be compared with it, oldest first, as one result for the page.
+
+    Raises Unreadable for what is no history, or an empty one.
+    """
+    records = read(path)
+    if not records or not all(isinstance(each, dict) and each.keys() >= _NAMES for each in records):
+        raise Unreadable(f"{path} is no history of results: python -m bench micro --record")
+    newest = records[-1]
+    same = [each for each in records if comparable(each, newest)]
+    return {
+        "kind": KIND,
+        "command": "python -m bench micro --record",
+        "failures": [],
+        "records": same,
+        "elsewhere": len(records) - len(same),
+        "kept_in": f"{path.parent.name}/{path.name}",
+        "started": newest["started"],
+        "machine": newest["machine"],
+    }
+
+
+def table(records: list[Record]) -> str:
+    """A line for each benchmark of the newest record."""
+    lines = []
+    for course in courses(records):
+        grown = f"{course.grown:.2f}" if course.records > 1 else ""
+        line = [course.step, number(course.first_us), number(course.newest_us), grown]
+        change = course.largest
+        if course.records == 1:
+            line += ["one record", "", ""]
+        elif not is_comparable_over_time(course.step):
+            line += ["not judged", "", ""]
+        elif change is None:
+            line += ["none", "", ""]
+        else:
+            doubt = "?" if change.records == 1 else ""
+            line += [f"{change.factor:.2f}{doubt}", change.commit[:12], change.last_before[:12]]
+        lines.append(line)
+    heads = ["", "first, us", "newest, us", "newest over first", "largest step", "with", "last without"]
+    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+
+
+def facts(result: dict[str, Any]) -> str:
+    """The machine and the commits of the records."""
+    machine, records = result["machine"], result["records"]
+    elsewhere = result["elsewhere"]
+    lines = [
+        f"- {machine['processor']}, {machine['cpus']} CPUs, Python {machine['python']}, "
+        f"{machine['file_system']}, kernel {machine['kernel']}",
+        f"- {len(records)} commits on this kind of machine, from {records[0]['commit'][:12]} "
+        f"({records[0]['started']}) to {records[-1]['commit'][:12]} ({records[-1]['started']})",
+        f"- records of other kinds of machine, which are not compared with these: {elsewhere}"
+        if elsewhere
+        else "",
+        f"- `{result['command']}`",
+    ]
+    return "\n".join(line for line in lines if line)

@@ -1,5 +1,4 @@
-"""`python -m bench.page`: docs/benchmarks.md and docs/benchmarks/ from kept results; each comparison is told
-by its own `section`.
+"""`python -m bench.page`: docs/benchmarks.md and docs/benchmarks/ from kept results.
 
 | module | |
 |---|---|
@@ -10,5 +9,7 @@ by its own `section`.
 | `promises` | every goal in one table |
 | `losses`, `grid_losses` | where Lockstep loses: in the comparisons, in the grid |
 | `seeds`, `ziplog` | the seeds' figures beside ours |
+| `sections` | what the texts of `bench/texts` need, of each kind |
+| `plots` | the pictures |
 | `prepared`, `links` | kept results with titles of today; links where a section comes to stand |
 """

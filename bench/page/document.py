@@ -14,55 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from bench import kept
-from bench.contention import section as contention
-from bench.feed import section as feed
 from bench.figures.tables import machine_lines
 from bench.full import section as full
 from bench.full.lookup import Grid
-from bench.growth import section as growth
 from bench.growth import steps as growth_steps
-from bench.headline import section as headline
-from bench.logstore import section as logstore
 from bench.micro import history
-from bench.micro import section as micro
-from bench.nodes3 import section as nodes3
-from bench.one_node import section as one_node
-from bench.page import first, grid_losses, losses, promises
+from bench.page import first, grid_losses, losses, promises, sections
 from bench.page.links import relocate_links
 from bench.page.prepared import ONE_NODE, prepare
-from bench.player import section as player
-from bench.profile import section as profile
-from bench.spark import section as spark
-from bench.transactions import section as transactions
+from bench.spark import figures as spark
 
 Results = dict[str, dict[str, Any]]
 
-PICTURES = {
-    "contention": ("bench.contention.plots", contention.PICTURE),
-    "growth": ("bench.growth.plots", growth.PICTURE),
-    "headline": ("bench.headline.plots", headline.PICTURE),
-    "logstore": ("bench.logstore.plots", logstore.PICTURE),
-    player.KIND: ("bench.player.plots", player.PICTURE),
-    "spark": ("bench.spark.plots", spark.PICTURE),
-}
-"""By kind: the module that draws it, and the picture's name in docs/."""
+PICTURES = ("contention", "growth", "headline", "logstore", "player", "spark")
+"""Kinds that `plots` draws; the picture in docs/ is called like the kind."""
 
 MAKERS = {
-    "headline": headline.details,
-    ONE_NODE: one_node.section,
-    "nodes3": nodes3.section,
-    "transactions": transactions.transactions,
-    "atomic": transactions.atomic,
-    "contention": contention.section,
-    "feed": feed.section,
+    "headline": sections.headline_details,
+    ONE_NODE: sections.one_node,
+    "nodes3": sections.nodes3,
+    "transactions": sections.transactions,
+    "atomic": sections.atomic,
+    "contention": sections.contention,
+    "feed": sections.feed,
     "full": full.section,
-    "growth": growth.section,
-    "profile": profile.section,
-    micro.KIND: micro.section,
-    player.KIND: player.section,
-    player.ALONE: player.stalled_section,
-    "spark": spark.section,
-    "logstore": logstore.section,
+    "growth": sections.growth,
+    "profile": sections.profile,
+    "micro": sections.micro,
+    "player": sections.player,
+    "player_stalled": sections.player_stalled,
+    "spark": sections.spark,
+    "logstore": sections.logstore,
 }
 """By kind: its section; in the order of the pages."""
 
@@ -89,8 +71,8 @@ PAGES = (
     Page("locks", "contention for locks, a feed without bodies", ("contention", "feed")),
     Page("grid", "the grid: every workload on every broker, and what it cost", ("full",)),
     Page("growth", "how cost grows with partitions, connections, groups and the log", ("growth",)),
-    Page("profile", "where the time goes, single steps by commit", ("profile", micro.KIND)),
-    Page("player", "the player (seed 000's experiments)", (player.KIND, player.ALONE)),
+    Page("profile", "where the time goes, single steps by commit", ("profile", "micro")),
+    Page("player", "the player (seed 000's experiments)", ("player", "player_stalled")),
     Page("spark", "Spark", ("spark",)),
     Page("logstore", "seed 001's experiments", ("logstore",)),
 )
@@ -126,17 +108,15 @@ def pages(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> dict[st
     goals = [_with_goals(each) for each in ordered]
     against = [spark.against_kafka(each) if each.get("kind") == "spark" else each for each in ordered]
     grid = Grid(by_kind.get("full"))
-    memory = one_node.memory(by_kind[ONE_NODE]) if ONE_NODE in by_kind else ""
+    memory = sections.memory(by_kind[ONE_NODE]) if ONE_NODE in by_kind else ""
     made = {
         "promised": [promises.section(goals, grid, memory)],
         "losses": [losses.section(against), grid_losses.section(grid)],
     }
     found: dict[str, str] = {}
     for each in PAGES:
-        sections = made.get(each.name) or [
-            MAKERS[kind](by_kind[kind]) for kind in each.kinds if kind in by_kind
-        ]
-        kept_ones = [text for text in sections if text]
+        found_ones = [MAKERS[kind](by_kind[kind]) for kind in each.kinds if kind in by_kind]
+        kept_ones = [text for text in made.get(each.name) or found_ones if text]
         if kept_ones:
             head = f"# Benchmarks: {each.title}\n\n{first.GENERATED} {HEAD}\n"
             found[each.path] = relocate_links("\n".join([head, *kept_ones]), each.path)
@@ -166,7 +146,7 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
 def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
     """With rows for its goals, also of the kinds that keep none."""
     if result.get("kind") == "spark":
-        return spark.with_comparison(result)
+        return {**result, "comparison": spark.rows(result)}
     if result.get("kind") == "growth":
         return {**result, "comparison": growth_steps.flat_slopes(result)}
     return result
@@ -175,9 +155,9 @@ def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
 def draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
     """The pages' pictures, of the very results that they show."""
     by_kind = _by_kind(results)
-    for kind, (plots, name) in PICTURES.items():
+    for kind in PICTURES:
         if kind in by_kind:
-            importlib.import_module(plots).draw(by_kind[kind], directory / name)
+            importlib.import_module(f"bench.page.plots.{kind}").draw(by_kind[kind], directory / f"{kind}.svg")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -189,7 +169,7 @@ def read(path: Path) -> dict[str, Any]:
     if path.is_dir():
         return growth_steps.collect_steps(path) if any(path.glob("*.json")) else full.collect_rows(path)
     if path.suffix == history.HISTORY.suffix:
-        return micro.collect_records(path)
+        return history.collect_records(path)
     found = kept.read(path, "machine")
     if found.get("kind", ONE_NODE) not in MAKERS:
         raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")

@@ -9,8 +9,7 @@ from typing import Any
 
 from bench.figures.tables import code_line, join_parts
 from bench.full.lookup import Grid
-from bench.headline import section as headline
-from bench.page import advice, grid_losses, losses, promises, seeds, short
+from bench.page import advice, grid_losses, losses, promises, sections, seeds, short
 from bench.page.prepared import ONE_NODE
 
 Results = dict[str, dict[str, Any]]
@@ -70,7 +69,7 @@ def _facts(by_kind: Results) -> str:
 
 def _goals(by_kind: Results, goals: list[dict[str, Any]]) -> str:
     """The number of goals met; empty without goals."""
-    said = [f"Headline: {headline.met(by_kind['headline'])}"] if "headline" in by_kind else []
+    said = [f"Headline: {sections.met(by_kind['headline'])}"] if "headline" in by_kind else []
     earlier = promises.counts(goals)
     said += [f"{earlier} [All of them](benchmarks/promised.md)."] if earlier else []
     return join_parts(["## Goals", *said]) if said else ""
@@ -113,7 +112,7 @@ def page(
         advice.section(by_kind, grid),
         short.section(by_kind, grid),
         _facts(by_kind),
-        headline.section(by_kind["headline"]) if "headline" in by_kind else "",
+        sections.headline(by_kind["headline"]) if "headline" in by_kind else "",
         _goals(by_kind, goals),
         _losses(against, grid),
         seeds.section(by_kind),

@@ -12,9 +12,9 @@ from typing import Any
 
 from bench.figures import kills
 from bench.figures.ratios import BASELINE, SUBJECT, Goal
-from bench.headline.goals import RATIOS as HEADLINE
-from bench.nodes3.goals import RATIOS as NODES3
-from bench.one_node.goals import RATIOS as ONE
+from bench.kinds.headline import RATIOS as HEADLINE
+from bench.kinds.nodes3 import RATIOS as NODES3
+from bench.kinds.one_node import RATIOS as ONE
 
 ONE_NODE = "one"
 """The kind of results that say none."""

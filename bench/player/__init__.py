@@ -6,7 +6,6 @@
 | `noted` | what one target received: nothing lost, doubled or out of order; both delays (pure) |
 | `points` | what is measured: numbers of targets, sizes, rates, and the names of the blocks (pure) |
 | `ratios` | what is divided by what, the goals, the seed's own figures (pure) |
-| `children` | processes that are told, and answer, in lines of JSON |
 | `writer` | the transaction manager: one log, a topic for each target, or a Kafka transaction over those |
 | `consumers` | Kafka's targets: a consumer for each topic |
 | `kafka_player` | the player of two-level Kafka: a Kafka transaction for each entry of the log |
@@ -20,8 +19,6 @@
 | `sessions` | the brokers, and which blocks each is for |
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |
-| `plots` | the figures as a picture |
-| `section` | what docs/benchmarks/ says of it |
 
 Writer, player and targets are processes of this machine, and share its monotonic clock. All targets of a run
 are in one process, on both sides: 20 of them would have 2 processors to share anyway. Both sides' writers,

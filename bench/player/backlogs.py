@@ -12,12 +12,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.player.children import Child, Connected, LineChild, Words
 from bench.player.delays import PlayerSession, player_of
 from bench.player.points import GRPC, RAW, Axes
 from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
 from bench.progress import log_progress
+from bench.sessions.children import Child, Connected, LineChild, Words
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import unclaimed_block
 from bench.settings import FLUSH
@@ -148,7 +148,9 @@ class Backlogs:
             raise RoundFailed(str(error)) from error
 
     def _targets(self, count: int, transport: str) -> Child:
-        return Child("targets", {"targets": count, "transport": transport, "directory": "", "keep": False})
+        return Child(
+            "bench.player.targets", {"targets": count, "transport": transport, "directory": "", "keep": False}
+        )
 
     def _player(
         self,

@@ -15,8 +15,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench.player.children import PORT_FILE, Words
 from bench.player.player_runs import Lines, play
+from bench.sessions.children import PORT_FILE, Words
 from broker import server
 from broker.server import Broker
 from broker.settings.loader import load

@@ -11,9 +11,9 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.player.children import Words, answer, child_main, next_line, report_ready
 from bench.player.noted import Noted, delays, expected_parts
 from bench.player.workload import Shape
+from bench.sessions.children import Words, answer, child_main, next_line, report_ready
 
 POLL_S = 0.2
 END_TIMEOUT_S = 30.0

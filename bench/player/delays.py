@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.machine import process
-from bench.player.children import Child, Connected, LineChild, Words
 from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
 from bench.progress import log_progress
+from bench.sessions.children import Child, Connected, LineChild, Words
 from bench.sessions.jobs import Block, Running
 from bench.settings import FLUSH
 
@@ -71,7 +71,7 @@ def player_of(
         **more,
     }
     if system == REMOTE:
-        return Child("player_runs", words)
+        return Child("bench.player.player_runs", words)
     return Connected("player", session.leader_directory(topic), words)
 
 
@@ -110,7 +110,7 @@ class Blocks:
             with ExitStack() as stack:
                 consumers = self._consumers(stack, point, shards, "read_committed")
                 words = {"bootstrap": self.session.target.bootstrap, "log": log, "topics": shards}
-                player = stack.enter_context(Child("kafka_player", words))
+                player = stack.enter_context(Child("bench.player.kafka_player", words))
                 player.next_response()
                 return self._write(job, consumers, BACKLOG_TIMEOUT_S)
 
@@ -123,7 +123,7 @@ class Blocks:
 
     def _consumers(self, stack: ExitStack, point: Point, topics: list[str], isolation: str) -> Child:
         where = {"bootstrap": self.session.target.bootstrap, "topics": topics, "isolation": isolation}
-        child = stack.enter_context(Child("consumers", {**point._asdict(), **where}))
+        child = stack.enter_context(Child("bench.player.consumers", {**point._asdict(), **where}))
         child.next_response()
         return child
 
@@ -139,7 +139,7 @@ class Blocks:
             words = {**point._asdict(), "transport": transport, "directory": "", "name": topic}
             if system == STORED:
                 words["directory"] = str(self.session.directory)
-            with Child("targets", words) as targets:
+            with Child("bench.player.targets", words) as targets:
                 addresses = targets.next_response()["addresses"]
                 with player_of(self.session, system, topic, addresses, "split") as player:
                     player.next_response()
@@ -166,7 +166,9 @@ class Blocks:
         """The writer's figures, and what targets are asked with for theirs. RoundFailed."""
         self._runs += 1
         name = f"bench-writer-{self._runs}"
-        with Child("writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}) as writer:
+        with Child(
+            "bench.player.writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}
+        ) as writer:
             writer.next_response()
             written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
         return written, {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}

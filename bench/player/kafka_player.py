@@ -12,9 +12,9 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.player.children import Words, answer, child_main, next_line, report_ready
 from bench.player.workload import split
 from bench.player.writer import TIMEOUT_S, producer_for
+from bench.sessions.children import Words, answer, child_main, next_line, report_ready
 
 POLL_S = 0.2
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from bench.player.children import Words, answer, child_main, next_line
 from bench.player.workload import SplitByKey
+from bench.sessions.children import Words, answer, child_main, next_line
 from lockstep.playing.remote_source import RemoteSource
 from player.core.router import Router
 from player.core.settings import PlayerSettings

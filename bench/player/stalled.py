@@ -14,10 +14,10 @@ from typing import Final
 
 from bench.machine.process import RssSampler
 from bench.player.backlogs import BATCH_RECORDS, KEYS, Backlogs
-from bench.player.children import Child
 from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
 from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
 from bench.progress import log_progress
+from bench.sessions.children import Child
 from bench.sessions.jobs import Block, unclaimed_block
 from bench.settings import FLUSH
 
@@ -60,8 +60,10 @@ class Stalled:
 
         def work() -> Block:
             with ExitStack() as stack:
-                others = stack.enter_context(Child("targets", {**shape, "count": TARGETS - 1}))
-                last = stack.enter_context(Child("targets", {**shape, "count": 1, "first": TARGETS - 1}))
+                others = stack.enter_context(Child("bench.player.targets", {**shape, "count": TARGETS - 1}))
+                last = stack.enter_context(
+                    Child("bench.player.targets", {**shape, "count": 1, "first": TARGETS - 1})
+                )
                 addresses = [*others.next_response()["addresses"], *last.next_response()["addresses"]]
                 player = stack.enter_context(player_of(self.session, GRPC, topic, addresses, "split"))
                 player.next_response()
@@ -81,7 +83,7 @@ class Stalled:
         count, topic = self.axes.stall_records, self.session.topic(FLUSH)
         backlogs = Backlogs(self.session, self.axes)
         lean = {"targets": 1, "transport": "grpc", "directory": "", "keep": False}
-        with Child("targets", lean) as other, Child("targets", lean) as last:
+        with Child("bench.player.targets", lean) as other, Child("bench.player.targets", lean) as last:
             addresses = [*other.next_response()["addresses"], *last.next_response()["addresses"]]
             with player_of(self.session, REMOTE, topic, addresses, "all") as player:
                 player.next_response()

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaException, Producer
 
 from bench.load.clients import init_transactions
 from bench.load.latency import quantiles
-from bench.player.children import Words, answer, child_main, next_line, report_ready
 from bench.player.workload import NEVER, Shape, split, transaction
+from bench.sessions.children import Words, answer, child_main, next_line, report_ready
 
 OUTSTANDING = 64
 """Of an open loop; also what the device's flushes are judged by."""

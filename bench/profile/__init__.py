@@ -6,5 +6,4 @@
 | `split` | `--split`: a group commit's time by stage, and flame graphs |
 | `stages` | samples, split into stages. Pure |
 | `system_calls` | what the kernel does meanwhile |
-| `section` | what docs/benchmarks.md says |
 """

@@ -6,6 +6,8 @@
 | `cluster` | a session of three nodes |
 | `topics` | topics made, led and counted |
 | `jobs` | the load generator's processes |
+| `groups` | the blocks of consumer groups |
+| `children` | processes that answer lines of JSON |
 | `blocks` | the blocks of work that several comparisons share |
 | `commits` | group commits in a stopped node's logs |
 | `failures` | what ends a block, what ends a session |

@@ -76,6 +76,8 @@ class Session(Jobs):
         self.memory: Block = {}
         self.keep_raw: Callable[[str, bytes], Block] | None = None
         """Takes the latencies of a closed loop's block by name, says what the block says; None: not kept."""
+        self.more: Block = {}
+        """What else the outcome says of this session."""
         self.again: list[str] = []
         """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0
@@ -99,6 +101,7 @@ class Session(Jobs):
             "memory": self.memory,
             "again": self.again,
             "blocks": self.blocks,
+            **self.more,
         }
 
     def unproven_blocks(self) -> list[str]:

@@ -5,6 +5,5 @@
 | `command` | the words and the alternation |
 | `topic_fill` | the topics to be read |
 | `driver` | the one Spark session that does all of it, in Spark's own environment |
-| `figures` | from seconds to ratios, and the goals. Pure |
-| `plots`, `section` | the picture, and what docs/benchmarks/ says |
+| `figures` | from seconds to ratios and their table, and the goals. Pure |
 """

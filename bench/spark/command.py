@@ -1,27 +1,22 @@
 """`python -m bench spark`: Spark reads Lockstep and Apache Kafka, and writes to Lockstep exactly once.
 
 Owns: the command line, the alternation (ABBA, fresh directories, one broker alive at a time, one Spark
-session for all of it). What is divided by what, and the goals: `bench.spark.figures`. Exit status as of
-`python -m bench`: 3 where a ratio is missed.
+session for all of it). What is divided by what, and the goals, each of which is required: `figures`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED, EXIT_GOAL_MISSED, report_failures
-from bench.figures import pictures
-from bench.kept import LOCAL_RESULTS, keep
 from bench.progress import log_progress
-from bench.running import comparison
+from bench.runner import KEPT, PICTURE, Measurement, Options
+from bench.sessions.session import Session
 from bench.settings import SHIPPED_HEAP
-from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
-from bench.spark.section import table
+from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows, table
 from bench.spark.topic_fill import create, fill
 from compat_tests.clients.face import Refused
 from compat_tests.line_driver import DriverFailed, LineDriver
@@ -32,22 +27,27 @@ from spark_connector.connection import ClientError, ClusterClient
 RECORD_BYTES = 1000
 TURNS = 3
 """Reads of a topic in one round; the first one warms up."""
-WARM_EPOCHS = 5
-PLOTS = "bench.spark.plots"
+WARM_EPOCHS, EPOCHS = 5, 40
 FAILED = (Refused, DriverFailed, ClientError, TargetFailed, RuntimeError)
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """The amount of work: records, and rounds."""
+
+    records: int
+    rounds: int
 
 
 class Run:
     """One run: what was measured, in seconds."""
 
-    def __init__(self, records: int, rounds: int, parent: Path) -> None:
-        self.records = records
-        self.rounds = rounds
+    def __init__(self, amounts: Amounts, parent: Path) -> None:
+        self.records, self.rounds = amounts.records, amounts.rounds
         self.parent = parent
         self.seconds: Seconds = {}
-        self.spark = LineDriver(
-            [str(installed()), "-m", "bench.spark.driver", ",".join(map(str, JARS.jars()))], ROOT
-        )
+        jars = ",".join(map(str, JARS.jars()))
+        self.spark = LineDriver([str(installed()), "-m", "bench.spark.driver", jars], ROOT)
 
     def note(self, name: str, round_: int, seconds: float) -> None:
         """One measurement of a round."""
@@ -79,9 +79,8 @@ class Run:
             there = fill(target.bootstrap, topic, partitions, self.records, RECORD_BYTES)
             for turn in range(TURNS):
                 for format_ in formats if turn % 2 else formats[::-1]:
-                    done = self.spark.ask(
-                        "read", {}, bootstrap=target.bootstrap, topic=topic, format=format_, options={}
-                    )
+                    words = {"bootstrap": target.bootstrap, "topic": topic, "format": format_}
+                    done = self.spark.ask("read", {}, **words, options={})
                     if done["records"] != there or done["bytes"] != there * RECORD_BYTES:
                         raise RuntimeError(f"{format_} read {done} of {there} records")
                     if turn:  # each round has a broker just started
@@ -92,98 +91,63 @@ class Run:
         with self.target("lockstep", "sink") as target:
             with ClusterClient(target.bootstrap) as cluster:
                 create(cluster, "out", 8)
+            where = {"bootstrap": target.bootstrap, "topic": "out"}
+            size = {"records": self.records // SINK_SHARE, "record_bytes": RECORD_BYTES}
             for turn in range(2 * self.rounds + 1):
-                order = (STOCK, OURS) if turn % 2 else (OURS, STOCK)
-                for format_ in order:
-                    done = self.spark.ask(
-                        "write",
-                        {},
-                        bootstrap=target.bootstrap,
-                        topic="out",
-                        format=format_,
-                        records=self.records // SINK_SHARE,
-                        record_bytes=RECORD_BYTES,
-                    )
+                for format_ in (STOCK, OURS) if turn % 2 else (OURS, STOCK):
+                    done = self.spark.ask("write", {}, **where, format=format_, **size)
                     if turn:
                         self.note(f"sink.{format_}", turn - 1, done["seconds"])
             for format_ in (TIMED, STOCK):
-                done = self.spark.ask(
-                    "epochs",
-                    {},
-                    bootstrap=target.bootstrap,
-                    topic="out",
-                    format=format_,
-                    records=1000,
-                    epochs=40,
-                )
+                done = self.spark.ask("epochs", {}, **where, format=format_, records=1000, epochs=EPOCHS)
                 if format_ == TIMED:
                     self.seconds["commit"] = [done["commits"][WARM_EPOCHS:]]
                 self.seconds[f"epoch.{format_}"] = [done["epochs"][WARM_EPOCHS:]]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench spark", description=__doc__)
-    parser.add_argument("--source", action="store_true", help="only reading")
-    parser.add_argument("--sink", action="store_true", help="only writing")
-    parser.add_argument("--rounds", type=argument_types.count, default=4)
-    parser.add_argument("--records", type=argument_types.count, default=1_000_000)
-    parser.add_argument("--quick", action="store_true", help="20,000 records, one round: does it run?")
-    parser.add_argument("--json", action="store_true")
-    argument_types.add_directories(parser, LOCAL_RESULTS, "for the kept result")
-    pictures.add_options(parser)
-    return parser
+class Spark(Measurement[None, Session]):
+    """Spark reads Lockstep and Apache Kafka, and writes to Lockstep exactly once; --quick: does it run?"""
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status."""
-    options = _parser().parse_args(arguments)
-    if options.plot:
-        pictures.draw(PLOTS, options, options.plot)
-        return 0
-    records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
-    found = comparison.perform(options, lambda parent: _measure(options, records, rounds, parent))
-    if found is None:
-        return EXIT_FAILED
-    if status := report_failures(found.pop("failures")):
-        return status
-    result = {
-        "format": 1,
-        "kind": "spark",
-        "command": _command_line(options, records, rounds),
-        "records": records,
-        "record_bytes": RECORD_BYTES,
-        "rounds": rounds,
-        "quick": options.quick,
-        "seconds": found.pop("sessions"),
-        **found,
+    name = "spark"
+    options: ClassVar[Options] = {
+        "--source": {"action": "store_true", "help": "only reading"},
+        "--sink": {"action": "store_true", "help": "only writing"},
+        "--rounds": {"type": argument_types.count, "default": 4},
+        "--records": {"type": argument_types.count, "default": 1_000_000},
+        **KEPT,
+        **PICTURE,
     }
-    result["ratios"] = rows(result)
-    part = "-source" if options.source else "-sink" if options.sink else ""
-    keep(result, options.out, f"spark{part}")
-    print(json.dumps(result, indent=1) if options.json else table(result))
-    return 0 if all(row["met"] for row in result["ratios"]) else EXIT_GOAL_MISSED
+    plots = "bench.page.plots.spark"
 
+    def choose_sizes(self, sizes: Any) -> Amounts:
+        return Amounts(20_000, 1) if self.chosen.quick else Amounts(self.chosen.records, self.chosen.rounds)
 
-def _command_line(options: argparse.Namespace, records: int, rounds: int) -> str:
-    words = argument_types.words(options, ("source", "sink", "quick"))
-    return " ".join(["python -m bench spark", *words, f"--rounds {rounds} --records {records}"])
+    def perform(self) -> tuple[Seconds, list[str]]:
+        """The measurements in seconds; none where one failed."""
+        everything = not (self.chosen.source or self.chosen.sink)
+        try:
+            with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=self.parent) as directory:
+                run = Run(self.sizes, Path(directory))
+                try:
+                    if self.chosen.source or everything:
+                        run.source()
+                    if self.chosen.sink or everything:
+                        run.sink()
+                finally:
+                    run.spark.close()
+        except FAILED as error:
+            return {}, [str(error)]
+        return run.seconds, []
 
+    def figures(self, measured: Any) -> dict[str, Any]:
+        facts = {**vars(self.sizes), "record_bytes": RECORD_BYTES, "quick": self.chosen.quick}
+        result = {**facts, "seconds": measured}
+        return {**result, "ratios": rows(result)}
 
-def _measure(
-    options: argparse.Namespace, records: int, rounds: int, parent: Path
-) -> tuple[Seconds, list[str]]:
-    """The measurements, and the failures: with one nothing is kept."""
-    everything = not (options.source or options.sink)
-    try:
-        with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=parent) as directory:
-            run = Run(records, rounds, Path(directory))
-            try:
-                if options.source or everything:
-                    run.source()
-                if options.sink or everything:
-                    run.sink()
-            finally:
-                run.spark.close()
-    except FAILED as error:
-        return {}, [str(error)]
-    return run.seconds, []
+    def table(self, result: dict[str, Any]) -> str:
+        return table(result)
+
+    def missed_goals(self, result: dict[str, Any]) -> list[str]:
+        """Every goal is required."""
+        rows = [row for row in result["ratios"] if not row["met"]]
+        return [f"{row['ratio']} is {row['value']:.2f}, wanted {row['goal']}" for row in rows]

@@ -12,8 +12,11 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tabulate import tabulate
+
 from bench.figures.intervals import interval_of
 from bench.figures.ratios import Goal
+from bench.figures.tables import interval, number, verdict
 
 STOCK: Final = "kafka"
 """Spark's own source and sink, by the name of their format."""
@@ -71,31 +74,10 @@ def _ratios() -> list[RateRatio]:
 RATIOS: Final = tuple(_ratios())
 
 
-def seconds_of(result: dict[str, Any]) -> Seconds:
-    """The measured seconds, by round.
-
-    Results before format 1 are flat, and have each round's first read but the first round's: a read from a
-    broker just started, which on the Java virtual machine's side is one that compiles. It is left out here.
-    """
-    found: dict[str, Any] = result["seconds"]
-    if "format" in result:
-        return found
-    grouped: Seconds = {}
-    for name, values in found.items():
-        if name.startswith("source."):
-            rounds = [values[:2], *(values[at + 1 : at + 3] for at in range(2, len(values), 3))]
-            grouped[name] = rounds
-        elif name.startswith("sink."):
-            grouped[name] = [[value] for value in values]
-        else:
-            grouped[name] = [values]
-    return grouped
-
-
 def rates(result: dict[str, Any], name: str, share: int = 1) -> list[float]:
     """Records a second of each round's median. Args: name: among the seconds."""
     records = result["records"] // share
-    return [records / statistics.median(each) for each in seconds_of(result).get(name, []) if each]
+    return [records / statistics.median(each) for each in result["seconds"].get(name, []) if each]
 
 
 def rows(result: dict[str, Any]) -> list[Row]:
@@ -106,9 +88,9 @@ def rows(result: dict[str, Any]) -> list[Row]:
         pairs = [mine / theirs for mine, theirs in zip(subject, baseline, strict=False)]
         if not pairs:
             continue
-        interval = interval_of(pairs)
-        met = ratio.goal.met_by(interval.value)
-        ends = [end for end in (interval.low, interval.high) if end is not None]
+        found_interval = interval_of(pairs)
+        met = ratio.goal.met_by(found_interval.value)
+        ends = [end for end in (found_interval.low, found_interval.high) if end is not None]
         found.append(
             {
                 "ratio": ratio.name,
@@ -117,9 +99,9 @@ def rows(result: dict[str, Any]) -> list[Row]:
                 "unit": "records/s",
                 "subject": statistics.median(subject),
                 "baseline": statistics.median(baseline),
-                "value": interval.value,
-                "low": interval.low,
-                "high": interval.high,
+                "value": found_interval.value,
+                "low": found_interval.low,
+                "high": found_interval.high,
                 "pairs": pairs,
                 "noise": None,
                 "goal": str(ratio.goal),
@@ -146,7 +128,7 @@ def rows(result: dict[str, Any]) -> list[Row]:
 
 def milliseconds(result: dict[str, Any], name: str) -> list[float]:
     """Every single one of that name."""
-    return [value * 1000 for each in seconds_of(result).get(name, []) for value in each]
+    return [value * 1000 for each in result["seconds"].get(name, []) for value in each]
 
 
 def highest(values: list[float], share: float) -> float:
@@ -154,3 +136,37 @@ def highest(values: list[float], share: float) -> float:
     if not values:
         raise ValueError("no values")
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def table(result: dict[str, Any], style: str = "simple") -> str:
+    """A row for each ratio: rates, ratio, interval, goal."""
+    heads = ["", "the first", "the other", "ratio", "95 %", "goal", ""]
+    lines = []
+    for row in rows(result):
+        figures = [number(row.get("subject")), number(row.get("baseline")), f"{row['value']:.2f}"]
+        lines.append([row["title"], *figures, interval(row)[0], row["goal"], verdict(row)])
+    return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True)
+
+
+def epochs(result: dict[str, Any], style: str) -> str:
+    """The duration of a small epoch with either sink, and of the commit within ours; empty where none was
+    run."""
+    names = {
+        "an epoch, Spark's own sink": f"epoch.{STOCK}",
+        "an epoch, our sink": f"epoch.{TIMED}",
+        "of it the commit": "commit",
+    }
+    lines = []
+    for words, name in names.items():
+        taken = milliseconds(result, name)
+        if taken:
+            shown = (statistics.median(taken), highest(taken, 0.9), max(taken))
+            lines.append([words, len(taken), *(f"{value:.1f}" for value in shown)])
+    heads = ["", "of them", "p50 ms", "p90 ms", "highest ms"]
+    return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True) if lines else ""
+
+
+def against_kafka(result: dict[str, Any]) -> dict[str, Any]:
+    """The comparison with Apache Kafka: the ratios whose other side it is."""
+    of_kafka = [row for row in rows(result) if row["of_kafka"]]
+    return {"kind": "spark", "subject": "lockstep", "baseline": "kafka", "comparison": of_kafka}

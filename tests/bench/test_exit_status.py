@@ -35,7 +35,7 @@ def test_a_signal_unwinds_and_a_second_one_does_not_cut_that_short(
     def not_handled(*_: object) -> None:
         unwound.append("no")
 
-    monkeypatch.setitem(command.TOOLS, "baselines", tool)
+    monkeypatch.setattr(command, "command_of", lambda word: tool)
     for each in SIGNALS:
         signal.signal(each, not_handled)
     with pytest.raises(SystemExit) as ended_with:
@@ -51,7 +51,7 @@ def test_what_was_ignored_stays_ignored(handlers: None, monkeypatch: pytest.Monk
         time.sleep(0.01)
         return 7
 
-    monkeypatch.setitem(command.TOOLS, "baselines", tool)
+    monkeypatch.setattr(command, "command_of", lambda word: tool)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert command.main(["baselines"]) == 7
 

@@ -15,7 +15,7 @@ def test_what_is_wrong_with_the_machine_is_told(
     def full(words: list[str]) -> NoReturn:
         raise OSError(28, "No space left on device", "a.json")
 
-    monkeypatch.setitem(command.TOOLS, "micro", full)
+    monkeypatch.setattr(command, "command_of", lambda word: full)
     assert command.main(["micro"]) == 1
     assert "FAILED: [Errno 28] No space left on device: 'a.json'" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.baselines import targets
 from bench.baselines.targets import BROKERS, TARGETS, WORDS
-from bench.headline.sizes import ONE_QUICK
+from bench.kinds.headline import ONE_QUICK
 
 
 def test_a_broker_in_memory_is_warmed_up_by_writes_alone(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from bench.figures.ratios import (
     compare,
     parse_requirement,
 )
-from bench.headline.goals import RATIOS as HEADLINE_RATIOS
-from bench.nodes3.goals import RATIOS as NODES_RATIOS
-from bench.one_node.goals import GOALS, RATIOS
+from bench.kinds.headline import RATIOS as HEADLINE_RATIOS
+from bench.kinds.nodes3 import RATIOS as NODES_RATIOS
+from bench.kinds.one_node import GOALS, RATIOS
 from bench.settings import FLUSH, OS
 from tests.bench.outcomes import session
 

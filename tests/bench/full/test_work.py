@@ -12,7 +12,7 @@ from bench.full import command, work
 from bench.full.cells import cells_of
 from bench.full.rows import Rows
 from bench.full.workloads import read_all
-from bench.one_node import groups
+from bench.sessions import groups
 from bench.settings import FLUSH
 from tests.bench.full.grid import TINY, Grid
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.growth import plots
 from bench.growth.axes import BY_NAME
 from bench.growth.command import main
 from bench.growth.steps import collect_steps, fits, path_of
 from bench.page.document import page
+from bench.page.plots import growth as plots
 from tests.bench.growth.results import write_steps
 
 

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench import runner
 from bench.logstore import tables
-from bench.logstore.command import main
+from bench.logstore.command import Logstore
 
 
 def _run(experiment: str, mb_per_s: float, device: int, **store: Any) -> dict[str, Any]:
@@ -46,5 +47,10 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert "100% of offered" in text
     assert "1.100" in text
     (tmp_path / "result.json").write_text(json.dumps(result))
-    assert main(["--plot", str(tmp_path / "result.json"), "--picture", str(tmp_path / "picture.svg")]) == 0
+    assert (
+        runner.main(
+            Logstore, ["--plot", str(tmp_path / "result.json"), "--picture", str(tmp_path / "picture.svg")]
+        )
+        == 0
+    )
     assert "</svg>" in (tmp_path / "picture.svg").read_text()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bench.kept import Unreadable
-from bench.micro import section
 from bench.micro.history import append, read
 from bench.page.document import page
 from bench.page.document import read as read_result
+from bench.page.sections import micro
 from tests.bench.micro.records import LONG, MACHINE, record_of, recorded
 
 
@@ -49,7 +49,7 @@ def test_the_page_has_each_step_with_the_commit_that_changed_it_most(tmp_path: P
     assert "Made from, in `bench/results`: `micro/history.jsonl`." in text
 
     append(path, recorded("alone", {**MACHINE, "python": "3.12"}, decode=1.0))
-    text = section.section(read_result(path))
+    text = micro(read_result(path))
     assert _rows(text)["decode"] == ["1", "1", "", "one record", "", ""], "it has none to be compared with"
     assert "which are not compared with these: 5" in text and "Nothing is slower now." in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.full.lookup import Grid
-from bench.headline.goals import RATIOS
+from bench.kinds.headline import RATIOS
 
 
 def logstore_run(experiment: str, payload_bytes: int, naive: bool = False, **figures: Any) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.figures.tables import table
-from bench.headline.goals import RATIOS
+from bench.kinds.headline import RATIOS
 from bench.page.losses import is_lost, losses, section, short
-from tests.bench.headline.results import headline_result
+from tests.bench.kinds.headline_results import headline_result
 from tests.bench.page.results import cells_by_title, ratio_row
 
 

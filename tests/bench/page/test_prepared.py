@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.headline.goals import RATIOS
+from bench.kinds.headline import RATIOS
 from bench.page.prepared import prepare
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.player.children import HOSTING
+from bench.sessions.children import HOSTING
 from bench.sessions.jobs import Block
 from compat_tests.targets import ROOT, LockstepTarget
 from lockstep.client import Client

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from bench.figures.ratios import compare
 from bench.page.document import page
-from bench.player.command import kind_of
+from bench.player.command import Player
 from bench.player.ratios import GOALS, RATIOS
-from bench.player.sessions import PARTS, STALLED
+from bench.player.sessions import STALLED
 from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
+from tests.bench.kinds.made import made
 from tests.bench.outcomes import FACTS
 from tests.bench.player.results import player_result
 
 
 def test_a_run_of_the_target_that_stands_still_has_a_section_of_its_own() -> None:
-    assert (kind_of(frozenset(PARTS)), kind_of(frozenset({STALLED}))) == ("player", "player_stalled")
+    assert (made(Player).kind, made(Player, STALLED).kind) == ("player", "player_stalled")
     result = player_result()
     names = (OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY)
     whole = [each for each in result["sessions"][2]["blocks"] if each["name"] in names]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.player.children import Child
 from bench.player.points import SMOKE
 from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED, TARGETS, Stalled, pause_process
+from bench.sessions.children import Child
 from bench.sessions.failures import RoundFailed
 
 
@@ -27,7 +27,9 @@ def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: 
 
 
 def test_who_is_stopped_goes_on_afterwards() -> None:
-    with Child("targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}) as child:
+    with Child(
+        "bench.player.targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}
+    ) as child:
         child.next_response()
         with pytest.raises(RoundFailed, match="said nothing"), pause_process(child.pid):
             child.ask({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from bench.figures.ratios import SUBJECT
+from bench.kinds.transactions import ONE, SPREAD, TransactionsSession
 from bench.sessions.cluster import NodesSession
 from bench.sessions.failures import RoundFailed
 from bench.sessions.session import Session
 from bench.settings import FLUSH, NODES_QUICK
-from bench.transactions.command import ONE, SPREAD, TransactionsSession
 
 
 class _Killed:

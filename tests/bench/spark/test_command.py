@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from bench import runner
+from bench.figures import pictures
 from bench.machine import facts, memory
 from bench.page.document import page, read
 from bench.spark import command
-from bench.spark.command import main
+from bench.spark.command import Spark
 from compat_tests.line_driver import DriverFailed
 from compat_tests.spark_driver import JARS
 
@@ -64,15 +66,16 @@ def test_a_run_alternates_and_keeps_what_was_warm_by_round(
     monkeypatch.setattr(command, "ClusterClient", _Broker)
     monkeypatch.setattr(command, "create", lambda *words: None)
     monkeypatch.setattr(memory, "kept", lambda parent: {})
+    monkeypatch.setattr(pictures, "draw", lambda plots, chosen, result: None)
     where = ["--out", str(tmp_path / "kept")]
-    assert main(["--rounds", "2", "--records", "100", *where]) == 0
+    assert runner.main(Spark, ["--rounds", "2", "--records", "100", *where]) == 0
     assert order == [
         *("source-0-lockstep", "source-0-kafka", "source-1-kafka", "source-1-lockstep", "sink"),
     ]
     (kept,) = (tmp_path / "kept").iterdir()
     result = read(kept)
     assert result.keys() == {
-        *("format", "kind", "command", "started", "code", "machine", "memory_kept"),
+        *("format", "kind", "command", "sizes", "started", "code", "machine", "memory_kept", "failures"),
         *("records", "record_bytes", "rounds", "quick", "seconds", "ratios"),
     }
     assert result["seconds"]["source.kafka.kafka.1"] == [[2.0, 2.0], [2.0, 2.0]], "9.0 was cold"
@@ -85,12 +88,13 @@ def test_a_run_alternates_and_keeps_what_was_warm_by_round(
     digests = iter("ab")
     with pytest.MonkeyPatch.context() as changing:
         changing.setattr(facts, "sources", lambda: next(digests))
-        assert main(["--source", "--rounds", "1", "--records", "100", *where]) == 1
+        assert runner.main(Spark, ["--source", "--rounds", "1", "--records", "100", *where]) == 1
     assert "FAILED: the sources changed" in capsys.readouterr().err
 
     def slow(spark: _Spark, what: str, settings: object, **fields: Any) -> Any:
         raise DriverFailed("no answer")
 
     monkeypatch.setattr(_Spark, "ask", slow)
-    assert main(["--source", *where]) == 1 and "FAILED: no answer" in capsys.readouterr().err
-    assert list((tmp_path / "kept").iterdir()) == [kept], "of runs that failed nothing is kept"
+    assert runner.main(Spark, ["--source", *where]) == 1 and "FAILED: no answer" in capsys.readouterr().err
+    ratios = [read(each)["ratios"] for each in (tmp_path / "kept").iterdir() if each != kept]
+    assert sorted(map(len, ratios)) == [0, 4], "of a run that failed there is no figure"

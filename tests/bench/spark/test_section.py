@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from bench.page.document import page, read
+from bench import runner
+from bench.page.document import page
 from bench.page.losses import losses
-from bench.spark import plots
-from bench.spark.command import main
-from bench.spark.section import against_kafka
+from bench.page.plots import spark as plots
+from bench.spark.command import Spark
+from bench.spark.figures import against_kafka
 from compat_tests.targets import ROOT
-from tests.bench.spark.results import KEPT, spark_result
+from tests.bench.spark.results import kept_result, spark_result
 
 
 def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_path: Path) -> None:
-    text = page([read(KEPT)], [KEPT.name])
-    assert f"Made from, in `bench/results`: `{KEPT.name}`.\n" in text
+    text = page([kept_result()], ["x-spark.json"])
+    assert "Made from, in `bench/results`: `x-spark.json`.\n" in text
     assert "## Spark" in text and "](../spark.svg)" in text and "| an epoch, our sink " in text
-    assert "In none of 2 comparisons" in text and "met?" in text
-    lost = spark_result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
-    assert [row[0] for row in losses([against_kafka(lost)])] == ["spark"]
-    assert "on these pages Kafka is better in these 1" in page([lost])
+    assert "In none of 2 comparisons" in text and "met" in text
+    one = spark_result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
+    assert [row[0] for row in losses([against_kafka(one)])] == ["spark"]
+    assert "on these pages Kafka is better in these 1" in page([one])
     picture = tmp_path / "spark.svg"
-    assert main(["--plot", str(KEPT), "--picture", str(picture)]) == 0
+    (tmp_path / "kept.json").write_text(json.dumps(kept_result()))
+    assert runner.main(Spark, ["--plot", str(tmp_path / "kept.json"), "--picture", str(picture)]) == 0
     drawn = picture.read_bytes()
-    plots.draw(read(KEPT), picture)
+    plots.draw(kept_result(), picture)
     assert picture.read_bytes() == drawn and b"<svg" in drawn
     plots.draw(spark_result([]), picture)  # with little in it, too
 

@@ -1,1 +1,0 @@
-"""`python -m bench compaction`: what compaction gives back, and what it costs. All of it is in `command`."""

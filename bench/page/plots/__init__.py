@@ -1,0 +1,1 @@
+"""The pictures of the pages: a module a kind, whose `draw(result, path)` writes a file."""
