@@ -1,4 +1,5 @@
-"""docs/waltz.md names code, tests and commands, and everything that Waltz has: all of it is there."""
+"""docs/waltz.md and docs/evidence/waltz.md name code, tests and commands, and everything that Waltz has: all of
+it is there."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.documents import has
 from tests.storage.raft.test_recovery import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "waltz.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("waltz.md", "evidence/waltz.md"))
 NAMED = re.compile(
     r"`((?:bench|broker|compat_tests|lockstep|protocol|storage|tests)/[\w./]+)(?:::([\w.]+))?`"
 )
