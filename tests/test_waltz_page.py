@@ -1,5 +1,4 @@
-"""docs/waltz.md and docs/evidence/waltz.md name code, tests and commands, and everything that Waltz has: all of
-it is there."""
+"""The two pages about Waltz name code, tests and commands, and everything that Waltz has: they exist."""
 
 from __future__ import annotations
 
