@@ -193,7 +193,7 @@ class BrokerCollector(Collector):
         )
         damaged = _gauge(
             "log_group_damaged_ranges",
-            "Ranges of offsets that are damaged in this node's log files, and neither healed nor given up",
+            "Ranges of offsets that are damaged in this node's segments, and neither repaired nor skipped",
             GROUP,
         )
         for group_id, group in sorted(groups.items()):
