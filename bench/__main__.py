@@ -12,12 +12,11 @@ from functools import partial
 from importlib import import_module
 
 from bench import runner
-from bench.exit_status import EXIT_FAILED, by_signals
+from bench.exit_status import EXIT_FAILED, by_signals, log_progress
 from bench.kept import Unreadable
 from bench.kinds.one_node import OneNode
 from bench.machine.device import NoBlockDevice
-from bench.progress import log_progress
-from bench.sessions.failures import FAILURES
+from bench.sessions.jobs import FAILURES
 from compat_tests.kafka_jars import ToolchainMissing
 from storage.types import StorageError
 
@@ -29,7 +28,7 @@ KINDS = {
     "contention": "bench.kinds.contention:Contention",
     "feed": "bench.kinds.feed:Feed",
     "locks": "bench.kinds.locks:Locks",
-    "logstore": "bench.logstore.command:Logstore",
+    "logstore": "bench.logstore.experiments:Logstore",
     "player": "bench.player.command:Player",
     "spark": "bench.spark.command:Spark",
 }

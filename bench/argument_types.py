@@ -96,15 +96,6 @@ def results(text: str) -> Path:
     return path
 
 
-def picture(text: str) -> Path:
-    """A file for a picture: SVG, in a directory that is there."""
-    path = Path(text)
-    if path.suffix != ".svg" or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of an .svg file")
-    existing_directory(str(path.parent))
-    return path
-
-
 def tree(text: str) -> Path:
     """Another source tree of this project."""
     path = Path(text)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from bench.progress import log_progress
-
 EXIT_FAILED = 1
 """A round failed, a durability was not proven, or nothing can be measured here."""
 EXIT_GOAL_MISSED = 3
@@ -71,3 +69,8 @@ def not_now() -> Iterator[None]:
     finally:
         for number in waiting[:1]:
             signal.raise_signal(number)
+
+
+def log_progress(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)

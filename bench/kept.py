@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.progress import log_progress
+from bench.exit_status import log_progress
 from compat_tests.targets import ROOT
 
 LOCAL_RESULTS = ROOT / "bench" / "results" / "local"

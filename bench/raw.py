@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import kept
-from bench.progress import log_progress
+from bench.exit_status import log_progress
 
 DIRECTORY: Final = "raw"
 """Of all raw files, beside the results."""

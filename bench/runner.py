@@ -20,17 +20,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED, EXIT_GOAL_MISSED, report_failures
-from bench.figures import pictures, tables
+from bench.exit_status import EXIT_FAILED, EXIT_GOAL_MISSED, log_progress, report_failures
+from bench.figures import tables
 from bench.figures.intervals import with_intervals
 from bench.figures.ratios import BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.kept import LOCAL_RESULTS, keep
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin
-from bench.progress import log_progress
 from bench.sessions.cluster import NODE_HEAP
-from bench.sessions.failures import FAILURES
+from bench.sessions.jobs import FAILURES
 from bench.sessions.session import Session
 from bench.settings import FULL, POLICIES, PRODUCER_PROPERTIES, QUICK, Sizes
 from compat_tests.kafka_jars import ToolchainMissing
@@ -88,11 +87,7 @@ HEAP: Final[Options] = {
     "--heap": {"type": argument_types.heap, "default": NODE_HEAP, "help": "of each Kafka node"}
 }
 POLICY: Final[Options] = {"--policy": {"choices": POLICIES, "action": "append", "help": "default: both"}}
-PICTURE: Final[Options] = {
-    "--plot": {"type": Path, "metavar": "RESULT.json", "help": "draw a kept result, measure nothing"},
-    "--picture": {"type": argument_types.picture, "help": "where it goes (default: beside the result)"},
-}
-_NOT_KEPT: Final = frozenset({"--json", *PLACES, *PICTURE})
+_NOT_KEPT: Final = frozenset({"--json", *PLACES})
 """Options that change no figure, or name a path."""
 
 
@@ -132,8 +127,6 @@ class Measurement(Generic[P, S]):
     options: ClassVar[Options] = RUN
     quick: ClassVar[Sizes] = QUICK
     whole: ClassVar[Sizes] = FULL
-    plots: ClassVar[str] = ""
-    """The module that draws the result."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self.chosen = chosen
@@ -213,7 +206,7 @@ class Measurement(Generic[P, S]):
         return measured, failures
 
     def run(self) -> int:
-        """Measure, keep, print, draw; the exit status."""
+        """Measure, keep, print; the exit status."""
         if self.chosen.quick:
             log_progress("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
         try:
@@ -235,7 +228,7 @@ class Measurement(Generic[P, S]):
             **made,
             "failures": failures,
         }
-        path = self.keep(result)
+        self.keep(result)
         if self.chosen.json:
             shown = {
                 key: result[key] for key in ("command", "comparison", "rows", "failures") if key in result
@@ -243,8 +236,6 @@ class Measurement(Generic[P, S]):
             print(json.dumps(shown, indent=1))
         else:
             print(self.table(result))
-        if self.plots:
-            pictures.draw(self.plots, self.chosen, path)
         if status := report_failures(failures):
             return status
         missed = self.missed_goals(result)
@@ -353,9 +344,6 @@ def main(
     if others and words and not words[0].startswith("-") and words[0] not in kind.options["row"]["choices"]:
         parser.error(f"there is no {words[0]!r}, but {', '.join(map(repr, others))} and rows of one node")
     chosen = parser.parse_args(words)
-    if getattr(chosen, "plot", None):
-        pictures.draw(kind.plots, chosen, chosen.plot)
-        return 0
     run = kind(chosen)
     run.check(parser)
     return run.run()

@@ -14,8 +14,7 @@ from tabulate import tabulate
 from bench.baselines import tuned
 from bench.baselines.memory import build_tansu, kfake_program
 from bench.baselines.targets import TARGETS, WORDS
-from bench.exit_status import EXIT_FAILED
-from bench.progress import log_progress
+from bench.exit_status import EXIT_FAILED, log_progress
 from compat_tests.kafka_jars import ToolchainMissing
 
 BUILDS: dict[str, Callable[[], Path]] = {"tansu": build_tansu, "kfake": kfake_program}

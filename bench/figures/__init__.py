@@ -3,7 +3,6 @@
 | module | |
 |---|---|
 | `ratios`, `intervals` | medians, ratios, goals; how sure a ratio is. Pure |
-| `directions` | which direction of a figure is the better one. Pure |
 | `kills` | seconds from a kill to the next acknowledgement, of several kills. Pure |
 | `origins` | may rows of several runs stand side by side. Pure |
 | `contention` | goodput, refusals, shares and waits of many clients. Pure |

@@ -186,3 +186,14 @@ def _own_growth(values: Values, ratio: Ratio) -> float | None:
     grown = values.get((BASELINE, ratio.figure, ratio.policies[1]))
     plain = values.get((BASELINE, ratio.own, ratio.policies[1]))
     return statistics.median(grown) / statistics.median(plain) if grown and plain else None
+
+
+MORE_IS_BETTER = frozenset({"MB/s", "GB/s", "/s", "requests/s", "records/s", "commits/s", "transactions/s"})
+LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
+
+
+def more_is_better(unit: str) -> bool:
+    """True if more of it is better. Raises ValueError for a unit without a direction."""
+    if unit not in MORE_IS_BETTER | LESS_IS_BETTER:
+        raise ValueError(f"is more {unit!r} better?")
+    return unit in MORE_IS_BETTER

@@ -26,22 +26,19 @@ from tabulate import tabulate
 
 from bench import argument_types
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
-from bench.exit_status import EXIT_FAILED, report_failures
+from bench.exit_status import EXIT_FAILED, log_progress, report_failures
 from bench.figures.origins import MixedMachines
-from bench.full.cells import Cell, cells_of
-from bench.full.children import run_child
+from bench.full.cells import DIRECTORY, BadWorkload, Cell, Workload, cells_of, read_all
 from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
-from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
 from bench.kept import LOCAL_RESULTS
 from bench.kinds.headline import ONE_FULL, ONE_QUICK, THREE_FULL
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts
-from bench.progress import log_progress
+from bench.sessions.children import run_child
 from bench.sessions.cluster import NODES
-from bench.sessions.failures import FAILURES, RoundFailed
-from bench.sessions.jobs import Block
+from bench.sessions.jobs import FAILURES, Block, RoundFailed
 from bench.settings import Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bench.full.spread import FAR, Row, is_apart, is_behind, median, values
+from bench.full.rows import FAR, Row, is_apart, is_behind, median, values
 
 SIZES: Final = ("100b", "1kb", "10kb", "100kb")
 PARTITIONS: Final = (1, 16, 64)

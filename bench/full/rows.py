@@ -3,6 +3,8 @@
 Owns: paths, which cells are there, medians over the rounds and what is derived from them. A row is written
 whole or not at all. Layout: `WORKLOAD/CELL.json`; `raw/WORKLOAD/CELL-ROUND.i64.gz` (as `bench.raw` has it),
 which the row names with its SHA-256. A cell that failed has a row, too, with the error instead of figures.
+The grid is read by two rules: rounds that differ by more than `FAR` mark their cell, and one cell is behind
+another only where every round of it is worse than every round of the other.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from typing import Any
 
 from bench import raw
 from bench.figures import origins
-from bench.figures.ratios import medians
+from bench.figures.ratios import medians, more_is_better
 from bench.full.cells import Cell
-from bench.full.spread import Row
 from bench.kept import read, write
 from bench.sessions.jobs import Block
 
@@ -109,3 +110,49 @@ def row_medians(rounds: list[Block]) -> dict[str, float]:
     """Each figure's median over the rounds that are proven, as rows have it; empty where none is."""
     found = medians(figures_with_costs(block) for block in rounds if block.get("proven", True))
     return {name: round(value, 6) for name, value in found.items()}
+
+
+Row = dict[str, Any]
+
+FAR = 1.2
+"""Rounds of a cell that differ by a larger factor: its median is of neither."""
+MESSAGES_MB = "messages_mb_per_s"
+"""Megabytes of messages a second, the batches' own headers left out."""
+
+
+def _made(figures: dict[str, Any], row: Row, name: str) -> float | None:
+    if name == MESSAGES_MB:
+        records = figures.get("records_per_s")
+        return None if records is None else float(records) * row["settings"]["message_bytes"] / 1e6
+    value = figures.get(name)
+    return None if value is None else float(value)
+
+
+def is_possible(name: str, value: float) -> bool:
+    """True if it can have been measured: seconds after a kill that are not above 0 did not see the kill."""
+    return value > 0 or name != "first_ack_s"
+
+
+def median(row: Row, name: str) -> float | None:
+    """The figure that is shown for a cell; None where it has none."""
+    return _made(row.get("medians", {}), row, name)
+
+
+def values(row: Row, name: str) -> list[float]:
+    """The figure of each round that is proven, in order; the median of a row that keeps no rounds."""
+    rounds = [block for block in row.get("rounds", ()) if block.get("proven", True)]
+    found = [_made(block.get("figures", {}), row, name) for block in rounds]
+    kept = [value for value in found if value is not None and is_possible(name, value)]
+    whole = median(row, name)
+    return kept or ([] if whole is None else [whole])
+
+
+def is_apart(row: Row, name: str) -> bool:
+    """True if the rounds of a cell differ by more than `FAR`."""
+    found = values(row, name)
+    return bool(found) and min(found) > 0 and max(found) > FAR * min(found)
+
+
+def is_behind(unit: str, ours: list[float], theirs: list[float]) -> bool:
+    """True if every round of ours is worse than every round of theirs."""
+    return max(ours) < min(theirs) if more_is_better(unit) else min(ours) > max(theirs)

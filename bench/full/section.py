@@ -8,14 +8,11 @@ from typing import Any
 from bench.baselines.targets import WORDS
 from bench.figures import origins
 from bench.figures.templates import fill_text
-from bench.full import cost
-from bench.full.cells import cells_of
+from bench.full.cells import cells_of, read_all
 from bench.full.lookup import MARKED
-from bench.full.rows import failures_of, is_comparison, paths_of
-from bench.full.spread import Row
-from bench.full.tables import SHOWN, by_table, rows_too_far_apart, tables
+from bench.full.rows import Row, failures_of, is_comparison, paths_of
+from bench.full.tables import SHOWN, by_table, cost_section, rows_too_far_apart, tables
 from bench.full.work import MEMORY_S
-from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
 
 KIND = "full"
@@ -86,7 +83,7 @@ def section(result: dict[str, Any]) -> str:
         cells=len(cells),
         cells_apart=len(rows_too_far_apart(cells)),
         memory_s=MEMORY_S[1],
-        cost=cost.section(result),
+        cost=cost_section(result),
         tables="\n\n".join(tables(result)),
         failed_cells="\n".join(["Failed:", "", *errors]) if errors else "",
     )

@@ -1,6 +1,6 @@
 """The grid's tables: one for each workload and number of nodes, points down, targets across.
 
-Owns the wording. Rounds speak for themselves (`spread`): what they do not agree on is marked, and nothing is
+Owns the wording. Rounds speak for themselves (`rows`): what they do not agree on is marked, and nothing is
 called behind another broker that lies within their spread.
 """
 
@@ -14,8 +14,9 @@ from tabulate import tabulate
 
 from bench.baselines.targets import TARGETS
 from bench.figures import kills, origins
-from bench.full.lookup import MARK, doubt
-from bench.full.spread import MESSAGES_MB, Row, is_behind, median, values
+from bench.figures.templates import fill_text
+from bench.full.lookup import LOADS, MARK, Grid, doubt
+from bench.full.rows import MESSAGES_MB, Row, is_apart, is_behind, median, values
 from bench.machine.pauses import PAUSE_MS
 
 _LATENCIES = (
@@ -225,3 +226,45 @@ def _other_machine_note(machine: dict[str, Any], newest: dict[str, Any]) -> str:
     """The note on a table of another machine than the newest cells; empty for others."""
     found = [f"{name}: {machine[name]}" for name in origins.differing_facts(machine, newest)]
     return f"Measured elsewhere, {', '.join(found)}." if found else ""
+
+
+POINT = {"partitions": 16, "producers": 16, "rate": 0}
+FIGURES = {
+    "cpu_s_per_million_records": "CPU s per million records",
+    "rss_max_mb": "resident memory, highest, MB",
+    "flushes_per_mb": "flushes per MB",
+    "device_bytes_per_byte": "device bytes per byte",
+}
+"""Of a row's medians, and the heads of their columns."""
+
+
+def _cost_figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def cost_rows(result: dict[str, Any]) -> list[list[str]]:
+    """A line for each number of nodes, load and broker that was measured at `POINT` with messages of 1 KB."""
+    grid = Grid(result)
+    found = []
+    for nodes in (1, 3):
+        for load, words in LOADS.items():
+            for target in TARGETS:
+                row = grid.row(f"{load}-1kb", nodes, target, **POINT)
+                if row is None or "cpu_s_per_million_records" not in row["medians"]:
+                    continue
+                mark = " ~" if is_apart(row, "requests_per_s") else ""
+                figures = [_cost_figure(row["medians"].get(name)) for name in FIGURES]
+                found.append([str(nodes), words, f"`{target}`{mark}", *figures])
+    return found
+
+
+def cost_section(result: dict[str, Any]) -> str:
+    """The table, and how it is to be read; empty without rows."""
+    found = cost_rows(result)
+    if not found:
+        return ""
+    heads = ["nodes", "load", "broker", *FIGURES.values()]
+    table = tabulate(found, headers=heads, tablefmt="github", disable_numparse=True)
+    return fill_text("cost", table=table).strip()

@@ -17,8 +17,7 @@ from bench.full.cells import Cell
 from bench.machine.process import RssSampler
 from bench.raw import take_block
 from bench.sessions import blocks, groups
-from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block, unclaimed_block
+from bench.sessions.jobs import Block, RoundFailed, WrongCount, unclaimed_block
 from bench.settings import FAN_OUT_BYTES, PRODUCERS
 
 AnySession = OneBroker | ThreeBrokers

@@ -4,7 +4,6 @@
 |---|---|
 | `axes` | what grows, in which steps, and which figures are fitted |
 | `work` | one step, measured on a fresh node |
-| `slopes` | straight lines through logarithms: how a figure grows, in a word. Pure |
-| `steps` | the files, one a step, so that a run goes on where it was; what they come to |
+| `steps` | the files, one a step, so that a run goes on where it was; slopes, and their names |
 | `command` | the command line |
 """

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED, report_failures
+from bench.exit_status import EXIT_FAILED, log_progress, report_failures
 from bench.figures import origins
 from bench.figures.ratios import medians
 from bench.growth import work
@@ -26,8 +24,7 @@ from bench.kept import LOCAL_RESULTS, write
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts
-from bench.progress import log_progress
-from bench.sessions.failures import FAILURES, RoundFailed
+from bench.sessions.jobs import FAILURES, RoundFailed
 from bench.sessions.session import LockstepSession
 from bench.settings import QUICK as SIZES
 from compat_tests.kafka_jars import ToolchainMissing
@@ -73,9 +70,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="short blocks, small logs: whether it works")
     parser.add_argument("--list", action="store_true", help="what is there and what remains")
     argument_types.add_directories(parser, None, "of the steps; quick runs have one of their own")
-    parser.add_argument(
-        "--picture", type=argument_types.picture, help="draw the steps that are there into this file"
-    )
     return parser
 
 
@@ -116,11 +110,7 @@ def main(arguments: Sequence[str]) -> int:
             return EXIT_FAILED
         missing = [each for each in steps if not is_whole(options.out, *each, lengths)]
     if any(step_of(options.out, *each, lengths) for each in steps):
-        result = collect_steps(options.out, lengths)
-        print(table(result))
-        if options.picture:
-            import_module("bench.page.plots.growth").draw(result, options.picture)
-            log_progress(f"drawn: {os.path.relpath(options.picture)}")
+        print(table(collect_steps(options.out, lengths)))
     names = ", ".join(f"{axis.name} {value:,}" for axis, value in missing)
     remaining = f"; remaining: {names}" if names else ""
     log_progress(f"{len(steps) - len(missing)} of {len(steps)} steps are there{remaining}")

@@ -1,12 +1,15 @@
 """The steps of `python -m bench growth` on disk, and what they come to: lines, promises, what disturbed them.
 
-Owns: the files, one a step, so that a run that was ended goes on where it was. Measures nothing.
+Owns: the files, one a step, so that a run that was ended goes on where it was. A slope
+of 0 is flat, 1 is linear: the line through the logarithms of values and figures. Measures nothing.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,6 @@ from tabulate import tabulate
 
 from bench.figures import origins
 from bench.growth.axes import AXES, FLAT, FULL, Axis, Lengths
-from bench.growth.slopes import fit
 from bench.kept import Unreadable, read
 
 KIND = "growth"
@@ -148,3 +150,45 @@ def far_apart(result: dict[str, Any]) -> list[str]:
                     ends = f"{min(values):.3g} and {max(values):.3g}"
                     found.append(f"{fitted.unit} at {step['value']:,} {axis.words}: {ends}")
     return found
+
+
+LINEAR = 0.15
+"""Within this of 1 a slope is called linear."""
+EXPLAINED = 0.5
+"""A line that is not flat and explains less of the spread than this is no trend."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`slope` of log(figure) over log(value); `r_squared`: the share of the spread that the line explains."""
+
+    slope: float
+    r_squared: float
+    points: int
+
+    @property
+    def word(self) -> str:
+        if abs(self.slope) <= FLAT:
+            return "flat"
+        if self.r_squared < EXPLAINED:
+            return "no trend"
+        if self.slope < 0:
+            return "falls"
+        if self.slope < 1 - LINEAR:
+            return "below linear"
+        return "linear" if self.slope <= 1 + LINEAR else "above linear"
+
+
+def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
+    """The line through (value, figure) pairs; None where a figure is not above zero, or fewer than three
+    values are."""
+    if any(y <= 0 for _, y in points):
+        return None
+    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0]
+    if len(logs) < 3 or len({x for x, _ in logs}) < 2:
+        return None
+    xs, ys = [x for x, _ in logs], [y for _, y in logs]
+    line = statistics.linear_regression(xs, ys)
+    spread = sum((y - statistics.fmean(ys)) ** 2 for y in ys)
+    rest = sum((y - line.slope * x - line.intercept) ** 2 for x, y in logs)
+    return Fit(line.slope, 1.0 if spread == 0 else 1 - rest / spread, len(logs))

@@ -15,8 +15,7 @@ from bench.growth.axes import RATE, WINDOW, Axis, Lengths
 from bench.load.latency import quantiles
 from bench.load.random_read import device_read, evict
 from bench.machine import process
-from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block, next_line
+from bench.sessions.jobs import Block, RoundFailed, WrongCount, next_line
 from bench.sessions.session import LockstepSession
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 from compat_tests.targets import LockstepTarget

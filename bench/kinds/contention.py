@@ -14,14 +14,13 @@ from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from bench import argument_types
+from bench.exit_status import log_progress
 from bench.figures.contention import LEAST_SUCCESSES, point, starvation, table
 from bench.figures.ratios import block_medians
 from bench.load.contention import balances
-from bench.progress import log_progress
-from bench.runner import PICTURE, RUN, Measurement, Options
+from bench.runner import RUN, Measurement, Options
 from bench.sessions.children import READY_TIMEOUT_S, Child
-from bench.sessions.failures import WrongCount
-from bench.sessions.jobs import Block
+from bench.sessions.jobs import Block, WrongCount
 from bench.sessions.session import LockstepSession
 from bench.settings import FLUSH, PRODUCERS
 
@@ -78,9 +77,7 @@ class Contention(Measurement[tuple[int, ...], ContentionSession]):
         **RUN,
         "--clients": {"type": argument_types.count, "default": PRODUCERS},
         "--accounts": {"type": int, "choices": HOT_ACCOUNTS, "action": "append", "help": "default: all"},
-        **PICTURE,
     }
-    plots = "bench.page.plots.contention"
 
     def plan(self) -> Sequence[tuple[int, ...]]:
         wanted = tuple(each for each in HOT_ACCOUNTS if each in (self.chosen.accounts or HOT_ACCOUNTS))

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 from tabulate import tabulate
 
 from bench import argument_types
+from bench.exit_status import log_progress
 from bench.figures.ratios import block_medians
 from bench.machine.process import cpu_seconds
-from bench.progress import log_progress
 from bench.runner import RUN, Measurement, Options
 from bench.sessions.jobs import Block
 from bench.sessions.session import LockstepSession

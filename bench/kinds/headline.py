@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from bench.exit_status import log_progress
 from bench.figures.ratios import ANY, BASELINE, NO_POLICY, POLICY_PAIRS, SUBJECT, Goal, Ratio
 from bench.machine.process import RssSampler
-from bench.progress import log_progress
 from bench.raw import RawSamples
 from bench.runner import COMPARED, HEAP, Comparison, Options
 from bench.sessions import blocks

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from tabulate import tabulate
 
 from bench import argument_types
+from bench.exit_status import log_progress
 from bench.figures.ratios import medians
-from bench.progress import log_progress
 from bench.runner import RUN, Measurement, Options, mirror_rounds
 from bench.sessions.jobs import Block
 from bench.sessions.session import LockstepSession

@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from bench.exit_status import log_progress
 from bench.figures.ratios import ANY, BASELINE, NO_POLICY, POLICY_PAIRS, SUBJECT, Goal, Ratio
 from bench.machine.process import RssSampler
-from bench.progress import log_progress
 from bench.runner import COMPARED, HEAP, POLICY, TREE, Comparison, Options, mirror_rounds
 from bench.sessions.blocks import closed_loop, produce
 from bench.sessions.cluster import NODES, NodesSession
 from bench.sessions.commits import count_commits
-from bench.sessions.failures import WrongCount
-from bench.sessions.jobs import unclaimed_block
+from bench.sessions.jobs import WrongCount, unclaimed_block
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, OS, PRODUCERS
 
 ROWS = ("produce", "latency", "memory", "loss")

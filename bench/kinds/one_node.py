@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bench.exit_status import log_progress
 from bench.figures.ratios import BASELINE, NO_POLICY, POLICY_PAIRS, SUBJECT, Goal, Ratio
 from bench.machine.process import RssSampler
-from bench.progress import log_progress
 from bench.runner import COMPARED, POLICY, TREE, Comparison, Options, mirror_rounds
 from bench.sessions import groups
 from bench.sessions.blocks import closed_loop, consume, fill, produce, report_closed, restart

@@ -18,13 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from bench.exit_status import log_progress
 from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio
-from bench.progress import log_progress
 from bench.runner import COMPARED, HEAP, Comparison, Options, mirror_rounds
 from bench.sessions.cluster import NODES, NodesSession
 from bench.sessions.commits import count_commits
-from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import Block, Running
+from bench.sessions.jobs import Block, RoundFailed, Running
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
 

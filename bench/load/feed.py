@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from bench.load.wire import WrongAnswer
-from bench.machine.clocks import microseconds
+from bench.machine.process import microseconds
 from lockstep.transactions import RequestId, lock
 from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Record

@@ -6,8 +6,7 @@
 | `naive` | the store it is compared with: the payload in the Raft log, then again in a second log |
 | `client` | the open loop: requests at a fixed rate, whatever is answered |
 | `replicas` | starting replicas, finding their leader, what they wrote |
-| `experiments` | the figures: what varies, what is measured |
-| `command` | `python -m bench logstore` |
+| `experiments` | the figures: what varies, what is measured; the kind for the runner |
 | `tables` | the figures as numbers |
 
 One request is one atomic batch; nothing is merged by the client. Each stream is capped at what the seed's

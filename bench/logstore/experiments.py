@@ -7,13 +7,17 @@ those that it names (1 KB, 4 KB), both policies. A generator of (experiment, lab
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
-from bench.logstore.replicas import RUN_TIMEOUT_S, Figures, Load, Replicas, Store
-from bench.progress import log_progress
-from bench.sessions.failures import RoundFailed
-from bench.settings import FLUSH
+from bench.exit_status import log_progress
+from bench.logstore.replicas import RUN_TIMEOUT_S, STREAM_BYTES_PER_S, Figures, Load, Replicas, Store
+from bench.logstore.tables import summary
+from bench.runner import KEPT, POLICY, SECONDS, Measurement, Options
+from bench.sessions.jobs import RoundFailed
+from bench.sessions.session import Session
+from bench.settings import FLUSH, OS
 
 NAMES = ("7a", "7b", "7c", "7d", "pipeline")
 PRIMED = ("7b", "7c")
@@ -195,3 +199,45 @@ def _print_figures(run: Run, figures: Figures) -> None:
         f"{figures['payloads_per_s']:,.0f}/s, {figures['mb_per_s']:.1f} MB/s{late}, "
         f"leader {figures['cpu_share']['leader']:.0%}, client {figures['cpu_share']['client']:.0%} of a CPU"
     )
+
+
+class Logstore(Measurement[None, Session]):
+    """Seed 001's figures 7a to 7d, and pipeline depths: the kept JSON has every run's figures."""
+
+    name = "logstore"
+    options: ClassVar[Options] = {
+        "experiment": {"nargs": "*", "choices": [*NAMES, "all"], "default": "all", "help": "default: all"},
+        **KEPT,
+        **SECONDS,
+        **POLICY,
+    }
+
+    def choose_sizes(self, sizes: Any) -> Axes:
+        axes = QUICK if self.chosen.quick else FULL
+        return replace(axes, seconds=self.chosen.seconds) if self.chosen.seconds else axes
+
+    def perform(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """Runs, not sessions: a store of its own processes serves those that follow one another."""
+        chosen = self.chosen.experiment
+        names = frozenset(NAMES if "all" in chosen else chosen)
+        runs = plan(self.sizes, names, tuple(self.chosen.policy or (FLUSH, OS)))
+        log_progress(f"{len(runs)} runs")
+        measured: list[dict[str, Any]] = [
+            {
+                "experiment": run.experiment,
+                "store": asdict(run.store),
+                "load": asdict(run.load),
+                "figures": figures,
+            }
+            for run, figures in perform(runs, self.parent, self.sizes.prime_bytes)
+        ]
+        return measured, [str(each["figures"]["error"]) for each in measured if "error" in each["figures"]]
+
+    def figures(self, measured: Any) -> dict[str, Any]:
+        return {"axes": asdict(self.sizes), "stream_bytes_per_s": STREAM_BYTES_PER_S, "runs": measured}
+
+    def kept_sizes(self) -> dict[str, Any]:
+        return {"name": self.sizes.name}
+
+    def table(self, result: dict[str, Any]) -> str:
+        return summary(result)

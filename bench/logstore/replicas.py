@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bench.machine import device, memory, process
-from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import RoundFailed
 from compat_tests.clusters import free_ports
 from compat_tests.targets import ROOT
 from storage.log.options import LogOptions

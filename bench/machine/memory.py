@@ -25,9 +25,9 @@ from typing import Final
 
 import psutil
 
+from bench.exit_status import log_progress
 from bench.machine.device import NoBlockDevice, device_of
 from bench.machine.pauses import await_calm
-from bench.progress import log_progress
 from compat_tests.targets import ROOT
 
 Figures = dict[str, float]

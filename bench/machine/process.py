@@ -11,7 +11,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -128,3 +128,22 @@ class RssSampler:
             "rss_median_mb": statistics.median(self._samples) / 1e6,
             "samples": len(self._samples),
         }
+
+
+REPEATS = 7
+LOOP_S = 0.08
+
+
+def microseconds(step: Callable[[], object]) -> float:
+    """Median over repeats of the mean time of one call."""
+    step()
+    began = time.perf_counter()
+    step()
+    count = max(1, int(LOOP_S / max(time.perf_counter() - began, 1e-7)))
+    means = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        means.append((time.perf_counter() - began) / count)
+    return statistics.median(means) * 1e6

@@ -26,13 +26,12 @@ import uvloop
 from tabulate import tabulate
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED
+from bench.exit_status import EXIT_FAILED, log_progress
 from bench.load.wire import ProduceTemplate, record_batch
-from bench.machine.clocks import REPEATS, microseconds
 from bench.machine.facts import Origin
+from bench.machine.process import REPEATS, microseconds
 from bench.micro import history
 from bench.micro.raft import raft_steps
-from bench.progress import log_progress
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from compat_tests.probe import HOST
 from protocol.api import read_request_header

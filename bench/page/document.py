@@ -7,7 +7,7 @@ page in docs/ (`links`).
 
 from __future__ import annotations
 
-import importlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,14 @@ from bench.full import section as full
 from bench.full.lookup import Grid
 from bench.growth import steps as growth_steps
 from bench.micro import history
-from bench.page import first, grid_losses, losses, promises, sections
-from bench.page.links import relocate_links
+from bench.page import first, grid_losses, growth_plots, headline_plots, losses, promises, sections
 from bench.page.prepared import ONE_NODE, prepare
 from bench.spark import figures as spark
 
 Results = dict[str, dict[str, Any]]
 
-PICTURES = ("contention", "growth", "headline", "logstore", "player", "spark")
-"""Kinds that `plots` draws; the picture in docs/ is called like the kind."""
+PICTURES = {"growth": growth_plots.draw, "headline": headline_plots.draw}
+"""By kind: what draws its picture, which in docs/ is called like the kind."""
 
 MAKERS = {
     "headline": sections.headline_details,
@@ -155,9 +154,9 @@ def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
 def draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
     """The pages' pictures, of the very results that they show."""
     by_kind = _by_kind(results)
-    for kind in PICTURES:
+    for kind, draw_kind in PICTURES.items():
         if kind in by_kind:
-            importlib.import_module(f"bench.page.plots.{kind}").draw(by_kind[kind], directory / f"{kind}.svg")
+            draw_kind(by_kind[kind], directory / f"{kind}.svg")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -174,3 +173,13 @@ def read(path: Path) -> dict[str, Any]:
     if found.get("kind", ONE_NODE) not in MAKERS:
         raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")
     return found
+
+
+_RELATIVE = re.compile(r"(\]\()(?!https?:|#|/|mailto:)")
+
+
+def relocate_links(text: str, page: str) -> str:
+    """The text with its links as they are from `page`, a path below docs/."""
+    folder, _, _ = page.rpartition("/")
+    moved = _RELATIVE.sub(rf"\1{'../' * page.count('/')}", text)
+    return moved.replace(f"](../{folder}/", "](") if folder else moved

@@ -20,7 +20,7 @@ from bench.full.lookup import (
     mean,
     ratio,
 )
-from bench.full.spread import is_behind, values
+from bench.full.rows import is_behind, values
 
 WORDS = {"100b": "100 B", "1kb": "1 KB", "10kb": "10 KB", "100kb": "100 KB"}
 Pairs = list[tuple[dict[str, Any], dict[str, Any]]]

@@ -10,8 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.directions import more_is_better
-from bench.figures.ratios import UNEQUAL
+from bench.figures.ratios import UNEQUAL, more_is_better
 from bench.figures.tables import join_parts
 
 ROUNDED = 0.005

@@ -14,7 +14,7 @@ from bench.figures.tables import number, written_blocks
 from bench.figures.templates import fill_text
 from bench.growth import steps
 from bench.growth.axes import FLAT, RATE
-from bench.growth.slopes import EXPLAINED
+from bench.growth.steps import EXPLAINED
 from bench.kinds import feed as feeds
 from bench.kinds.headline import GOALS, RATIOS
 from bench.logstore import tables as logstores

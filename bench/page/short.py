@@ -30,7 +30,7 @@ from bench.full.lookup import (
     keeps_rate,
     mean,
 )
-from bench.full.spread import MESSAGES_MB, median
+from bench.full.rows import MESSAGES_MB, median
 from bench.page.prepared import ONE_NODE
 
 Results = dict[str, dict[str, Any]]

@@ -2,10 +2,8 @@
 
 | module | owns |
 |---|---|
-| `workload` | transactions of key-values: who gets what, and the times that travel with them (pure) |
-| `noted` | what one target received: nothing lost, doubled or out of order; both delays (pure) |
-| `points` | what is measured: numbers of targets, sizes, rates, and the names of the blocks (pure) |
-| `ratios` | what is divided by what, the goals, the seed's own figures (pure) |
+| `workload` | who gets what, the times that travel with it, what a target received (pure) |
+| `points` | numbers of targets, sizes, rates, blocks; ratios, goals, the seed's figures (pure) |
 | `writer` | the transaction manager: one log, a topic for each target, or a Kafka transaction over those |
 | `consumers` | Kafka's targets: a consumer for each topic |
 | `kafka_player` | the player of two-level Kafka: a Kafka transaction for each entry of the log |
@@ -14,8 +12,7 @@
 | `player_runs` | a player between a log and those |
 | `child_host` | a broker that players are put into |
 | `delays` | blocks of both sides: one run of a workload |
-| `backlogs` | blocks of what is in the log already: throughput, recovery, dummies |
-| `stalled` | blocks of a target that stands still |
+| `backlogs` | blocks of what is in the log already; a target that stands still |
 | `sessions` | the brokers, and which blocks each is for |
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |

@@ -17,8 +17,7 @@ from bench import argument_types
 from bench.figures import tables as common_tables
 from bench.figures.ratios import Goal
 from bench.player import tables
-from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
-from bench.player.ratios import GOALS, RATE_SHARE, RATIOS
+from bench.player.points import FULL, GOALS, OPEN, QUICK, RATE_SHARE, RATIOS, SMOKE, Axes
 from bench.player.sessions import (
     KAFKA,
     LOCKSTEP,
@@ -32,7 +31,7 @@ from bench.player.sessions import (
     measure,
     plan_sessions,
 )
-from bench.runner import HEAP, PICTURE, REQUIRED, RUN, Comparison, Options
+from bench.runner import HEAP, REQUIRED, RUN, Comparison, Options
 from bench.settings import NODES_FULL, NODES_QUICK
 
 KIND, ALONE = "player", "player_stalled"
@@ -50,11 +49,9 @@ class Player(Comparison[Planned, PlayerNode | PlayerNodes]):
         "--smoke": {"action": "store_true", "help": "one node, no Kafka, a few seconds"},
         "--rate": {"type": argument_types.positive, "help": "transactions a second, open loops"},
         **REQUIRED,
-        **PICTURE,
     }
     quick, whole = NODES_QUICK, NODES_FULL
     ratios, goals = RATIOS, GOALS
-    plots = "bench.page.plots.player"
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         chosen.vs, chosen.subject = KAFKA, LOCKSTEP

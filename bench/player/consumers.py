@@ -11,8 +11,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench.player.noted import Noted, delays, expected_parts
-from bench.player.workload import Shape
+from bench.player.workload import Noted, Shape, delays, expected_parts
 from bench.sessions.children import Words, answer, child_main, next_line, report_ready
 
 POLL_S = 0.2

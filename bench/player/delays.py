@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.exit_status import log_progress
 from bench.machine import process
 from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
-from bench.progress import log_progress
 from bench.sessions.children import Child, Connected, LineChild, Words
 from bench.sessions.jobs import Block, Running
 from bench.settings import FLUSH

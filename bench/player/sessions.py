@@ -10,11 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures.ratios import BASELINE, SUBJECT
-from bench.player.backlogs import Backlogs
+from bench.player.backlogs import Backlogs, Stalled
 from bench.player.delays import Blocks
-from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
-from bench.player.ratios import CALM_MS, RATE_SHARE
-from bench.player.stalled import Stalled
+from bench.player.points import (
+    CALM_MS,
+    GRPC,
+    LOG_PLAYERS,
+    LOOPS,
+    OPEN,
+    PLAIN,
+    RATE_SHARE,
+    STORED,
+    TRANSACTIONS,
+    Axes,
+    Point,
+)
 from bench.sessions.children import HOSTING
 from bench.sessions.cluster import NODES, NodesSession
 from bench.sessions.jobs import Running

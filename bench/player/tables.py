@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from tabulate import tabulate
 
 from bench.figures.ratios import medians
-from bench.player.points import CLOSED, OPEN, Point
-from bench.player.ratios import CALM_MS, RATE_SHARE, SEED, Seen
-from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
+from bench.player.backlogs import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
+from bench.player.points import CALM_MS, CLOSED, OPEN, RATE_SHARE, SEED, Point, Seen
 
 Figures = dict[str, float]
 _NAME = re.compile(r"(?P<system>[a-z_]+)_(?P<loop>closed|open)_t(?P<targets>\d+)_k(?P<keys>\d+)")

@@ -20,9 +20,8 @@ from typing import Any
 
 import uvloop
 
-from bench.player.noted import delays, expected_parts
 from bench.player.watched import LeanSessions, Watched
-from bench.player.workload import Shape
+from bench.player.workload import Shape, delays, expected_parts
 from bench.sessions.children import Words, answer, child_main, next_line
 from compat_tests.probe import HOST
 from player.target.records import Delivered

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from bench.player.noted import Noted
+from bench.player.workload import Noted
 from player.core.messages import Batch, Part
 from player.transport.interface import Handshake, Responder, Session, Sessions
 from protocol.records.batch import read_header

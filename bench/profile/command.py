@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED
+from bench.exit_status import EXIT_FAILED, log_progress
 from bench.kept import LOCAL_RESULTS
 from bench.profile import split, stages
-from bench.progress import log_progress
 from bench.sessions.blocks import PERFORMANCE_TOOL, produce
 from bench.sessions.cluster import NODES
 from bench.sessions.session import Session

@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED, report_failures
+from bench.exit_status import EXIT_FAILED, log_progress, report_failures
 from bench.figures.ratios import SUBJECT
 from bench.kept import keep
 from bench.machine import process
 from bench.machine.facts import Origin
 from bench.profile import stages, system_calls
-from bench.progress import log_progress
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
 from bench.sessions.commits import commits_by_topic
-from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed

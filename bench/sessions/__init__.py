@@ -5,10 +5,9 @@
 | `session` | a session's life, its warm-up, and what is recorded around each block of work |
 | `cluster` | a session of three nodes |
 | `topics` | topics made, led and counted |
-| `jobs` | the load generator's processes |
+| `jobs` | the load generator's processes; what ends a block, what ends a session |
 | `groups` | the blocks of consumer groups |
 | `children` | processes that answer lines of JSON |
 | `blocks` | the blocks of work that several comparisons share |
 | `commits` | group commits in a stopped node's logs |
-| `failures` | what ends a block, what ends a session |
 """

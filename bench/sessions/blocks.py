@@ -15,9 +15,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench import raw
-from bench.progress import log_progress
-from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block, unclaimed_block
+from bench.exit_status import log_progress
+from bench.sessions.jobs import Block, RoundFailed, WrongCount, unclaimed_block
 from bench.sessions.session import Session
 from bench.settings import (
     FAN_OUT_GROUPS,

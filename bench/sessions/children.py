@@ -13,13 +13,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import RoundFailed
 from compat_tests.probe import HOST
 from compat_tests.targets import ROOT
 from compat_tests.waiting import readable
@@ -164,3 +164,22 @@ def child_main(work: Callable[[Words], None]) -> int:
 def answer(words: Words) -> None:
     """A child's answer to one line."""
     print(json.dumps(words), flush=True)
+
+
+PATIENCE_S = 90.0
+
+
+def run_child(command: Sequence[str], directory: Path) -> int:
+    """Run it to its end, what it prints on standard error; its exit status. Whatever interrupts the wait
+    ends the command first."""
+    child = subprocess.Popen(command, cwd=directory, stdout=sys.stderr)
+    try:
+        return child.wait()
+    except BaseException:
+        child.terminate()
+        try:
+            child.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        raise

@@ -12,9 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.progress import log_progress
-from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import Block, Running
+from bench.exit_status import log_progress
+from bench.sessions.jobs import Block, RoundFailed, Running
 from bench.sessions.session import Session, of_tree
 from bench.settings import LOG_FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from bench.progress import log_progress
+from bench.exit_status import log_progress
 from bench.sessions.cluster import NodesSession
 from broker.metadata import METADATA_GROUP
 from compat_tests.targets import TargetFailed

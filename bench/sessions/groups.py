@@ -15,10 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from bench.exit_status import log_progress
 from bench.machine import process
-from bench.progress import log_progress
-from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import Block, next_line, unclaimed_block
+from bench.sessions.jobs import Block, RoundFailed, next_line, unclaimed_block
 from bench.sessions.session import Session
 from bench.settings import FLUSH
 

@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from bench.sessions.failures import RoundFailed
+from confluent_kafka import KafkaException
+
 from bench.settings import RECORD_BYTES, Sizes
 from compat_tests.probe import HOST
-from compat_tests.targets import ROOT
+from compat_tests.targets import ROOT, TargetFailed
 
 JOB_TIMEOUT_S = 300.0
 
@@ -126,3 +127,15 @@ def next_line(child: subprocess.Popen[str], held: str) -> Block:
     except OSError as error:
         raise RoundFailed(f"{held}: the load generator ended: {error}") from error
     return found
+
+
+class RoundFailed(RuntimeError):
+    """A block could not be measured: wrong answers, lost records, a broker that died."""
+
+
+class WrongCount(RoundFailed):
+    """The log has not as many records as were acknowledged: a fault of the broker's, never tried again."""
+
+
+FAILURES = (RoundFailed, TargetFailed, KafkaException)
+"""What ends a session and not the run."""

@@ -21,13 +21,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.exit_status import not_now
+from bench.exit_status import log_progress, not_now
 from bench.figures.ratios import SUBJECT
 from bench.machine import device, memory, process
 from bench.machine.pauses import Pauses
-from bench.progress import log_progress
-from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import JOB_TIMEOUT_S, Block, Jobs, Running
+from bench.sessions.jobs import JOB_TIMEOUT_S, Block, Jobs, RoundFailed, Running, WrongCount
 from bench.sessions.topics import Topics
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, LOG_FLUSH, PRODUCERS, Sizes
 from compat_tests.kafka_jars import classpath, java_command

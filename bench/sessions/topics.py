@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import RoundFailed
 
 LEADERS_S = 30.0
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bench import argument_types
-from bench.progress import log_progress
-from bench.runner import KEPT, PICTURE, Measurement, Options
+from bench.exit_status import log_progress
+from bench.runner import KEPT, Measurement, Options
 from bench.sessions.session import Session
 from bench.settings import SHIPPED_HEAP
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows, table
@@ -115,9 +115,7 @@ class Spark(Measurement[None, Session]):
         "--rounds": {"type": argument_types.count, "default": 4},
         "--records": {"type": argument_types.count, "default": 1_000_000},
         **KEPT,
-        **PICTURE,
     }
-    plots = "bench.page.plots.spark"
 
     def choose_sizes(self, sizes: Any) -> Amounts:
         return Amounts(20_000, 1) if self.chosen.quick else Amounts(self.chosen.records, self.chosen.rounds)

@@ -20,7 +20,7 @@ from bench.machine.device import NoBlockDevice
 from bench.player.command import Player
 from bench.runner import Measurement, command_line, mirror_rounds
 from bench.sessions.jobs import Block
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import made
 from tests.bench.sessions.told import Told, told_block
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.baselines import targets
+from bench.baselines import targets, tuned
 from bench.baselines.targets import BROKERS, TARGETS, WORDS
 from bench.kinds.headline import ONE_QUICK
 
@@ -33,3 +33,10 @@ def test_every_target_is_told_of_and_kafka_serves_two_from_one_process() -> None
     assert set(WORDS) == set(TARGETS)
     assert TARGETS["kafka"] is TARGETS["kafka-flush"] is not TARGETS["kafka-tuned"]
     assert [broker.name for broker in BROKERS if not broker.keeps] == ["tansu", "kfake"]
+
+
+def test_every_tuned_setting_has_its_reason_and_threads_follow_the_cores() -> None:
+    assert all(setting.why for setting in tuned.settings())
+    assert tuned.properties(8)["num.network.threads"] == "8"
+    assert tuned.properties(1)["num.network.threads"] == "2"
+    assert "num.io.threads" not in tuned.properties(2), "each waits for a flush: fewer flush fewer at once"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.figures.contention import LEAST_SUCCESSES, longest_allowed_s, point, starvation
-from tests.bench.kinds.contention_results import client_result
+from tests.bench.kinds.results import client_result
 
 
 def test_a_point_is_of_all_clients_together() -> None:

@@ -8,15 +8,18 @@ import json
 from array import array
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.baselines import targets
-from bench.full import cells, command
-from bench.full.cells import cells_of
+from bench.full import cells, command, work
+from bench.full.cells import cells_of, read, read_all
 from bench.full.command import plan
-from bench.full.workloads import read
+from bench.full.rows import Rows
+from bench.sessions import groups
+from bench.settings import FLUSH
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import TargetFailed
 from tests.bench.full.grid import GOOD, TINY, Grid, workload_file
@@ -168,3 +171,35 @@ def test_sessions_are_mirrored_and_targets_share_a_broker(tmp_path: Path) -> Non
     order = [(number, broker.name) for number, broker in plan(cells_of(workload, 1), 2)]
     one = ["lockstep", "kafka", "kfake"]
     assert order == [*((0, name) for name in one), *((1, name) for name in one[::-1])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "figure"),
+    [
+        ("drain", "backlog_mb = [4]\nrate = [50]", "drained_gb_per_s"),
+        ("idle", "connections = [500]", "kib_each_connection"),
+        ("start", "backlog_mb = [4]", "first_ack_s"),
+    ],
+)
+def test_other_kinds_of_cells(grid: Grid, kind: str, axes: str, figure: str) -> None:
+    head = TINY.split("[axes]")[0].replace("batch_bytes = 300\n", "").replace('"produce"', f'"{kind}"')
+    head = head.replace("message_bytes = 100", "message_bytes = 1024")
+    grid.write(f"{head}[axes]\n{axes}\n")
+    assert grid.run() == 0
+    (row,) = grid.rows().values()
+    found = row["medians"]
+    assert isinstance(found, dict) and found[figure] > 0
+
+
+def test_groups_that_are_not_proven_fail_their_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commits = {"name": "commits", "figures": {"requests_per_s": 9.0}, "proven": False, "flushes_needed": 7}
+    others = {"name": "rebalance", "figures": {"start_s": 1.0}, "proven": True}
+    session: Any = SimpleNamespace(blocks=[])
+    monkeypatch.setattr(groups, "run", lambda *_: session.blocks.extend([others, commits]))
+    (workload,) = (each for each in read_all() if each.kind == "groups")
+    cell = cells_of(workload, 1)[0]
+    found = work.KINDS["groups"](session, cell, FLUSH, tmp_path)
+    assert found["figures"] == {"commits_requests_per_s": 9.0, "rebalance_start_s": 1.0}
+    measured = command.Measured(Rows(tmp_path, quick=True), {}, 1)
+    measured.found(cell, found)
+    assert measured.failed_cells == {cell.name}

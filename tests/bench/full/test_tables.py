@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.full.section import collect_rows, section
+from bench.figures.origins import MixedMachines
+from bench.full.cells import cells_of, read_all
+from bench.full.rows import figures_with_costs, row_medians
+from bench.full.section import collect_rows, comparisons, section
 from bench.full.tables import tables
-from bench.full.workloads import read_all
 from bench.page.document import page, read
-from tests.bench.full.kept_rows import rounds, write_row
+from compat_tests.targets import ROOT
+from tests.bench.full.grid import rounds, write_row
 
 
 def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_path: Path) -> None:
@@ -154,3 +158,102 @@ def test_kills_of_a_leader_have_a_worst_and_a_count_and_errors_are_in_no_median(
     write_row(tmp_path, "losing", "kafka", 3, settings={"kind": "failover"}, point={}, **row)
     (table,) = tables(collect_rows(tmp_path))
     assert "behind `kafka` in 1 of 1" in table
+
+
+def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_path: Path) -> None:
+    rounds = [{"result": {"comparison": [], "kind": "nodes3"}}]
+    write_row(tmp_path, "nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
+    result = collect_rows(tmp_path)
+    kept_in = "full/nodes/1n-nodes3.json"
+    assert comparisons(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
+    assert "### nodes" not in section(result)
+
+
+def test_what_failed_within_a_command_is_told(tmp_path: Path) -> None:
+    rounds = [{"result": {"comparison": []}, "failures": ["session 2: broke\nits log"]}]
+    write_row(tmp_path, "whole", "all", settings={"kind": "command"}, point={}, rounds=rounds)
+    assert "- whole/1n-all: session 2: broke" in section(collect_rows(tmp_path))
+
+
+def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refused(tmp_path: Path) -> None:
+    figures = {"requests_per_s": 1.0}
+    write_row(tmp_path, "requests", "lockstep", medians=figures, rounds=[])
+    other = {"commit": "fedcba9876543210", "dirty": True}
+    write_row(tmp_path, "requests", "kafka", medians=figures, rounds=[], code=other, started="2026-02-01")
+    counted = "rows of 2 commits, newest first: fedcba987654 with changes (1), 0123456789ab (1)"
+    assert counted in section(collect_rows(tmp_path))
+    assert "Timed blocks of 3 s. In each cell: requests answered a second" in section(collect_rows(tmp_path))
+    machine = {"processor": "Q", "cpus": 2, "memory_gb": 8, "kernel": "7", "disk": {"device": "vda"}}
+    write_row(tmp_path, "requests", "tansu", medians=figures, rounds=[], machine=machine)
+    with pytest.raises(MixedMachines, match=r"1n-tansu was measured elsewhere: .*kernel.*processor"):
+        collect_rows(tmp_path)
+    write_row(tmp_path, "requests", "tansu", medians=figures, rounds=[], quick=True)
+    with pytest.raises(ValueError, match="1n-tansu is of a quick run"):
+        collect_rows(tmp_path)
+
+
+def test_rows_of_a_workload_that_has_changed_since_are_left_out(tmp_path: Path) -> None:
+    cell = next(cell for each in read_all() if each.name == "fan-out" for cell in cells_of(each, 1))
+    row: dict[str, Any] = {
+        "cell": str(cell),
+        "settings": {"kind": "fan_out"},
+        "point": {"groups": 1},
+        "medians": {"mb_per_s": 5.0},
+        "rounds": [],
+    }
+    write_row(tmp_path, "fan-out", "lockstep", **row, digest="of yesterday")
+    with pytest.raises(ValueError, match="no rows of today's workloads"):
+        collect_rows(tmp_path)
+    write_row(tmp_path, "fan-out", "lockstep", **row, digest=cell.digest)
+    assert len(collect_rows(tmp_path)["rows"]) == 1
+
+
+def test_which_rows_have_cpu_is_true_of_the_kept_rows() -> None:
+    """The words above the tables, held against the newest kept row of each kind."""
+    directory = ROOT / "bench" / "results" / "full"
+    for workload, has in (
+        ("groups", False),
+        ("start", False),
+        ("failover", False),
+        ("fan-out", True),
+        ("drain", True),
+    ):
+        row = json.loads(sorted((directory / workload).glob("*.json"))[0].read_text())
+        assert all(("broker_cpu_s" in block and "device" in block) is has for block in row["rounds"]), (
+            workload
+        )
+
+
+def test_what_the_same_work_costs_is_told_of_each_broker(tmp_path: Path) -> None:
+    point = {"partitions": 16, "producers": 16, "rate": 0}
+    for target, cpu in (("lockstep", 40.9), ("kafka-flush", 139.0)):
+        row = rounds("requests_per_s", 100.0, 100.0)
+        row["medians"] |= {"cpu_s_per_million_records": cpu, "rss_max_mb": 90.0, "flushes_per_mb": 2108.0}
+        write_row(tmp_path, "cost", target, **{**row, "point": point})
+    found = collect_rows(tmp_path)
+    assert "What the same work costs" not in section(found), "of another workload"
+    rows = [{**each, "workload": "requests-1kb"} for each in found["rows"]]
+    lines = [line for line in section({**found, "rows": rows}).splitlines() if "| single messages |" in line]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    assert cells == [
+        ["1", "single messages", "`lockstep`", "40.9", "90", "2,108", ""],
+        ["1", "single messages", "`kafka-flush`", "139", "90", "2,108", ""],
+    ]
+
+
+def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -> None:
+    device = {"flushes": 50, "write_bytes": 3_000_000}
+    block = {
+        "figures": {"total_records": 2_000, "requests_per_s": 10.0, "words": "none"},
+        "device": device,
+        "broker_cpu_s": 0.5,
+        "bytes": 1_000_000,
+        "proven": True,
+    }
+    figures = figures_with_costs(block)
+    assert figures["cpu_s_per_million_records"] == 250
+    assert (figures["flushes_per_mb"], figures["device_bytes_per_byte"]) == (50, 3)
+    assert "words" not in figures
+    unproven_blocks = {**block, "figures": {"requests_per_s": 99.0}, "proven": False}
+    assert row_medians([block, unproven_blocks])["requests_per_s"] == 10.0
+    assert row_medians([unproven_blocks]) == {}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.growth.axes import BY_NAME
+from bench.growth.axes import AXES, BY_NAME, FULL
 from bench.growth.command import main
-from bench.growth.steps import collect_steps, fits, path_of
+from bench.growth.steps import collect_steps, fit, fits, path_of
+from bench.page import growth_plots as plots
 from bench.page.document import page
-from bench.page.plots import growth as plots
-from tests.bench.growth.results import write_steps
+from tests.bench.outcomes import FACTS
 
 
 def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> None:
@@ -75,3 +78,64 @@ def test_what_falls_without_a_trend_does_not_grow(tmp_path: Path) -> None:
     write_steps(tmp_path, "log_gib", figures)
     (row,) = (row for row in fits(collect_steps(tmp_path)) if "first acknowledgement" in row[1])
     assert (row[5], row[-1]) == ("no trend", "met")
+
+
+def test_every_axis_begins_at_one_and_goes_as_far_as_is_promised() -> None:
+    ends = {axis.name: axis.values[-1] for axis in AXES}
+    assert ends == {"partitions": 10_000, "connections": 2_000, "groups": 1_000, "log_gib": 20}
+    assert all(axis.values[0] == 1 and len(axis.values) >= 3 for axis in AXES)
+
+
+@pytest.mark.parametrize(
+    ("power", "word"),
+    [(0.0, "flat"), (0.5, "below linear"), (1.0, "linear"), (2.0, "above linear"), (-0.5, "falls")],
+)
+def test_a_slope_is_the_power_and_has_a_name(power: float, word: str) -> None:
+    line = fit([(x, 3.0 * x**power) for x in (1.0, 10.0, 100.0, 1000.0)])
+    assert line is not None
+    assert line.slope == pytest.approx(power, abs=1e-9)
+    assert (line.word, line.points) == (word, 4)
+    assert line.r_squared == pytest.approx(1.0)
+
+
+def test_two_points_or_nothings_make_no_line() -> None:
+    assert fit([(1.0, 1.0), (10.0, 2.0)]) is None
+    assert fit([(1.0, 0.0), (10.0, 0.0), (100.0, 3.0)]) is None
+    too_small = [(1.0, 0.001), (10.0, 0.001), (100.0, 0.001), (1000.0, 0.0)]
+    assert fit(too_small) is None, "a step that was too small to measure is not left out of the line"
+    scattered = fit([(1.0, 1.0), (10.0, 5.0), (100.0, 2.0), (1000.0, 50.0)])
+    assert scattered is not None and scattered.r_squared > 0.5 and scattered.word == "below linear"
+    scattered = fit([(1.0, 1.0), (10.0, 50.0), (100.0, 1.0), (1000.0, 50.0)])
+    assert scattered is not None and 0 < scattered.r_squared < 0.5 and scattered.word == "no trend"
+
+
+def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
+    quiet = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
+    noisy = quiet | {"foreign_cpu_share": 1.1}
+    write_steps(tmp_path, "groups", {1: quiet | {"foreign_cpu_share": 0.1}, 10: noisy, 100: quiet})
+    assert "Other work disturbed these steps: 10 consumer groups with a member each (110%)." in page(
+        [collect_steps(tmp_path)]
+    )
+
+
+def test_rounds_that_are_far_apart_are_named(tmp_path: Path) -> None:
+    flat = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
+    write_steps(tmp_path, "groups", {1: flat, 10: flat, 100: flat})
+    result = collect_steps(tmp_path)
+    assert "far apart" not in page([result])
+    step = result["steps"]["groups"][1]
+    step["rounds"] = [{"p99_ms": 0.67}, {"p99_ms": 194.3}]
+    assert "p99 ms at 10 consumer groups with a member each: 0.67 and 194." in page([result])
+
+
+def write_steps(directory: Path, axis: str, figures: dict[int, dict[str, float]]) -> None:
+    for value, each in figures.items():
+        step: dict[str, Any] = {
+            **FACTS,
+            "axis": axis,
+            "value": value,
+            "lengths": asdict(FULL),
+            "figures": each,
+            "started": f"2026-01-01T00:00:{value % 60:02}Z",
+        }
+        path_of(directory, BY_NAME[axis], value).write_text(json.dumps(step))

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.kinds.feed import Feed, table
 from bench.settings import FLUSH
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import made
 
 
 def feed_sessions(*blocks: tuple[int, float, float]) -> list[dict[str, Any]]:

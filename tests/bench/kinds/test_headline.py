@@ -16,7 +16,7 @@ from bench.kinds.headline import GOALS, RATIOS, Headline, Planned
 from bench.page.document import page
 from bench.page.losses import is_lost
 from bench.settings import FLUSH, OS
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import made
 
 
 def test_sessions_alternate_are_mirrored_and_leave_neighbours_of_one_side() -> None:

@@ -9,7 +9,7 @@ from bench.kinds import nodes3, one_node
 from bench.kinds.nodes3 import Nodes3
 from bench.kinds.one_node import OneNode, Planned
 from bench.settings import FLUSH, OS
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import made
 from tests.bench.outcomes import session
 
 

@@ -12,7 +12,7 @@ from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.kinds.transactions import ATOMIC_WIDTH as WIDTH
 from bench.kinds.transactions import ONE, SPREAD, Atomic, AtomicSession, Planned, Transactions
 from bench.settings import FLUSH, NODES_QUICK
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import made
 from tests.bench.outcomes import session
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
+from bench.load.__main__ import JOBS, main
 from bench.load.clients import client_transactions
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -21,3 +27,38 @@ def test_a_client_times_whole_transactions(tmp_path: Path) -> None:
     assert result["total_transactions"] > 2
     assert sum(ends) == result["total_records"] == 6 * result["total_transactions"]
     assert 0 < result["commit_p50_ms"] <= result["p50_ms"] <= result["p99_ms"]
+
+
+@pytest.mark.parametrize(("name", "module"), JOBS.items())
+def test_every_job_is_where_it_is_said_to_be(name: str, module: str) -> None:
+    function = getattr(import_module(module), name)
+    assert function.__module__ == module and list(inspect.signature(function).parameters) == ["job"]
+
+
+def test_a_job_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"job": "first_ack", "host": "127.0.0.1", "port": 1, "topic": "t", "record_bytes": 1}
+    assert main([json.dumps({**job, "timeout_s": 0.05})]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"error": "WrongAnswer: no record acknowledged within 0.05 s"}
+
+
+@pytest.mark.parametrize(
+    ("job", "error"),
+    [
+        ({"job": "nope"}, "there is no job 'nope', but hold_connections, "),
+        ({"job": "fill"}, "the job lacks the word 'records'"),
+        ({}, "the job lacks the word 'job'"),
+    ],
+)
+def test_words_that_mean_nothing_are_named(
+    job: dict[str, object], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([json.dumps(job)]) == 1
+    assert error in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize("words", [[], ["{}", "{}"], ["{"]])
+def test_what_is_no_job_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2

@@ -11,6 +11,7 @@ import pytest
 
 from bench.load import closed_loop as module
 from bench.load.closed_loop import closed_loop, templates_for
+from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
 from tests.bench.load.serving import Answer, job, serving
 from tests.bench.load.test_wire import produce_response
@@ -122,3 +123,13 @@ def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:
         words = {"partitions": 2, "records": 1, "spread": "turns", "warmup_s": 0.0, "seconds": 0.1}
         closed_loop(job(first, ports=[first, second], producers=6, **words))
     assert (len(seen["a"]), len(seen["b"])) == (3, 3)
+
+
+def test_quantiles_are_nearest_rank() -> None:
+    figures = quantiles(array("q", [value * 1_000_000 for value in range(1, 101)]))
+    assert (figures["p50_ms"], figures["p99_ms"], figures["max_ms"]) == (51.0, 100.0, 100.0)
+    assert figures["mean_ms"] == 50.5
+
+
+def test_quantiles_are_named_as_tables_want_them() -> None:
+    assert {"mean_ms", "p50_ms", "p90_ms", "p99_ms"} <= quantiles(array("q", [1])).keys()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.logstore.experiments import FULL, NAMES, QUICK, Run, perform, plan
-from bench.logstore.replicas import Load, Store
+from bench.logstore.replicas import Load, Store, written_between
 from bench.settings import FLUSH, OS
 
 
@@ -43,3 +43,12 @@ def test_a_store_that_has_run_for_long_is_measured(tmp_path: Path) -> None:
     ((_, figures),) = perform([Run("7b", store, load)], tmp_path, primed)
     assert figures.get("requests") == 150, figures
     assert figures["log_bytes"] > primed + figures["total_payload_bytes"], "both are in the log"
+
+
+def test_what_one_replica_wrote_is_told_per_payload_byte_and_commit() -> None:
+    before = {"commit_index": 5, "flushes": 9, "lost": 0, "written": {"log": 100, "index": 0}}
+    after = {"commit_index": 15, "flushes": 19, "lost": 2, "written": {"log": 1200, "index": 10}}
+    told = written_between(before, after, 1000)
+    assert told["flushes_per_commit"] == 1.0
+    assert told["bytes_per_payload_byte"] == {"log": 1.1, "index": 0.01}
+    assert told["lost"] == 2

@@ -1,14 +1,16 @@
-"""Seed 001's figures as numbers and as a picture."""
+"""Seed 001's figures as numbers."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import socket
+import threading
+import time
 from typing import Any
 
-from bench import runner
 from bench.logstore import tables
-from bench.logstore.command import Logstore
+from bench.logstore.client import open_loop
+from bench.logstore.node import COUNT, LENGTH
+from compat_tests.probe import HOST
 
 
 def _run(experiment: str, mb_per_s: float, device: int, **store: Any) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def _run(experiment: str, mb_per_s: float, device: int, **store: Any) -> dict[st
     }
 
 
-def test_tables_and_picture(tmp_path: Path) -> None:
+def test_tables() -> None:
     runs = [
         _run("7a", 1.0, 50),
         _run("7a", 1.0, 100, naive=True),
@@ -46,11 +48,30 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert "leader 90%, all 180%" in text
     assert "100% of offered" in text
     assert "1.100" in text
-    (tmp_path / "result.json").write_text(json.dumps(result))
-    assert (
-        runner.main(
-            Logstore, ["--plot", str(tmp_path / "result.json"), "--picture", str(tmp_path / "picture.svg")]
-        )
-        == 0
-    )
-    assert "</svg>" in (tmp_path / "picture.svg").read_text()
+
+
+def test_what_was_due_in_the_window_and_is_answered_after_it_has_a_latency_too() -> None:
+    silence_s = 0.6
+
+    def store(listener: socket.socket) -> None:
+        stream, _ = listener.accept()
+        silent_until = time.monotonic() + silence_s
+        received, answered = bytearray(), 0
+        with stream:
+            while data := stream.recv(1 << 16):
+                received += data
+                frame = LENGTH.size + LENGTH.unpack_from(received)[0]
+                time.sleep(max(silent_until - time.monotonic(), 0.0))
+                whole = len(received) // frame
+                if whole > answered:
+                    answered = whole
+                    stream.sendall(COUNT.pack(whole))
+
+    with socket.create_server((HOST, 0)) as listener:
+        thread = threading.Thread(target=store, args=(listener,))
+        thread.start()
+        job = {"port": listener.getsockname()[1], "batch": 1, "payload_bytes": 64, "rate": 100}
+        found = open_loop({**job, "stream_bytes_per_s": 0, "warmup_s": 0.1, "seconds": 0.2})
+        thread.join()
+    assert found["payloads_per_s"] == 0.0
+    assert found["p50_ms"] >= (silence_s - 0.3) * 1e3

@@ -10,6 +10,7 @@ from bench.kept import Unreadable
 from bench.machine import facts
 from bench.micro import command as micro
 from bench.micro.history import is_comparable_over_time, read
+from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
 from tests.bench.micro.records import LONG, MACHINE, PYTHON, SHORT
 
 
@@ -59,3 +60,10 @@ def test_the_machine_is_told_apart_from_the_steps(
     assert "the references take 2.00 times as long as usual" in told
     assert f"not judged: references, and what waits for the disk ({LONG})" in told
     assert "SLOWER: decode: 3.00 us with c, 2.00 us before, at the machine's speed of now" in told
+
+
+def test_raft_steps_can_be_repeated_for_ever() -> None:
+    lead, follow = leading_step(), following_step()
+    count = KEPT_ENTRIES + 50
+    assert [lead() for _ in range(count)] == list(range(2, count + 2))  # the first entry is the no-op
+    assert [follow() for _ in range(count)] == list(range(count))

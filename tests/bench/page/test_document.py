@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from bench.page.document import FIRST, pages
+from pathlib import Path
+
+import pytest
+
+from bench.page.__main__ import main
+from bench.page.document import FIRST, pages, relocate_links
 from tests.bench.outcomes import FACTS
 
 
@@ -22,3 +27,58 @@ def test_each_result_has_its_page_and_the_machine_is_told_once() -> None:
     assert "](benchmarks/logstore.md)" in first and "](../benchmarks.md)" in other
     cells_of_other_machines = {**store, "machine": {**store["machine"], "kernel": "7"}}
     assert "kernel 7" in pages([cells_of_other_machines])[FIRST]
+
+
+def test_links_of_a_section_lead_to_the_same_place_from_its_page() -> None:
+    text = "[a](decisions/1.md) ![b](growth.svg) [c](benchmarks/grid.md) [d](#e) [f](https://g) [h](../R.md)"
+    assert relocate_links(text, "benchmarks.md") == text
+    assert relocate_links(text, "benchmarks/player.md") == (
+        "[a](../decisions/1.md) ![b](../growth.svg) [c](grid.md) [d](#e) [f](https://g) [h](../../R.md)"
+    )
+
+
+SHAPES = (
+    "",
+    "[]",
+    "null",
+    "{}",
+    '{"kind": "headline"}',
+    '{"kind": "xyz", "machine": {}, "failures": []}',
+    '{"kind": [], "machine": {}, "failures": []}',
+    '{"kind": "headline", "machine": {}, "failures": []}',
+    '{"kind": "growth", "machine": {}, "failures": []}',
+    '{"kind": "full", "machine": {}, "failures": [], "rows": 3}',
+    '{"machine": [], "failures": []}',
+)
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_what_is_no_result_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([str(path)])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and not said.out and "result" in said.err
+
+
+@pytest.mark.parametrize("name", ["log_gib-1.json", "foreign.json", "requests/1n-x.json"])
+@pytest.mark.parametrize("text", ["{", "{}", "[]"])
+def test_a_bad_file_of_a_directory_is_refused(
+    tmp_path: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main([str(tmp_path)])
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and not said.out
+    assert path.name in said.err or "has no step" in said.err
+
+
+def test_where_pages_cannot_go_nothing_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(SystemExit) as ended:
+        main(["--directory", str(tmp_path / "a.json"), str(tmp_path / "a.json")])
+    assert ended.value.code == 2 and not capsys.readouterr().out

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bench.full.lookup import Grid
+from bench.page import advice, short
 from bench.page.document import FIRST, PAGES
+from bench.page.promises import section
 from compat_tests.targets import ROOT
-from tests.bench.page.results import cells_by_title
+from tests.bench.full.grid import rounds
+from tests.bench.page.results import cells_by_title, grid_of, grid_row, ratio_row
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -56,3 +61,121 @@ def test_the_first_page_is_short_and_leads_to_all_others() -> None:
         "The seeds' figures",
     ):
         assert f"\n## {title}" in text
+
+
+MET: dict[str, Any] = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
+ABSENT: dict[str, Any] = {"title": "p50", "value": None, "goal": "<= 1", "met": False}
+FREE: dict[str, Any] = {"title": "free", "value": 1.0}
+
+
+def result(*rows: dict[str, Any], kind: str = "nodes3") -> dict[str, Any]:
+    return {"kind": kind, "started": "2026-01-02T03:04:05Z", "comparison": list(rows)}
+
+
+def test_each_goal_has_its_figure_its_day_and_its_verdict() -> None:
+    text = section([result(MET, ABSENT, FREE)])
+    assert "1 of 2 goals of earlier steps met" in text
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    assert ["nodes3", "2026-01-02", "throughput", "3.50", "", ">= 3", "met"] in lines
+    assert ["nodes3", "2026-01-02", "p50", "no figures", "", "<= 1", "MISSED"] in lines
+    assert "free" not in text
+
+
+def test_an_interval_that_holds_the_bound_is_doubted() -> None:
+    text = section([result(MET | {"low": 2.9, "high": 4.1, "noise": 1.2, "sure": False})])
+    assert "| 2.90 to 4.10 |" in text
+    assert "met?" in text
+
+
+def test_the_headline_has_its_own_count_and_nothing_promised_is_no_section() -> None:
+    assert section([result(MET, kind="headline"), result(FREE), {"kind": "growth"}]) == ""
+
+
+def test_only_what_the_figures_lose_is_a_reason_for_kafka() -> None:
+    shipped = grid_row("kafka", **rounds("requests_per_s", 200.0, 200.0))
+    flushing = grid_row("lockstep", **rounds("requests_per_s", 100.0, 100.0))
+    for rate, is_reason in ((100.0, True), (300.0, False)):
+        plain = grid_row("lockstep-os", **rounds("requests_per_s", rate, rate))
+        text = advice.section({}, grid_of(plain, shipped, flushing))
+        assert ("times as many single messages" in text) is is_reason
+        assert not is_reason or "Kafka answers 2.0 times" in text
+    slower, sooner = (
+        {"headline": {"comparison": [ratio_row("latency1.p50.cross", value)]}} for value in (2.6, 0.5)
+    )
+    assert "1 ms to 2.6 on one node" in advice.section(slower, Grid(None))
+    assert advice.section(sooner, Grid(None)) == ""
+
+
+def test_only_what_the_figures_win_is_a_reason_for_lockstep() -> None:
+    for rate in (90.0, 300.0):
+        rows = []
+        for workload in ("requests-1kb", "throughput-1kb"):
+            for target, value in (("lockstep", rate), ("kafka-flush", 100.0)):
+                rows.append(grid_row(target, workload=workload, **rounds("requests_per_s", value, value)))
+        text = advice.ahead({}, grid_of(*rows))
+        said = "3.0 times as many single messages and 3.0 times as many batches on one node, both flushing."
+        assert (said in text) is (rate > 100)
+        assert bool(text) is (rate > 100)
+    results = {"headline": {"comparison": [ratio_row("memory", 0.09), ratio_row("restart", 1.2)]}}
+    assert "0.09 of Kafka's memory, on one node" in advice.ahead(results, Grid(None))
+    results["one"] = {"comparison": [{**ratio_row("memory", 0.19), "ratio": "memory.max"}]}
+    assert "0.09 of Kafka's memory (0.19 with 10,000 members of groups), on" in advice.ahead(
+        results, Grid(None)
+    )
+
+
+def test_a_figure_in_short_is_the_headlines_where_that_has_it_and_names_its_source() -> None:
+    one = {"partitions": 1, "producers": 16, "rate": 0}
+    rates = {"lockstep": 200.0, "kafka": 100.0, "lockstep-os": 50.0, "kafka-flush": 10.0}
+    rows = [grid_row(name, point=one, **rounds("requests_per_s", rate)) for name, rate in rates.items()]
+    headline = {"headline": {"comparison": [ratio_row("latency16.rate.flush", 6.56)]}}
+    title = "one node: requests/s, 1 partition, 16 producers"
+    both, free, cross, source = cells_by_title(short.promised_table(headline, grid_of(*rows)))[title]
+    assert (both, free, cross) == ("**6.56** (6.56 / 1)", "**0.50** (50 / 100)", "**2.00** (200 / 100)")
+    assert source == "grid; both flush: headline"
+    assert cells_by_title(short.promised_table({}, grid_of(*rows)))[title][0] == "**20.00** (200 / 10)"
+    assert short.section({}, Grid(None)) == ""
+
+
+def test_a_latency_of_who_did_not_keep_the_rate_is_no_figure() -> None:
+    point = {"partitions": 16, "producers": 16, "rate": short.RATE}
+    rows = [
+        grid_row(name, "rate-1kb", point=point, **rounds("p50_ms", 0.2, 0.2, requests_per_s=rate))
+        for name, rate in (("lockstep", 1999.0), ("kafka", 1990.0), ("kafka-flush", 1829.0))
+    ]
+    title = "one node: p50 at 2,000 requests/s, 16 partitions, ms"
+    found = cells_by_title(short.promised_table({}, grid_of(*rows)))[title]
+    assert found[0] == "Kafka did not keep the rate (1,999, 1,829/s)"
+    assert found[2] == "**1.00** (0.2 / 0.2)"
+
+
+def test_a_figure_whose_rounds_are_far_apart_is_marked_in_short_too() -> None:
+    rows = [
+        grid_row("lockstep", **rounds("requests_per_s", 90.0, 110.0)),
+        grid_row("kafka", **rounds("requests_per_s", 50.0, 50.0)),
+    ]
+    title = "one node: requests/s, 16 partitions, 16 producers"
+    assert cells_by_title(short.promised_table({}, grid_of(*rows)))[title][2] == "**2.00** (100 / 50) ~"
+
+
+def test_the_run_with_the_most_kills_speaks_for_a_lost_leader() -> None:
+    few = [
+        grid_row(name, "failover", 3, point={}, **rounds("first_ack_s", 0.1, 0.2))
+        for name in ("lockstep", "kafka")
+    ]
+    many = {"ratio": "loss.g1", "value": 0.1, "subject_values": [0.1] * 3, "baseline_values": [9.0]}
+    lost = short.lost_leader({"nodes3": {"comparison": [many]}}, grid_of(*few))
+    assert lost == ([0.1] * 3, [9.0], "three nodes")
+    assert short.lost_leader({}, grid_of(*few)) == ([0.1, 0.2], [0.1, 0.2], "grid")
+    assert short.lost_leader({}, Grid(None)) is None
+
+
+def test_a_tuned_kafka_stands_beside_an_untuned_one() -> None:
+    rates = {"lockstep": 300.0, "kafka-flush": 100.0, "kafka-tuned-flush": 150.0}
+    rates |= {"lockstep-os": 400.0, "kafka": 500.0, "kafka-tuned": 800.0}
+    rows = [grid_row(target, **rounds("requests_per_s", rate, rate)) for target, rate in rates.items()]
+    (cells,) = (
+        each for title, each in cells_by_title(short.tuned_table(grid_of(*rows))).items() if "one" in title
+    )
+    assert cells == ["3.00", "2.00", "0.80", "0.50"]
+    assert short.tuned_table(grid_of(*rows[:-1])) == ""

@@ -16,13 +16,12 @@ from bench.kinds.nodes3 import Nodes3
 from bench.kinds.one_node import RATIOS
 from bench.kinds.transactions import Atomic, Transactions
 from bench.page.document import page
+from bench.page.headline_plots import draw, panels_of, times_better
 from bench.page.losses import losses
-from bench.page.plots.headline import draw, panels_of, times_better
 from bench.page.sections import one_node
 from bench.runner import Comparison
 from bench.settings import FLUSH
-from tests.bench.kinds.headline_results import headline_result
-from tests.bench.kinds.made import made
+from tests.bench.kinds.results import headline_result, made
 from tests.bench.kinds.test_feed import feed_sessions
 from tests.bench.outcomes import FACTS, session
 
@@ -159,7 +158,7 @@ def test_the_page_tells_of_contention_and_of_bodies() -> None:
     failing = {**shared, "kind": "contention", "rows": [contended], "failures": ["1 hot accounts: too few"]}
     text = page([{**shared, "kind": "feed", "rows": rows}, failing])
     assert text.index("## Contention") < text.index("Failed: 1 hot accounts") < text.index("## A feed")
-    assert "1,234" in text and "contention.svg" in text and "| 25.0" in text
+    assert "1,234" in text and "| 25.0" in text
 
 
 def test_a_place_that_nothing_fills_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,21 +6,22 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.figures.ratios import BASELINE, SUBJECT, compare
+from bench.player.backlogs import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
 from bench.player.points import (
     CLOSED,
     FULL,
+    GOALS,
     GRPC,
     LOOPS,
     PLAIN,
+    RATIOS,
     RAW,
     TRANSACTIONS,
     TWO_LEVEL,
     Point,
     block_name,
 )
-from bench.player.ratios import GOALS, RATIOS
 from bench.player.sessions import KAFKA, LOCKSTEP
-from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
 from bench.sessions.jobs import Block
 from bench.settings import FLUSH
 

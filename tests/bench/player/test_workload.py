@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from bench.load.wire import WrongAnswer
+from bench.player.sessions import BACKLOGS, DELAYS, KAFKA, LOCKSTEP, ONE, PARTS, SUSTAINED, plan_sessions
 from bench.player.workload import (
     HEAD_BYTES,
     KEY_VALUE_BYTES,
     NEVER,
+    Noted,
     Shape,
     SplitByKey,
+    WrongDelivery,
+    delays,
+    expected_parts,
     head_of,
     split,
     target_names,
@@ -46,3 +52,47 @@ def test_the_player_splits_by_name_and_tells_when_it_began() -> None:
     parts = choice(Record(0, 0, None, transaction(1, 5, 2), []))
     assert list(parts) == ["target-2", "target-0"]
     assert head_of(parts["target-0"] or b"") == (1, 5, 11)
+
+
+S = 1_000_000_000
+
+
+def _noted(*numbers: int, dispatched_ns: int = 2 * S) -> Noted:
+    noted = Noted()
+    for number in numbers:
+        part = split(transaction(number, (number + 1) * S, 1), 1, dispatched_ns)[0]
+        noted.note(part, (number + 1) * S + 4_000_000)
+    return noted
+
+
+def test_delays_are_of_what_was_sent_in_the_window() -> None:
+    found = delays([_noted(0, 1, 2), _noted(1)], 2 * S, 3 * S)
+    assert (found["samples"], found["apply_mean_ms"], found["player_p99_ms"]) == (2, 4.0, 4.0)
+    undispatched = delays([_noted(0, dispatched_ns=NEVER)], 0, 2 * S)
+    assert "player_mean_ms" not in undispatched and undispatched["apply_p50_ms"] == 4.0
+    with pytest.raises(WrongAnswer):
+        delays([_noted(0)], 5 * S, 6 * S)
+
+
+@pytest.mark.parametrize("numbers", [(0, 2), (0, 1, 1, 2), (1, 0, 2), (0, 1, 2, 3), ()])
+def test_a_target_that_lost_doubled_or_reordered_something_is_found(numbers: tuple[int, ...]) -> None:
+    _noted(0, 1, 2).check(0, Shape(1, 1), 3)
+    with pytest.raises(WrongDelivery):
+        _noted(*numbers).check(0, Shape(1, 1), 3)
+
+
+def test_what_is_waited_for_is_what_is_checked() -> None:
+    shape = Shape(20, 3)
+    wanted = [expected_parts(target, shape, 50) for target in range(20)]
+    assert sum(wanted) == 150
+    assert wanted[3] == sum(3 in split(transaction(number, 0, 3), 20, 0) for number in range(50))
+
+
+def test_sessions_alternate_and_what_is_measured_once_is_in_the_first() -> None:
+    plan = plan_sessions(frozenset(PARTS), 2)
+    assert [each.kind for each in plan] == [LOCKSTEP, KAFKA, KAFKA, LOCKSTEP, ONE]
+    assert [SUSTAINED in each.parts for each in plan] == [True, False, False, False, False]
+    assert [each.first for each in plan if each.kind == KAFKA] == [True, False]
+    assert [each.kind for each in plan_sessions(frozenset({BACKLOGS}), 2)] == [ONE]
+    assert [each.kind for each in plan_sessions(frozenset({SUSTAINED}), 2)] == [LOCKSTEP]
+    assert KAFKA in {each.kind for each in plan_sessions(frozenset({DELAYS}), 1)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 
+from bench.page.document import page
 from bench.profile import stages
 from bench.profile.command import folded_shares
+from bench.profile.split import measure_split
 from bench.profile.stages import (
     APPEND,
     FLUSH_THREAD,
@@ -22,7 +26,9 @@ from bench.profile.stages import (
     split,
     stage_of,
 )
+from bench.settings import FLUSH
 from compat_tests.targets import ROOT
+from tests.bench.outcomes import FACTS
 
 _LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
 _HANDLED = [
@@ -135,3 +141,39 @@ def test_the_loops_own_time_is_what_the_processor_gave_beyond_the_stages() -> No
     assert REST not in per_commit(counted, 0.3, 1000.0)
     with pytest.raises(ValueError, match="no samples"):
         per_commit(split(""), 0.5, 1000.0)
+
+
+def _may_trace() -> bool:
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    return os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
+
+
+@pytest.mark.skipif(not _may_trace(), reason="this user may not look into other processes (ptrace_scope)")
+def test_one_node_is_sampled_for_real_and_the_page_tells_of_it(tmp_path: Path) -> None:
+    found = measure_split(1, FLUSH, "latency16", 3.0, tmp_path, None)
+    assert found["commits"] > 10 and 1 <= found["writes_per_commit"] <= 16
+    loop = sum(taken for stage, taken in found["per_commit_us"].items() if stage != FLUSH_THREAD)
+    assert loop == pytest.approx(found["commit_us"])
+    assert {PARSE, APPEND} & set(found["per_commit_us"])
+    result = {
+        "kind": "profile",
+        "command": "python -m bench profile --split",
+        **FACTS,
+        "failures": [],
+        "splits": [found],
+    }
+    text = page([result])
+    assert "## Where the time of a group commit goes" in text and "one group commit" in text
+    assert set(stages.MEANING) == {*stages.STAGES, FLUSH_THREAD}
+
+
+def test_folded_stacks_give_own_and_total_shares() -> None:
+    own, total, samples = folded_shares(
+        "main (m.py:3);turn (g.py:7);append 6\n"
+        "main (m.py:3);turn (g.py:9) 3\n"
+        "main (m.py:3);turn (g.py:1);turn (g.py:2) 1\n"
+        "Thread._bootstrap (threading.py:1002);wait 90\n"
+    )
+    assert samples == 10
+    assert (own["append"], own["turn (g.py)"], own["main (m.py)"]) == (6, 4, 0)
+    assert (total["main (m.py)"], total["turn (g.py)"], total["append"]) == (10, 10, 6)

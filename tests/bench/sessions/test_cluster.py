@@ -11,10 +11,17 @@ import pytest
 
 from bench.figures.ratios import SUBJECT
 from bench.kinds.transactions import ONE, SPREAD, TransactionsSession
+from bench.load.backlog import fill
+from bench.load.wire import record_batch
+from bench.sessions.blocks import parse_producer_performance
 from bench.sessions.cluster import NodesSession
-from bench.sessions.failures import RoundFailed
+from bench.sessions.commits import commits_by_topic
+from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
 from bench.settings import FLUSH, NODES_QUICK
+from compat_tests.probe import HOST
+from compat_tests.raw import RawConnection
+from compat_tests.targets import LockstepTarget
 
 
 class _Killed:
@@ -73,3 +80,35 @@ def test_different_leaders_are_waited_for_where_there_are_groups_for_them(
     finally:
         session.close()
     assert len(answers) == 3 - asked
+
+
+def test_group_commits_are_counted_per_topic() -> None:
+    with LockstepTarget() as broker:
+        for topic in ("one", "other"):
+            with RawConnection(HOST, broker.port) as connection:
+                connection.create_topic(topic)
+        ports = {"host": HOST, "port": broker.port, "record_bytes": 16, "records": 1, "window": 1}
+        size = len(record_batch(1, 16, 0))
+        fill({**ports, "topic": "one", "total_bytes": 5 * size})
+        fill({**ports, "topic": "other", "total_bytes": 3 * size})
+        broker.stop()
+        counted = commits_by_topic(broker.data_dir)
+    assert (counted["one"], counted["other"], counted["none"]) == (5, 3, 0)
+
+
+TOOL_OUTPUT = """\
+133011 records sent, 26602.2 records/sec (25.98 MB/sec), 892.9 ms avg latency, 1137.0 ms max latency.
+300000 records sent, 42140.750105 records/sec (41.15 MB/sec), 635.59 ms avg latency, 1021.00 ms max latency, \
+630 ms 50th, 891 ms 95th, 1002 ms 99th, 1017 ms 99.9th.
+200000 steady state records sent, 45207.956600 records/sec (44.15 MB/sec), 577.95 ms avg latency, \
+777.00 ms max latency, 543 ms 50th, 729 ms 95th, 770 ms 99th, 774 ms 99.9th.
+"""
+
+
+def test_the_steady_state_of_the_load_tool_is_what_counts() -> None:
+    figures = parse_producer_performance(TOOL_OUTPUT)
+    assert figures["total_records"] == 300_000
+    assert figures["records_per_s"] == pytest.approx(45207.9566)
+    assert figures["mb_per_s"] == pytest.approx(45207.9566 * 1024 / 1e6, rel=1e-3)
+    with pytest.raises(RoundFailed):
+        parse_producer_performance(TOOL_OUTPUT.splitlines()[0])

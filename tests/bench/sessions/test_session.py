@@ -17,7 +17,7 @@ import pytest
 from bench.machine import device, process
 from bench.machine.device import NoBlockDevice
 from bench.sessions import session
-from bench.sessions.failures import RoundFailed, WrongCount
+from bench.sessions.jobs import RoundFailed, WrongCount
 from bench.sessions.session import Session
 from bench.settings import FLUSH, QUICK
 from compat_tests.kafka_jars import ToolchainMissing

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bench import runner
-from bench.figures import pictures
 from bench.machine import facts, memory
 from bench.page.document import page, read
 from bench.spark import command
@@ -66,7 +65,6 @@ def test_a_run_alternates_and_keeps_what_was_warm_by_round(
     monkeypatch.setattr(command, "ClusterClient", _Broker)
     monkeypatch.setattr(command, "create", lambda *words: None)
     monkeypatch.setattr(memory, "kept", lambda parent: {})
-    monkeypatch.setattr(pictures, "draw", lambda plots, chosen, result: None)
     where = ["--out", str(tmp_path / "kept")]
     assert runner.main(Spark, ["--rounds", "2", "--records", "100", *where]) == 0
     assert order == [

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench.spark.figures import highest, rows
-from tests.bench.spark.results import spark_result
+from bench.page.document import page
+from bench.page.losses import losses
+from bench.spark.figures import against_kafka, highest, rows
+from compat_tests.targets import ROOT
+from tests.bench.spark.results import kept_result, spark_result
 
 
 def test_a_ratio_is_of_the_medians_of_a_round_with_an_interval_over_the_rounds() -> None:
@@ -28,3 +31,38 @@ def test_the_sinks_and_the_commit() -> None:
     assert by_name["sink"]["pairs"] == [1.5, 1.0] and by_name["sink"]["subject"] == 250
     assert by_name["commit_ms"]["value"] == pytest.approx(60) and by_name["commit_ms"]["met"] is False
     assert highest([5.0, 1.0, 3.0], 0.9) == 5.0 and highest([5.0, 1.0, 3.0], 0.5) == 3.0
+
+
+def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka() -> None:
+    text = page([kept_result()], ["x-spark.json"])
+    assert "Made from, in `bench/results`: `x-spark.json`.\n" in text
+    assert "## Spark" in text and "| an epoch, our sink " in text
+    assert "In none of 2 comparisons" in text and "met" in text
+    one = spark_result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
+    assert [row[0] for row in losses([against_kafka(one)])] == ["spark"]
+    assert "on these pages Kafka is better in these 1" in page([one])
+
+
+def test_documents_quote_what_the_page_has() -> None:
+    """The figures and the result that they are of, in the two documents that repeat them."""
+    section = (ROOT / "docs" / "benchmarks" / "spark.md").read_text()
+    documents = [(ROOT / "docs" / name).read_text() for name in ("spark.md", "spark_sink.md")]
+    source, sink = [" ".join(document.split()) for document in documents]
+    rows = [[each.strip() for each in line.split("|")[1:-1]] for line in section.splitlines() if "|" in line]
+    of = {row[0]: row for row in rows}
+    for title, row in of.items():
+        if ": our source over" in title or title.startswith("Spark's own source"):
+            assert f"{row[3]} times" in source, title
+    ours, theirs, commit = (
+        float(of[title][2])
+        for title in ("an epoch, our sink", "an epoch, Spark's own sink", "of it the commit")
+    )
+    assert of["into Lockstep: our exactly-once sink over Spark's own"][3] + " times the rows" in sink
+    assert f"a commit takes {commit:g} ms" in sink
+    assert f"the whole epoch {ours:g} ms where Spark's own sink takes {theirs:g} ms" in sink
+    (run,) = [line.removeprefix("- ") for line in section.splitlines() if "python -m bench" in line]
+    first = (ROOT / "docs" / "benchmarks.md").read_text()
+    (made_from,) = [line for line in first.splitlines() if line.startswith("Made from")]
+    (kept,) = [each for each in made_from.split("`") if each.endswith("-spark.json")]
+    for document in (source, sink):
+        assert f"{run} (bench/results/{kept}," in document

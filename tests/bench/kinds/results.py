@@ -1,4 +1,4 @@
-"""A headline result, as it is kept, for tests."""
+"""Runs that are not begun, and what sessions have measured, for tests of kinds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,34 @@ from typing import Any
 from bench.figures.intervals import with_intervals
 from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.kinds.headline import GOALS, RATIOS
+from bench.runner import Measurement, parser_of
 from bench.settings import FLUSH, OS
 from tests.bench.outcomes import FACTS
+
+
+def client_result(successes: int, refusals: int = 0, longest_wait_s: float = 0.1) -> dict[str, Any]:
+    latencies = [5_000_000] * successes
+    return {
+        "total": successes + 1,
+        "successes": successes,
+        "refusals": refusals,
+        "longest_wait_s": longest_wait_s,
+        "latencies_ns": latencies,
+    }
+
+
+def sessions_of(*rounds: dict[str, Any]) -> list[dict[str, Any]]:
+    shared = {"name": "hot3", "policy": FLUSH, "proven": True}
+    return [
+        {"side": "subject", "memory": {}, "blocks": [{**shared, "figures": figures}]} for figures in rounds
+    ]
+
+
+def made(kind: type[Measurement[Any, Any]], *words: str) -> Any:
+    parser = parser_of(kind.command_word(), kind.__doc__, kind.options)
+    run = kind(parser.parse_args(words))
+    run.check(parser)
+    return run
 
 
 def headline_result(rates: list[float], baseline: float) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import pictures
-from bench.figures.directions import more_is_better
-from bench.figures.ratios import UNEQUAL
+from bench.figures.ratios import UNEQUAL, more_is_better
 
 GROUPS = {"both flush": "both flush each write", UNEQUAL: "a durable Lockstep, Kafka as shipped"}
 """Words in the titles of ratios, and the panel's title; the rest has a panel of its own."""
