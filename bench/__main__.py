@@ -18,7 +18,7 @@ from bench.kinds.one_node import OneNode
 from bench.machine.device import NoBlockDevice
 from bench.sessions.jobs import FAILURES
 from compat_tests.kafka_jars import ToolchainMissing
-from storage.types import StorageError
+from lockstep.storage.types import StorageError
 
 KINDS = {
     "headline": "bench.kinds.headline:Headline",

@@ -1,33 +1,29 @@
-"""The Kafka-compatible broker: connections, one handler per API, topics, fetch, produce.
+"""The Kafka-compatible broker, one room a feature; ARCHITECTURE.md has the floors.
 
-| concern | files |
+| room | what it has |
 |---|---|
-| the broker as one object and process | `server`; `assembly` constructs and connects its parts |
-| standard output and the log's lines | `process_output` |
-| what the C library's heap keeps | `heap` |
-| its data directory | `data_directory` |
-| a request's way | `connections/`, then `router`, then `handlers/` |
-| what handlers are given | `context`; `endpoint`: where clients reach a node |
-| sharing the loop between requests | `time_slices` |
-| appending a batch | `append`, with `batch_checks`, `keys`, `batch_times`, `recompression` |
-| what producers have appended | `producer_state`, `first_sequences`, `duplicate_append_time` |
-| identities for producers | `producer_ids` |
-| ends of transactions | `transaction_ends` in one log group; over all of them `transactions/` |
-| fetching | `fetch_session`, `fetch_purgatory` (long polls), `replica_selection` (a follower in the rack) |
-| checks and aborted transactions of reads | `partition_checks`, `committed_reads` |
-| the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
-| log groups | `local_groups` (those of this node), `remote_group` (stands for others), `membership/` |
-| topics | `topic_names`, `topic_rules` (validate), `topics` (creates), `rejected_creations` |
-| replicas by hand | `replica_assignment` |
-| settings | `settings/`; `config_changes` while the broker runs |
-| background tasks | `retention`, `compaction` (with `segment_roll`), `scrub` (finds corruption) |
-| what stops retention and compaction | `future_records` |
-| log lines and freed space while a disk is full | `full_disks` |
-| what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
-| coordinators | `coordination/`, `groups/`, `transactions/` |
-| Lockstep's own | `locks/`, `staging/` |
-| seen from outside | `metrics/` |
-| used by many | `request_errors`, `log_text` (clients' texts in the log), `stable_since` (for how long) |
+| `server`, `assembly` | the broker as one object; the construction of its parts |
+| `process/` | standard output and the C library's heap |
+| `node/` | this node's life: first start, data directory, its log groups |
+| `metrics/` | the state of this node over HTTP |
+| `groups/` | consumer groups |
+| `transactions/` | transactions and producer ids |
+| `staging/` | staged appends (Lockstep's own) |
+| `controller/` | topics, configurations, nodes |
+| `produce/` | appends |
+| `fetch/` | reads |
+| `locks/` | lock headers (Lockstep's own) |
+| `coordination/` | what coordinators have in common |
+| `maintenance/` | retention, compaction, corruption, full disks |
+| `peers/` | the other nodes |
+| `membership/` | the members and the leader of each log group |
+| `metadata/` | topics, partitions and leaders as clients see them |
+| `network/` | clients' connections |
+| `security/` | access rules, quotas, login: absent features |
+| `requests/` | what a handler is, and the router |
+| `settings/` | settings of broker, topics, groups |
+
+A room has its rules and state, and `api/` with its request handlers where it serves any.
 """
 
 VERSION = "0.2.0"

@@ -9,36 +9,104 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from broker.cluster.controller import Controller
-from broker.cluster.group_commands import GroupCommands
-from broker.cluster.node import ClusterNode
-from broker.cluster.nodes import Nodes
-from broker.cluster.peer_rpc import PeerRpc
-from broker.cluster_image import Address, ClusterImage, NodeEntry
-from broker.compaction import Compaction
-from broker.config_changes import ConfigChanges
-from broker.connections.connections import Connections
-from broker.context import Services
-from broker.data_directory import DataDirectory
-from broker.fetch_purgatory import FetchPurgatory
-from broker.fetch_session import FetchSessions
-from broker.groups.expiration import Expiration
-from broker.groups.groups import Groups
-from broker.local_groups import LocalGroups
-from broker.metadata import Cluster
-from broker.producer_ids import ProducerIds
-from broker.retention import Retention
-from broker.router import Router
-from broker.scrub import Scrubber
-from broker.settings.config import Settings
-from broker.staging.expiration import StagedExpiration
-from broker.staging.stage_commit import StagedEnds
-from broker.topics import Topics
-from broker.transactions.expiration import TransactionExpiration
-from broker.transactions.markers import Markers
-from broker.transactions.transactions import Transactions
-from broker.transactions.verification import Verification
-from broker.transactions.verification_queue import VerificationQueue
+from lockstep.broker.controller.api import (
+    add_raft_voter,
+    alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_quorum,
+    elect_leaders,
+    incremental_alter_configs,
+    list_config_resources,
+    list_partition_reassignments,
+    lockstep_cluster,
+    remove_raft_voter,
+    unregister_broker,
+    unregister_controller,
+    update_features,
+)
+from lockstep.broker.controller.config_changes import ConfigChanges
+from lockstep.broker.controller.forwarder import Controller
+from lockstep.broker.controller.partition_commands import GroupCommands
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.coordination.api import find_coordinator
+from lockstep.broker.fetch.api import delete_records, fetch, list_offsets, offset_for_leader_epoch
+from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.fetch.fetch_session import FetchSessions
+from lockstep.broker.groups.api import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+    txn_offset_commit,
+)
+from lockstep.broker.groups.expiration import Expiration
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.maintenance.compaction import Compaction
+from lockstep.broker.maintenance.retention import Retention
+from lockstep.broker.maintenance.scrub import Scrubber
+from lockstep.broker.metadata.api import (
+    describe_cluster,
+    describe_log_dirs,
+    describe_topic_partitions,
+    metadata,
+)
+from lockstep.broker.metadata.api.api_versions import ApiVersions
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_image import Address, ClusterImage, NodeEntry
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.node.cluster_node import ClusterNode
+from lockstep.broker.node.data_directory import DataDirectory
+from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.peer_rpc import PeerRpc
+from lockstep.broker.produce.api import describe_producers, produce
+from lockstep.broker.requests.request_context import ModuleHandler, Needs, RequestHandler, Services
+from lockstep.broker.requests.router import Router, advertised_versions
+from lockstep.broker.security.api import (
+    alter_client_quotas,
+    alter_user_scram_credentials,
+    create_acls,
+    create_delegation_token,
+    delete_acls,
+    describe_acls,
+    describe_client_quotas,
+    describe_delegation_token,
+    describe_user_scram_credentials,
+    expire_delegation_token,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.staging.api import lockstep_staged
+from lockstep.broker.staging.expiration import StagedExpiration
+from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.transactions.api import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+    write_txn_markers,
+)
+from lockstep.broker.transactions.expiration import TransactionExpiration
+from lockstep.broker.transactions.marker_sender import Markers
+from lockstep.broker.transactions.producer_id_blocks import ProducerIds
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.verification_client import Verification
+from lockstep.broker.transactions.verification_queue import VerificationQueue
 
 
 @dataclass(frozen=True)
@@ -105,7 +173,8 @@ def assemble(
     )
     services.staged_ends = StagedEnds(cluster, local_groups.appenders)
     services.advertised = advertised
-    controller.serve(services, router := Router(services))
+    router = _router(cluster, nodes, controller)
+    controller.serve(services, router)
     connections = Connections(services, router, settings, loop)
     if peering is not None:
         services.node = ClusterNode(
@@ -120,6 +189,59 @@ def assemble(
         StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
         Scrubber(cluster), services, connections, peering, services.node,
     )  # fmt: skip
+
+
+def _router(cluster: Cluster, nodes: Nodes, controller: Controller) -> Router:
+    versions: dict[int, tuple[int, int]] = {}
+    api_versions = ApiVersions(cluster, nodes, versions)
+    handlers = [api_versions, *module_handlers()]
+    versions.update(advertised_versions(handlers))
+    return Router(handlers, controller, api_versions.unknown_version)
+
+
+_NEED_CONTROLLER = frozenset(
+    {
+        create_topics,
+        delete_topics,
+        create_partitions,
+        describe_quorum,
+        elect_leaders,
+        alter_partition_reassignments,
+        list_partition_reassignments,
+        lockstep_cluster,
+    }
+)
+"""Configuration changes are not among them: each node handles a part of them."""
+
+
+_MODULES = (
+    produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator,
+    join_group, sync_group, heartbeat, leave_group, describe_groups, list_groups, delete_groups,
+    sasl_handshake, create_topics, delete_topics, init_producer_id, add_partitions_to_txn, end_txn,
+    write_txn_markers, offset_for_leader_epoch, offset_delete, describe_configs, describe_cluster,
+    alter_configs, incremental_alter_configs, describe_client_quotas, alter_client_quotas,
+    describe_user_scram_credentials, list_config_resources, create_partitions, delete_records,
+    describe_topic_partitions, describe_log_dirs, describe_producers, describe_transactions,
+    list_transactions, elect_leaders, alter_partition_reassignments, list_partition_reassignments,
+    describe_quorum, alter_replica_log_dirs, sasl_authenticate, create_delegation_token,
+    renew_delegation_token, expire_delegation_token, describe_delegation_token,
+    alter_user_scram_credentials, update_features, unregister_broker, add_raft_voter, remove_raft_voter,
+    unregister_controller, describe_acls, create_acls, delete_acls, add_offsets_to_txn,
+    txn_offset_commit, lockstep_cluster, lockstep_staged,
+)  # fmt: skip
+
+
+def module_handlers() -> list[RequestHandler]:
+    """The handlers that are modules still."""
+    private = (lockstep_cluster, lockstep_staged)
+    return [
+        ModuleHandler(
+            module,
+            Needs.CONTROLLER if module in _NEED_CONTROLLER else Needs.ANY_NODE,
+            module not in private,
+        )
+        for module in _MODULES
+    ]
 
 
 def _fetch_sessions(settings: Settings) -> FetchSessions:

@@ -21,11 +21,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from broker import VERSION
-from broker.assembly import Parts, assemble
-from broker.connections.connection import Connection
-from broker.connections.connections import Connections
-from broker.connections.listeners import (
+from lockstep.broker import VERSION
+from lockstep.broker.assembly import Parts, assemble
+from lockstep.broker.maintenance.full_disks import FullDisks
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.listener_conflicts import METRICS_PORT_HINT, own_listeners, peer_hints
+from lockstep.broker.network.listeners import (
     CannotListen,
     allow_many_files,
     bind,
@@ -36,23 +39,25 @@ from broker.connections.listeners import (
     is_loopback,
     own_host_name,
 )
-from broker.connections.own_listeners import METRICS_PORT_HINT, own_listeners, peer_hints
-from broker.context import Services
-from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, describe_os_error
-from broker.full_disks import FullDisks
-from broker.heap import give_memory_back, keep_large_blocks_apart, share_arenas
-from broker.metadata import METADATA_GROUP
-from broker.process_output import drain_output, log_to_stderr, queued_output
-from broker.settings.addresses import WILDCARD_HOSTS, Listener
-from broker.settings.config import Settings
-from broker.settings.properties import ConfigError
-from storage.group import LogGroup
-from storage.raft.membership import ConfigurationRejected
-from storage.types import CorruptLog, NewerFormat, StorageError
+from lockstep.broker.node.data_directory import (
+    DataDirectory,
+    DirectoryInUse,
+    WrongDirectory,
+    describe_os_error,
+)
+from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart, share_arenas
+from lockstep.broker.process.process_output import drain_output, log_to_stderr, queued_output
+from lockstep.broker.requests.request_context import Services
+from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.properties import ConfigError
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import CorruptLog, NewerFormat, StorageError
 
 if TYPE_CHECKING:
-    from broker.cluster.peer_rpc import PeerRpc
-    from broker.metrics.http import HttpListener
+    from lockstep.broker.metrics.http import HttpListener
+    from lockstep.broker.peers.peer_rpc import PeerRpc
 
 log = logging.getLogger("lockstep")
 
@@ -271,8 +276,8 @@ class Broker:
         if listener is None:
             return
         # Here and not above: the library costs time and memory, which only who scrapes should pay.
-        from broker.metrics.http import HttpListener
-        from broker.metrics.pages import pages
+        from lockstep.broker.metrics.http import HttpListener
+        from lockstep.broker.metrics.pages import pages
 
         self._metrics = HttpListener(pages(parts, lambda: self.failed))
         try:

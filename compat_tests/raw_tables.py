@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.api import api_key_named, messages_for, request_header_version, response_header
-from protocol.compiler import decode, encode_bytes
-from protocol.fields import Field, Struct
+from lockstep.protocol.api import api_key_named, messages_for, request_header_version, response_header
+from lockstep.protocol.compiler import decode, encode_bytes
+from lockstep.protocol.fields import Field, Struct
 
 
 def request_frame(api: str, api_version: int, correlation_id: int, fields: Mapping[str, Any]) -> bytes:

@@ -23,7 +23,7 @@ from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.spark_driver import DELTA, JARS, installed
 from compat_tests.targets import ROOT, LockstepTarget
-from protocol.records.record import Headers
+from lockstep.protocol.records.record import Headers
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import events
 from spark_connector.pipelines.claims import claim_topic

@@ -14,8 +14,8 @@ import pytest
 from compat_tests.conftest import NewTopic
 from compat_tests.raw import Answer, RawConnection
 from compat_tests.targets import Target
-from protocol.compiler import decode
-from protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
+from lockstep.protocol.compiler import decode
+from lockstep.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 TOPIC_AUTHORIZATION_FAILED = 29

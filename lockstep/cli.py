@@ -15,8 +15,6 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
@@ -24,7 +22,6 @@ from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, os_error
 from lockstep.native import enable_if_requested
 
-PACKAGES: Final = ("protocol", "storage", "broker", "player")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Where the output goes."""
 STOPPED_BY_USER: Final = 130
@@ -36,25 +33,6 @@ first steps:
   echo hello | lockstep produce greetings
   lockstep consume greetings --from-beginning
 """
-
-
-def shadowed_package() -> str | None:
-    """A message for the user when another module of one of our packages' names comes first, or None.
-
-    The packages are installed side by side, so each must be found beside this one.
-    """
-    home = Path(__file__).resolve().parent.parent
-    for name in PACKAGES:
-        spec = find_spec(name)
-        places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or "unknown"])
-        if home / name not in [Path(place).resolve() for place in places]:
-            if not places:
-                return f"the package {name!r} is missing from {home}: the installation is not complete"
-            return (
-                f"another module named {name!r} hides Lockstep's: {(spec and spec.origin) or places[0]}; "
-                f"rename it or start from a directory where Python does not find it"
-            )
-    return None
 
 
 def parser() -> argparse.ArgumentParser:
@@ -99,9 +77,6 @@ class _Misplaced(argparse.Action):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     _open_closed_streams()
-    problem = shadowed_package()
-    if problem is not None:
-        return _fail(problem)
     options = parser().parse_args(arguments)
     status: int = 0
     try:

@@ -19,33 +19,33 @@ from typing import Any, Final, Self, TypeVar
 
 from lockstep.bootstrap import call_timeout_s, first_to_answer
 from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
-from lockstep.retry_policy import RetryPolicy
-from lockstep.topic import PartitionMetadata as PartitionMetadata
-from lockstep.topic import TopicMetadata as TopicMetadata
-from lockstep.topic import topic_of
-from protocol.bootstrap import bootstrap_addresses
-from protocol.config_resources import ConfigOperation, ResourceType
-from protocol.errors import ErrorCode
-from protocol.fields import Struct
-from protocol.messages.create_partitions import (
+from lockstep.protocol.bootstrap import bootstrap_addresses
+from lockstep.protocol.config_resources import ConfigOperation, ResourceType
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
-from protocol.messages.create_topics import (
+from lockstep.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from protocol.messages.describe_configs import (
+from lockstep.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from lockstep.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
-from protocol.messages.fetch import (
+from lockstep.protocol.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
     FetchRequest,
@@ -53,33 +53,37 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.incremental_alter_configs import (
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.list_offsets import (
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import (
+from lockstep.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from protocol.messages.produce import (
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.primitives import Buffer
+from lockstep.protocol.primitives import Buffer
+from lockstep.retry_policy import RetryPolicy
+from lockstep.topic import PartitionMetadata as PartitionMetadata
+from lockstep.topic import TopicMetadata as TopicMetadata
+from lockstep.topic import topic_of
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Struct)

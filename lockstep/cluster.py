@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from lockstep.client import Client
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
-from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
-from protocol.errors import ErrorCode
+from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
+from lockstep.protocol.errors import ErrorCode
 
 Document = dict[str, Any]
 OutOfSync = set[tuple[int, int | None]]

@@ -1,7 +1,7 @@
 """One TCP connection to a broker, for asyncio: requests out, responses to their callers.
 
-Owns: the socket, and the waiting callers; the protocol is `protocol.client_protocol`. Requests may be sent
-without waiting for the answers of earlier ones.
+Owns: the socket, and the waiting callers; the protocol is `lockstep.protocol.client_protocol`. Requests may
+be sent without waiting for the answers of earlier ones.
 
 Invariants: a request whose answer did not come in time leaves the connection closed, because nobody knows
 any more what the broker did with it; a closed connection fails everything that waits on it.
@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, TypeVar, cast
 
-from protocol.client_errors import (
+from lockstep.protocol.client_errors import (
     BrokerError,
     ClientError,
     ConnectionFailed,
@@ -23,8 +23,8 @@ from protocol.client_errors import (
     Unsupported,
     describe_socket_error,
 )
-from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
-from protocol.fields import Struct
+from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
+from lockstep.protocol.fields import Struct
 
 __all__ = [
     "BrokerConnection",

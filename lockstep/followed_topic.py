@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from lockstep.client import LATEST, Client, FetchedPartition, TopicMetadata
 from lockstep.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
+from lockstep.protocol.errors import ErrorCode
 from lockstep.retry_policy import RetryPolicy
-from protocol.errors import ErrorCode
 
 T = TypeVar("T")
 

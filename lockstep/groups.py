@@ -13,21 +13,25 @@ from typing import Final
 
 from lockstep.client import AWAITING_ELECTION, LATEST, Client
 from lockstep.connection import BrokerError, only
-from protocol.errors import ErrorCode
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.describe_groups import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from lockstep.protocol.messages.describe_groups import (
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.offset_commit import (
+from lockstep.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from lockstep.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from lockstep.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 
 Place = tuple[str, int]
 NAMES_UNTIL: Final = 9

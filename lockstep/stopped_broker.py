@@ -2,7 +2,7 @@
 
 Owns: finding the log groups, refusing a directory that a broker is running on, and the names of topics and
 partitions, as far as the logs still tell them.
-Does not: read or verify a log; that is `storage.log.inspect`.
+Does not: read or verify a log; that is `lockstep.storage.log.inspect`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.records.batch import MalformedBatch
-from storage.control_partition import ControlPartition
-from storage.log.format import payload_views
-from storage.log.inspect import NoLog, verify
-from storage.log.scan import ScannedFrame
-from storage.log.state_file import STATE_NAME
-from storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, Checkpoint, StorageError
+from lockstep.protocol.records.batch import MalformedBatch
+from lockstep.storage.control_partition import ControlPartition
+from lockstep.storage.log.format import payload_views
+from lockstep.storage.log.inspect import NoLog, verify
+from lockstep.storage.log.segment_scan import ScannedFrame
+from lockstep.storage.log.state_file import STATE_NAME
+from lockstep.storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, Checkpoint, StorageError
 
 GROUPS = "groups"
 LOCK = ".lock"
@@ -112,13 +112,13 @@ class TopicNames:
     """Topic id to name, as far as group 0's log still has them; topics that were deleted included."""
 
     def __init__(self) -> None:
-        from broker.metadata import METADATA_TOPIC_ID
+        from lockstep.broker.metadata.metadata_cache import METADATA_TOPIC_ID
 
         self.names = {METADATA_TOPIC_ID: "__cluster_metadata"}
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Add the topics of a checkpoint of group 0."""
-        from broker.cluster_image import METADATA_SECTION, ClusterImage
+        from lockstep.broker.metadata.metadata_image import METADATA_SECTION, ClusterImage
 
         if checkpoint is not None:
             image = ClusterImage()
@@ -154,7 +154,7 @@ def learn_from(names: PartitionNames | TopicNames, frame: ScannedFrame) -> None:
 
 
 def _commands(payload: Buffer) -> Iterator[dict[str, Any]]:
-    from protocol.records.record import iter_records
+    from lockstep.protocol.records.record import iter_records
 
     for record in iter_records(payload):
         yield json.loads(record.value or b"{}")

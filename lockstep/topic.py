@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages.metadata import MetadataResponseTopic
+from lockstep.protocol.messages.metadata import MetadataResponseTopic
 
 
 @dataclass(frozen=True)

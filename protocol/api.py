@@ -13,10 +13,10 @@ from enum import IntEnum
 from struct import Struct as Binary
 from struct import error as StructError
 
-from protocol.fields import Struct
-from protocol.messages import MESSAGES
-from protocol.primitives import MalformedMessage, skip_tags
-from protocol.private_messages import PRIVATE_MESSAGES
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.primitives import MalformedMessage, skip_tags
+from lockstep.protocol.private_messages import PRIVATE_MESSAGES
 
 _NEVER = 0x7FFF
 

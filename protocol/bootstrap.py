@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.client_errors import ClientError
+from lockstep.protocol.client_errors import ClientError
 
 DEFAULT_PORT: Final = 9092
 

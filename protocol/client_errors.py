@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 
 _ERROR_CODES: Final = {int(code): code for code in ErrorCode}
 

@@ -16,15 +16,15 @@ from __future__ import annotations
 import struct
 from typing import Final, TypeVar
 
-from protocol.api import ApiKey, request_header_version, response_header_version
-from protocol.client_errors import BrokerError, ClientError, Unsupported
-from protocol.compiler import decode, encode
-from protocol.errors import ErrorCode
-from protocol.fields import Struct
-from protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES, FrameReader, MalformedFrame
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.primitives import Buffer, MalformedMessage, skip_tags
-from protocol.private_messages import PRIVATE_MESSAGES
+from lockstep.protocol.api import ApiKey, request_header_version, response_header_version
+from lockstep.protocol.client_errors import BrokerError, ClientError, Unsupported
+from lockstep.protocol.compiler import decode, encode
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES, FrameReader, MalformedFrame
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.primitives import Buffer, MalformedMessage, skip_tags
+from lockstep.protocol.private_messages import PRIVATE_MESSAGES
 
 T = TypeVar("T", bound=Struct)
 

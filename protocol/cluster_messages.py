@@ -2,16 +2,16 @@
 protocol.
 
 Its key is far from Kafka's and no ApiVersions lists it, so clients never meet it; another broker closes the
-connection that sends it. Bodies are JSON objects in UTF-8: this is a cold path that people read.
-They are bytes, not strings, because strings end at 32 KiB. Their content: `broker/cluster/admin.py`.
+connection that sends it. Bodies are JSON objects in UTF-8: this is a cold path that people read. They are
+bytes, not strings, because strings end at 32 KiB. Their content: `broker/controller/cluster_admin.py`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from protocol.fields import Struct, byte_string, int16, message, string
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import Struct, byte_string, int16, message, string
+from lockstep.protocol.primitives import Buffer
 
 CLUSTER_API_KEY: Final = 20000
 

@@ -1,11 +1,11 @@
 """Compiles message tables to functions, once per (class, version), and runs them.
 
-`python -m protocol.compiler produce 9` prints the generated code of an API's request and response.
+`python -m lockstep.protocol.compiler produce 9` prints the generated code of an API's request and response.
 
 Invariants: any bytes that do not decode raise MalformedMessage and nothing else; a decoded message
 holds views of the input wherever the table says `bytes` or `records`, copies everywhere else.
 
-Not here: frame lengths and headers (`protocol.frame_reader`, `protocol.api`).
+Not here: frame lengths and headers (`lockstep.protocol.frame_reader`, `lockstep.protocol.api`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from protocol.decoder_source import Decoder
-from protocol.encoder_source import Encoder
-from protocol.fields import Struct
-from protocol.primitives import Buffer, MalformedMessage
+from lockstep.protocol.decoder_source import Decoder
+from lockstep.protocol.encoder_source import Encoder
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.primitives import Buffer, MalformedMessage
 
 T = TypeVar("T", bound=Struct)
 
@@ -85,9 +85,9 @@ def generated_source(cls: type[Struct], version: int) -> str:
 
 def _main(arguments: list[str]) -> int:
     """Print generated code; returns the exit status."""
-    from protocol.api import api_key_named, messages_for
+    from lockstep.protocol.api import api_key_named, messages_for
 
-    usage = "usage: python -m protocol.compiler API VERSION     (for example: produce 9)"
+    usage = "usage: python -m lockstep.protocol.compiler API VERSION     (for example: produce 9)"
     if len(arguments) != 2 or not arguments[1].isdigit():
         print(usage)
         return 2

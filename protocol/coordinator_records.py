@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.compiler import encode_bytes
-from protocol.fields import Struct, array, byte_string, int32, int64, message, string, struct, uuid
+from lockstep.protocol.compiler import encode_bytes
+from lockstep.protocol.fields import Struct, array, byte_string, int32, int64, message, string, struct, uuid
 
 LEGACY_OFFSET_COMMIT: Final = 0
 OFFSET_COMMIT: Final = 1

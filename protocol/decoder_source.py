@@ -3,20 +3,21 @@
 Runs of fixed-width fields are read with one `unpack_from`, together with the first byte of whatever
 length follows them. A field's default is stored where the version does not carry it.
 
-Bounds, in the order the generated code checks them: a count times its element's smallest size must fit
-the remaining bytes; what the elements cost in memory is taken from `room` (eight times a request, see
-`protocol.primitives`); only then is a list made. Strings inside arrays are charged for as they are read.
+Bounds, in the order the generated code checks them: a count times its element's smallest size must fit the
+remaining bytes; what the elements cost in memory is taken from `room` (eight times a request, see
+`lockstep.protocol.primitives`); only then is a list made. Strings inside arrays are charged for as they are
+read.
 
-Not here: the wording of errors (`protocol.source_text`).
+Not here: the wording of errors (`lockstep.protocol.source_text`).
 """
 
 from __future__ import annotations
 
 import struct as binary
 
-from protocol import primitives
-from protocol.fields import Field, Schema, Struct, WireType
-from protocol.primitives import (
+from lockstep.protocol import primitives
+from lockstep.protocol.fields import Field, Schema, Struct, WireType
+from lockstep.protocol.primitives import (
     ALLOCATION_FLOOR_BYTES,
     EVERY_PARTITION_FLOORS,
     MAX_REQUEST_ALLOCATION_BYTES,
@@ -28,7 +29,7 @@ from protocol.primitives import (
     TOO_MUCH_MEMORY,
     MalformedMessage,
 )
-from protocol.source_text import FORMATS, SourceText, is_scalar_array
+from lockstep.protocol.source_text import FORMATS, SourceText, is_scalar_array
 
 _INT_COSTS = {"int8": 28, "int16": 28, "uint16": 28, "int32": 32, "uint32": 32, "int64": 36}
 _FIXED_COSTS = {**_INT_COSTS, "bool": 0, "float64": 24, "uuid": 49}

@@ -6,17 +6,17 @@ as it is, never copied. Runs of fixed-width fields are packed with one call.
 A field the version does not carry must hold its default unless it is ignorable, as in Kafka: silently
 dropping it would change what the message means.
 
-Not here: the wording of errors (`protocol.source_text`).
+Not here: the wording of errors (`lockstep.protocol.source_text`).
 """
 
 from __future__ import annotations
 
 import struct as binary
 
-from protocol import primitives
-from protocol.fields import Field, Schema, Struct, WireType
-from protocol.primitives import BY_REFERENCE_BYTES, MAX_STRING_BYTES, MalformedMessage
-from protocol.source_text import FORMATS, SourceText, is_scalar_array
+from lockstep.protocol import primitives
+from lockstep.protocol.fields import Field, Schema, Struct, WireType
+from lockstep.protocol.primitives import BY_REFERENCE_BYTES, MAX_STRING_BYTES, MalformedMessage
+from lockstep.protocol.source_text import FORMATS, SourceText, is_scalar_array
 
 
 class Encoder(SourceText):

@@ -10,7 +10,7 @@
         topic_data: list[Topic] = array(Topic)
 
 The decorators turn such a class into a slotted one with a keyword constructor (Kafka's defaults),
-equality, a short repr and a `SCHEMA` that `protocol.compiler` reads. mypy sees the annotations
+equality, a short repr and a `SCHEMA` that `lockstep.protocol.compiler` reads. mypy sees the annotations
 (PEP 681), so a field's type is checked at every use.
 
 Invariants: field names are Kafka's JSON names in snake case; field order is wire order; an unset tagged or
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from inspect import get_annotations
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from protocol.primitives import ZERO_UUID
+from lockstep.protocol.primitives import ZERO_UUID
 
 T = TypeVar("T", bound="Struct")
 

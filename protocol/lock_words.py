@@ -1,8 +1,8 @@
 """The words of conditional writes on the wire: header names, limits, the tagged field, the prefix of a
 rejection.
 
-Broker and clients share them. The grammar is `broker.locks.headers`'. Source: the project's rules
-for locks (docs/locks.md).
+Broker and clients share them. The grammar is `lockstep.broker.locks.lock_headers`'. Source: the project's
+rules for locks (docs/locks.md).
 """
 
 from __future__ import annotations

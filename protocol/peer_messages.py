@@ -5,14 +5,15 @@ that kind describes. `PEER_MESSAGES` finds the table of a kind; a kind's number 
 another. Every body may grow by tagged fields, which older nodes skip, or by a version, which a node
 sends only to those whose handshake has at least that version (`latest_version`).
 
-Not here: the meaning of Raft's messages (`storage.raft.messages`), permissions (`storage.peers`).
+Not here: the meaning of Raft's messages (`lockstep.storage.raft.messages`), permissions
+(`lockstep.storage.peers`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from protocol.fields import (
+from lockstep.protocol.fields import (
     Struct,
     array,
     boolean,
@@ -27,7 +28,7 @@ from protocol.fields import (
     struct,
     uint32,
 )
-from protocol.primitives import Buffer, Data
+from lockstep.protocol.primitives import Buffer, Data
 
 LATEST_VERSION: Final = 0
 """The version of the protocol as a whole."""
@@ -87,7 +88,7 @@ class ResponseBody(Struct):
     body: Buffer = byte_string()
 
 
-# Raft's messages: the group, then the fields of the class of that name in storage.raft.messages.
+# Raft's messages: the group, then the fields of the class of that name in lockstep.storage.raft.messages.
 
 
 @message(api_key=1, versions="0", flexible="0+", kind="peer")

@@ -1,12 +1,12 @@
 """The wire's smallest pieces: what is malformed, unsigned varints, and the limits on decoding.
 
-Generated codecs (`protocol.compiler`) do the common case inline, one byte at a time where one byte is
-enough, and call these functions for the rest.
+Generated codecs (`lockstep.protocol.compiler`) do the common case inline, one byte at a time where one byte
+is enough, and call these functions for the rest.
 
 Invariants: nothing here allocates in proportion to a number read from the wire before that number was
 compared with the bytes that are present. Every error is a `MalformedMessage`.
 
-Not here: record batches (`protocol.records`), whose varints are zig-zag, and framing.
+Not here: record batches (`lockstep.protocol.records`), whose varints are zig-zag, and framing.
 
 Source: Kafka protocol guide; KIP-482 (flexible versions, compact lengths, tagged fields).
 """

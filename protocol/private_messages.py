@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from protocol.cluster_messages import CLUSTER_API_KEY, LockstepClusterRequest, LockstepClusterResponse
-from protocol.fields import Struct
-from protocol.staged_messages import STAGED_API_KEY, LockstepStagedRequest, LockstepStagedResponse
+from lockstep.protocol.cluster_messages import (
+    CLUSTER_API_KEY,
+    LockstepClusterRequest,
+    LockstepClusterResponse,
+)
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.staged_messages import STAGED_API_KEY, LockstepStagedRequest, LockstepStagedResponse
 
 PRIVATE_MESSAGES: dict[int, tuple[type[Struct], type[Struct]]] = {
     CLUSTER_API_KEY: (LockstepClusterRequest, LockstepClusterResponse),

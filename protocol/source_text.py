@@ -1,6 +1,6 @@
 """The common part of the two code generators: lines of Python that remember their field, and wire facts.
 
-Not here: the content of the lines (`protocol.decoder_source`, `protocol.encoder_source`).
+Not here: the content of the lines (`lockstep.protocol.decoder_source`, `lockstep.protocol.encoder_source`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from protocol.fields import Field, Schema, Struct, WireType
-from protocol.primitives import MalformedMessage
+from lockstep.protocol.fields import Field, Schema, Struct, WireType
+from lockstep.protocol.primitives import MalformedMessage
 
 FORMATS = {
     "bool": "?",

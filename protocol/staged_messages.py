@@ -13,8 +13,19 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from protocol.fields import Struct, array, boolean, byte_string, int16, int32, int64, message, string, struct
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
+from lockstep.protocol.primitives import Buffer
 
 STAGED_API_KEY: Final = 20001
 STAGED_FEATURE: Final = "lockstep.staged"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.fields import Struct, array, int8, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, int64, message, string, struct
 
 TRANSACTION_LOG: Final = 0
 

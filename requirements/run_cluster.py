@@ -15,13 +15,13 @@ import sys
 import threading
 from pathlib import Path
 
-from broker.connections.listeners import CannotListen, bind
-from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
-from broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep import cluster
+from lockstep.broker.network.listeners import CannotListen, bind
+from lockstep.broker.node.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.client import Client
 from lockstep.connection import ClientError
-from storage.types import NewerFormat
+from lockstep.storage.types import NewerFormat
 
 STOP_SECONDS = 20
 ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"

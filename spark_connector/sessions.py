@@ -44,7 +44,9 @@ SPARK_CONNECT: Final = (
 )
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_PACKAGES: Final = ("spark_connector", "protocol")
+_PACKAGES: Final = ("spark_connector", "lockstep.protocol")
+_OTHER_LOCKSTEP: Final = "\n__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
+"""Lets the archive's `lockstep` be found beside a `lockstep` that executors have themselves."""
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
@@ -196,13 +198,15 @@ def jars_of(connector: Connector, version: str, given: Path | str | Sequence[Pat
 
 
 def zip_packages(folder: Path) -> Path:
-    """A zip of this package and of `protocol`, for executors that have neither; made in `folder`."""
+    """A zip of this package and of `lockstep.protocol`, for executors that have neither; made in `folder`."""
     target = folder / "lockstep_spark.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in _PACKAGES:
             package = Path(importlib.import_module(name).__file__ or "").parent
             for path in sorted(package.rglob("*.py")):
-                archive.write(path, str(Path(name) / path.relative_to(package)))
+                archive.write(path, str(Path(*name.split(".")) / path.relative_to(package)))
+        own = Path(importlib.import_module("lockstep").__file__ or "").read_text(encoding="utf-8")
+        archive.writestr("lockstep/__init__.py", own + _OTHER_LOCKSTEP)
     return target
 
 

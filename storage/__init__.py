@@ -1,12 +1,12 @@
 """The replicated log: log groups, one Raft state machine and one shared data log each.
 
 A batch is bytes plus the few numbers that the directory needs. Three modules read some batches:
-`control_partition` its own, `aborted_transactions` the markers, `cleaning` what it compacts. This package
-knows nothing of Kafka requests, topics' names or clients. Who uses whom, from above:
+`control_partition` its own, `aborted_transactions` the markers, `compaction_rules` what it compacts. This
+package knows nothing of Kafka requests, topics' names or clients. Who uses whom, from above:
 
 | file | owns |
 |---|---|
-| `group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
+| `log_group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
 | `open_frame`, `waiters`, `partition` | the open frame; callbacks on a commit; a partition's offsets |
 | `lsn_reader` | frames in the order of LSNs, for a player of several partitions as one |
 | `gap_reads` | reads over offsets that compaction removed together with their segment |
@@ -16,15 +16,15 @@ knows nothing of Kafka requests, topics' names or clients. Who uses whom, from a
 | `applier`, `checkpointer`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `group_recovery` | all of that at a start |
 | `threads` | work that waits for the disk, away from the loop |
-| `append_codec`, `repairing` | frames to and from other members |
+| `append_codec`, `segment_repair` | frames to and from other members |
 | `snapshot_transfer`, `snapshot_chunk`, `snapshot_install` | snapshots to and from other members |
 | `read_repair` | a damaged segment repaired while a reader waits for it |
 | `read_index` | confirms a leadership without a lease (ReadIndex) |
 | `message_validation` | checks that a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
-| `cleaner`, `cleaning`, `compaction_progress` | a compaction pass; the records it keeps; its progress |
+| `compaction_pass`, `compaction_rules`, `compaction_progress` | a pass; the records it keeps; its progress |
 | `log_cleaner` | runs compaction passes, and the joining of small files |
-| `freeing` | dead segments freed on a full disk, with checkpoints written above them |
+| `disk_full_release` | dead segments freed on a full disk, with checkpoints written above them |
 | `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers. Knows the messages of core and snapshots |

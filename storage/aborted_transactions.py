@@ -4,7 +4,7 @@ Owns what a reader of committed records must know: the first offset of an open t
 transactions below it. Invariants: given each committed batch that is marked transactional, once
 and in order, it is the same on every replica and after every restart; a transaction is open from its first
 batch to its marker; aborted ones are ordered by their markers, and kept until no one can read their records.
-Does not: know producers' epochs and sequences (`broker/producer_state.py` does) or coordinators.
+Does not: know producers' epochs and sequences (`broker/produce/producer_state.py` does) or coordinators.
 Source: KIP-98; Kafka's ProducerStateManager, TransactionIndex and AbortedTxn.
 """
 
@@ -19,12 +19,12 @@ from operator import attrgetter
 from struct import Struct, pack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from protocol.records.batch import peek_header
-from protocol.records.control import ControlKind, parse
-from storage.types import Buffer, DirectoryEntry, NewerFormat
+from lockstep.protocol.records.batch import peek_header
+from lockstep.protocol.records.control import ControlKind, parse
+from lockstep.storage.types import Buffer, DirectoryEntry, NewerFormat
 
 if TYPE_CHECKING:
-    from storage.partition import PartitionLog
+    from lockstep.storage.partition import PartitionLog
 
 ENTRY_TRANSACTIONAL: Final = 2
 ENTRY_CONTROL: Final = 4

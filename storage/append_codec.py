@@ -15,13 +15,13 @@ from concurrent.futures import Executor
 
 from crc32c import crc32c
 
-from storage.log.data_log import DataLog
-from storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
-from storage.log.marks import is_changed
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Message
-from storage.raft.raft import Raft
-from storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.batch_flags import is_changed
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, Message
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
 
 log_of_entries = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from storage.checkpointer import Checkpointer
-from storage.derived_state import DerivedState
-from storage.log.data_log import DataLog
-from storage.log.format import frame_bytes
-from storage.partition import PartitionLog
-from storage.types import Checkpoint, CorruptLog, Frame
+from lockstep.storage.checkpointer import Checkpointer
+from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import frame_bytes
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Checkpoint, CorruptLog, Frame
 
 CHUNK_BYTES = 1 << 20
 """Bytes that are read again and applied in one iteration of the loop."""

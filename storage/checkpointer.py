@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from storage.derived_state import DerivedState
-from storage.log.data_log import DataLog
-from storage.raft.configuration import Configuration
-from storage.types import Checkpoint, StorageFull
+from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.types import Checkpoint, StorageFull
 
 CONFIGURATION_SECTION = "configuration"
 MAX_BATCHES = 50_000

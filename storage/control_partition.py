@@ -11,9 +11,16 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from protocol.records.record import BatchBuilder, iter_records
-from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION, LAST_OFFSET, Buffer, CorruptLog, DirectoryEntry, NewerFormat
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    LAST_OFFSET,
+    Buffer,
+    CorruptLog,
+    DirectoryEntry,
+    NewerFormat,
+)
 
 NO_TOPIC = bytes(16)
 STATE_VERSION = 1

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from storage import aborted_transactions
-from storage.aborted_transactions import ENTRY_IN_TRANSACTION
-from storage.control_partition import ControlPartition
-from storage.log.format import ENTRY_NOTES, ENTRY_RAW
-from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
+from lockstep.storage import aborted_transactions
+from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
+from lockstep.storage.control_partition import ControlPartition
+from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
 
 CONTROL_SECTION = "partitions"
 OFFSETS_SECTION = "offsets"

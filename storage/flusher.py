@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from storage.log.data_log import DataLog
+from lockstep.storage.log.data_log import DataLog
 
 log_of_flushes = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from storage.log.data_log import DataLog
-from storage.partition import PartitionLog
-from storage.types import OffsetOutOfRange, ReadResult
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
 MAX_ATTEMPTS: Final = 64
 """Neighbouring segments are freed one after the other; a reader that is as slow meets several of them."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from storage.log.options import LogOptions
-from storage.raft.settings import RaftSettings
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.raft.settings import RaftSettings
 
 INCARNATION_SHIFT = 32
 

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.append_codec import configuration_in
-from storage.checkpointer import CONFIGURATION_SECTION
-from storage.derived_state import DerivedState
-from storage.group_options import GroupOptions, fresh_incarnation, member_of
-from storage.log.data_log import DataLog
-from storage.log.file_system import FileSystem
-from storage.log.format import frame_bytes
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.raft import Raft
-from storage.raft.term_index import TermIndex
-from storage.threads import in_thread
-from storage.types import FrameKind, HardState
+from lockstep.storage.append_codec import configuration_in
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.group_options import GroupOptions, fresh_incarnation, member_of
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.format import frame_bytes
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.threads import in_thread
+from lockstep.storage.types import FrameKind, HardState
 
 
 class RecoveredMember(NamedTuple):

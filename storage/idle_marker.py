@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from storage.types import StorageFull
+from lockstep.storage.types import StorageFull
 
 if TYPE_CHECKING:
-    from storage.replica import Replica
+    from lockstep.storage.replica import Replica
 
 IDLE_MARKER_SECONDS = 0.008
 """An idle log writes its marker within 10 ms of the last flush."""

@@ -1,8 +1,8 @@
 """The cleaner's passes over one member's log, each on a thread: compaction, and the joining of small files.
 
 Owns when a pass waits or ends: while the log is being replaced, when it was, and when the member stops. Does
-not: decide what is due (`broker/compaction.py`), say what stays (`cleaner.py`), or touch files
-(`log/rewriting.py`, `log/joiner.py`).
+not: decide what is due (`broker/maintenance/compaction.py`), say what stays (`compaction_pass.py`), or touch
+files (`storage/log/segment_compaction.py`, `log/joiner.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from storage.cleaner import Cleaned, CleaningPaused, Wanted, clean
-from storage.types import LAST_OFFSET, FlushFailed
+from lockstep.storage.compaction_pass import Cleaned, CleaningPaused, Wanted, clean
+from lockstep.storage.types import LAST_OFFSET, FlushFailed
 
 if TYPE_CHECKING:
-    from storage.control_partition import ControlPartition
-    from storage.replica import Replica
+    from lockstep.storage.control_partition import ControlPartition
+    from lockstep.storage.replica import Replica
 
 
 class LogCleaner:

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from storage.group import LogGroup
-from storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
-from storage.types import Frame, FramesUnavailable
+from lockstep.storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import Frame, FramesUnavailable
 
 KEPT_POSITIONS: Final = 64
 """LSNs with the index of their frame: some for each recovery that is under way."""

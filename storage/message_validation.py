@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Install, Message, RangeResponse
-from storage.snapshot_chunk import ChunkPayload
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, Install, Message, RangeResponse
+from lockstep.storage.snapshot_chunk import ChunkPayload
 
 LIMIT = 1 << 62
 """Terms, indexes and member ids are below this; on disk and on the wire they have 64 bits."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from protocol.records.batch import BatchHeader, patch
-from storage.log.format import (
+from lockstep.protocol.records.batch import BatchHeader, patch
+from lockstep.storage.log.format import (
     ENTRY_BYTES,
     ENTRY_NOTES,
     ENTRY_RAW,
@@ -18,8 +18,8 @@ from storage.log.format import (
     MAX_FRAME_RECORDS,
     frame_size,
 )
-from storage.partition import PartitionLog
-from storage.types import NOTES_PARTITION, BatchTooLarge, Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import NOTES_PARTITION, BatchTooLarge, Buffer, DirectoryEntry, Frame, FrameKind
 
 NO_TIMESTAMP = -1
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from storage.aborted_transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
-from storage.types import Buffer, DirectoryEntry, StateMachine
+from lockstep.storage.aborted_transactions import (
+    AbortedTransaction,
+    AbortedTransactions,
+    PartitionTransactions,
+)
+from lockstep.storage.types import Buffer, DirectoryEntry, StateMachine
 
 
 class PartitionLog:

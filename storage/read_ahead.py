@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from storage.partition import PartitionLog
-from storage.types import ReadResult, StorageError
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import ReadResult, StorageError
 
 MIN_BYTES = 256 << 10
 """A reader of less than this has caught up, or requests little: there is nothing to win."""

@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from storage.replica import Replica
+    from lockstep.storage.replica import Replica
 
 POLL_SECONDS = 0.01
 """The interval of checks: about the round trip of a heartbeat."""

@@ -4,7 +4,7 @@ Owns: at most one repair at a time of each segment, however many readers wait fo
 that could not be repaired is left alone. A segment above the older of the two kept checkpoints, or the one
 that is written to, is sealed and put below both of them first: only there may a segment be rewritten.
 Invariant: a reader waits for at most the seconds it names; the repair goes on without it.
-Does not: fetch frames or rewrite the segment (`repairing.py`), or know what is damaged
+Does not: fetch frames or rewrite the segment (`segment_repair.py`), or know what is damaged
 (`storage/log/damage.py`).
 """
 
@@ -14,12 +14,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from storage.repairing import ScrubEnded
-from storage.types import StorageError
+from lockstep.storage.segment_repair import ScrubEnded
+from lockstep.storage.types import StorageError
 
 if TYPE_CHECKING:
-    from storage.replica import Replica
-    from storage.segment_sealer import SegmentSealer
+    from lockstep.storage.replica import Replica
+    from lockstep.storage.segment_sealer import SegmentSealer
 
 log_of_repairs = logging.getLogger(__name__)
 

@@ -17,24 +17,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVarTuple
 
-from storage.append_codec import AppendSender, Send, put_configuration, unpack
-from storage.applier import Applier
-from storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
-from storage.compaction_progress import CompactionProgress
-from storage.derived_state import DerivedState
-from storage.flusher import Flusher
-from storage.log.data_log import DataLog
-from storage.log.format import chain_of, frame_bytes
-from storage.message_validation import is_well_formed
-from storage.partition import PartitionLog
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Message, RangeRequest, RangeResponse
-from storage.raft.raft import Raft
-from storage.raft.ready import NOTHING, Ready
-from storage.raft.settings import NEVER_MS
-from storage.repairing import Repairing
-from storage.snapshot_install import SnapshotInstaller
-from storage.types import (
+from lockstep.storage.append_codec import AppendSender, Send, put_configuration, unpack
+from lockstep.storage.applier import Applier
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
+from lockstep.storage.compaction_progress import CompactionProgress
+from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.flusher import Flusher
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import chain_of, frame_bytes
+from lockstep.storage.message_validation import is_well_formed
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, Message, RangeRequest, RangeResponse
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import NOTHING, Ready
+from lockstep.storage.raft.settings import NEVER_MS
+from lockstep.storage.segment_repair import Repairing
+from lockstep.storage.snapshot_install import SnapshotInstaller
+from lockstep.storage.types import (
     CorruptLog,
     FlushFailed,
     Frame,

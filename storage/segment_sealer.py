@@ -7,7 +7,8 @@ Later entries are not waited for: a busy log would never end.
 
 Invariants: a leader begins once every other member has all entries of its log, unless `without_members` is
 set: a member that is behind the cleaned entries then gets a snapshot. A checkpoint is cut where nothing is
-appended beyond the log's last frame. Does not: know the reason (`broker/segment_roll.py`), nor clean.
+appended beyond the log's last frame. Does not: know the reason (`broker/maintenance/segment_roll.py`), nor
+clean.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from storage.types import StorageFull
+from lockstep.storage.types import StorageFull
 
 if TYPE_CHECKING:
-    from storage.replica import Replica
+    from lockstep.storage.replica import Replica
 
 MEMBERS_SECONDS: Final = 1.0
 """A member that is still behind after so long counts as away."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from storage.types import Buffer
+from lockstep.storage.types import Buffer
 
 
 class PayloadKind(Enum):

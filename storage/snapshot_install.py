@@ -24,16 +24,16 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from storage.checkpointer import CONFIGURATION_SECTION
-from storage.group_options import node_of
-from storage.log.data_log import DataLog
-from storage.raft.messages import Install, Message
-from storage.raft.progress import SendState
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.snapshot_chunk import ChunkPayload
-from storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
-from storage.types import Checkpoint, StorageFull
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.raft.messages import Install, Message
+from lockstep.storage.raft.progress import SendState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.snapshot_chunk import ChunkPayload
+from lockstep.storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
+from lockstep.storage.types import Checkpoint, StorageFull
 
 log_of_installs = logging.getLogger(__name__)
 

@@ -8,13 +8,13 @@ The Raft core drives the chunks of both sides; neither knows terms or time. Sour
 
 from __future__ import annotations
 
-from storage.checkpointer import CONFIGURATION_SECTION
-from storage.log.checkpoint_file import CHECKPOINT_MAGIC, decode_checkpoint, encode_checkpoint
-from storage.log.data_log import DataLog
-from storage.log.format import decode_frames, frame_buffers
-from storage.log.installation import Installation
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
-from storage.types import Buffer, Checkpoint
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.log.checkpoint_file import CHECKPOINT_MAGIC, decode_checkpoint, encode_checkpoint
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import decode_frames, frame_buffers
+from lockstep.storage.log.installation import Installation
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.storage.types import Buffer, Checkpoint
 
 CHUNK_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from storage.types import NotLeader
+from lockstep.storage.types import NotLeader
 
 Waiter = Callable[[BaseException | None], None]
 Notify = Callable[[Sequence[Waiter], BaseException | None], None]

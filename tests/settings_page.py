@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker.settings.config import PROPERTIES
-from broker.settings.dynamic_config import CHANGEABLE
-from broker.settings.properties import Kind, Property
-from broker.settings.topic_config import TOPIC_PROPERTIES
+from lockstep.broker.settings.config import PROPERTIES
+from lockstep.broker.settings.dynamic_config import CHANGEABLE
+from lockstep.broker.settings.properties import Kind, Property
+from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 OWN: Final = ("lockstep.", "log.flush")

@@ -111,8 +111,8 @@ def test_exceptions_are_of_modules_that_are_there_and_none_is_storage_s() -> Non
 @pytest.mark.parametrize(
     ("module", "mirror"),
     [
-        ("storage/log/scan.py", "tests/storage/log/test_scan.py"),
-        ("broker/append.py", "tests/broker/test_append.py"),
+        ("storage/log/segment_scan.py", "tests/storage/log/test_segment_scan.py"),
+        ("broker/produce/appender.py", "tests/broker/produce/test_appender.py"),
         ("protocol/messages/__init__.py", "tests/protocol/test_messages.py"),
     ],
 )

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from broker import VERSION
-from broker.handlers.api_versions import FEATURE_LEVELS
-from broker.settings.config import PROPERTIES
-from broker.settings.topic_config import TOPIC_PROPERTIES
 from compat_tests.targets import ROOT
+from lockstep.broker import VERSION
+from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
+from lockstep.broker.settings.config import PROPERTIES
+from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 from lockstep.cli import parser
-from protocol.client_protocol import CLIENT_VERSION
+from lockstep.protocol.client_protocol import CLIENT_VERSION
 
 GENERATED = ("benchmarks.md", "compatibility.md")
 PAGES = [

@@ -9,10 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 HAND_LISTED = {
-    "storage.raft": "The Raft core knows nothing of storage but its words",
-    "storage.log": "The data log knows nothing of Raft or of those who drive it",
+    "lockstep.storage.raft": "The Raft core knows nothing of storage but its words",
+    "lockstep.storage.log": "The data log knows nothing of Raft or of those who drive it",
 }
-WORDS = "storage.types"
+WORDS = "lockstep.storage.types"
 """What both may import."""
 
 
@@ -20,7 +20,7 @@ def children(package: Path) -> set[str]:
     """Modules and packages right below a package, by their dotted names."""
     modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
     packages = {path.parent.name for path in package.glob("*/__init__.py")}
-    return {f"{package.name}.{name}" for name in modules | packages}
+    return {f"lockstep.{package.name}.{name}" for name in modules | packages}
 
 
 def forbidden(text: str, source: str) -> set[str]:
@@ -34,7 +34,7 @@ def forbidden(text: str, source: str) -> set[str]:
 @pytest.mark.parametrize("source", sorted(HAND_LISTED))
 def test_no_module_is_forgotten(source: str) -> None:
     listed = forbidden((ROOT / "pyproject.toml").read_text(encoding="utf-8"), source)
-    assert listed == children(ROOT / "storage") - {source, WORDS} | {"broker"}
+    assert listed == children(ROOT / "storage") - {source, WORDS} | {"lockstep.broker"}
 
 
 def test_a_new_module_and_a_new_package_are_seen(tmp_path: Path) -> None:
@@ -42,4 +42,4 @@ def test_a_new_module_and_a_new_package_are_seen(tmp_path: Path) -> None:
     (package / "depth").mkdir(parents=True)
     for name in ("__init__.py", "new.py", "depth/__init__.py", "depth/below.py"):
         (package / name).touch()
-    assert children(package) == {"storage.new", "storage.depth"}
+    assert children(package) == {"lockstep.storage.new", "lockstep.storage.depth"}

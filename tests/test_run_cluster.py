@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.data_directory import DataDirectory
+from lockstep.broker.node.data_directory import DataDirectory
 from requirements.run_cluster import address, ending
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker.settings.config import PROPERTIES
-from broker.settings.properties import Kind, Property
-from broker.settings.topic_config import TOPIC_PROPERTIES
+from lockstep.broker.settings.config import PROPERTIES
+from lockstep.broker.settings.properties import Kind, Property
+from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 from tests.settings_page import PAGE, is_own, page, values
 
 

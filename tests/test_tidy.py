@@ -63,16 +63,18 @@ def test_what_is_allowed_is_not_reported(name: str, text: str) -> None:
 
 def test_what_a_pure_module_imports_by_way_of_others_is_caught() -> None:
     texts = {
-        "broker/append.py": OK + "from storage import group\nfrom storage.types import Buffer\n",
-        "storage/group.py": OK + "import logging\nfrom storage.replica import Replica\n",
+        "broker/produce/appender.py": OK
+        + "from lockstep.storage import log_group\nfrom lockstep.storage.types import Buffer\n",
+        "storage/log_group.py": OK + "import logging\nfrom lockstep.storage.replica import Replica\n",
         "storage/replica.py": OK + "def f() -> None:\n    import time\n",
         "storage/types.py": OK,
     }
     assert list(tidy.reach_findings(texts)) == [
-        "broker/append.py: a pure module imports time by way of storage/group.py, storage/replica.py"
+        "broker/produce/appender.py: a pure module imports time by way of "
+        "storage/log_group.py, storage/replica.py"
     ]
-    only_types = "if TYPE_CHECKING:\n    from storage.group import LogGroup\n"
-    texts["broker/append.py"] = OK + "from storage.types import Buffer\n" + only_types
+    only_types = "if TYPE_CHECKING:\n    from lockstep.storage.log_group import LogGroup\n"
+    texts["broker/produce/appender.py"] = OK + "from lockstep.storage.types import Buffer\n" + only_types
     assert list(tidy.reach_findings(texts)) == []
 
 

@@ -38,6 +38,10 @@ PURE_FORBIDDEN = frozenset(
     }
 )
 PRODUCT = ("broker/", "lockstep/", "player/", "protocol/", "spark_connector/", "storage/")
+WITHIN_LOCKSTEP = ("broker/", "player/", "protocol/", "storage/")
+"""Packages of `lockstep`, by links of these names in its folder."""
+OUTSIDE_NAMES = frozenset({"broker", "player", "protocol", "storage"})
+"""Nothing is imported by these names: a module would exist twice, and users have modules of these names."""
 BESIDE_THE_PRODUCT = frozenset({"bench", "compat_tests", "conftest", "tests"})
 """What is not installed with it, so that nothing of it may be imported there, not even within a function."""
 LOGS_BY_ITSELF = frozenset({"logging"})
@@ -55,13 +59,13 @@ PURE = (
     "player/transport/wire.py",
     "protocol/",
     "storage/raft/",
-    "storage/cleaning.py",
+    "storage/compaction_rules.py",
     "storage/log/batch_index.py",
     "storage/log/format.py",
     "storage/log/marker.py",
-    "storage/log/marks.py",
+    "storage/log/batch_flags.py",
     "storage/log/recent_frames.py",
-    "storage/log/scan.py",
+    "storage/log/segment_scan.py",
     "storage/log/tail_cache.py",
     "storage/control_partition.py",
     "storage/derived_state.py",
@@ -72,41 +76,41 @@ PURE = (
     "storage/aborted_transactions.py",
     "storage/types.py",
     "storage/waiters.py",
-    "broker/append.py",
-    "broker/batch_checks.py",
-    "broker/batch_times.py",
-    "broker/cluster/first_start.py",
-    "broker/cluster/in_sync_replicas.py",
-    "broker/cluster/node_status.py",
-    "broker/cluster/nodes.py",
-    "broker/cluster_image.py",
+    "broker/produce/appender.py",
+    "broker/produce/batch_validation.py",
+    "broker/produce/batch_times.py",
+    "broker/node/first_start.py",
+    "broker/peers/in_sync_replicas.py",
+    "broker/peers/node_status.py",
+    "broker/peers/node_registry.py",
+    "broker/metadata/metadata_image.py",
     "broker/coordination/key_hash.py",
-    "broker/fetch_session.py",
-    "broker/first_sequences.py",
-    "broker/groups/classic.py",
-    "broker/groups/records.py",
+    "broker/fetch/fetch_session.py",
+    "broker/produce/lowest_sequences.py",
+    "broker/groups/classic_group.py",
+    "broker/groups/group_records.py",
     "broker/groups/subscription.py",
     "broker/membership/transfer_backoff.py",
     "broker/membership/placement.py",
-    "broker/membership/steps.py",
-    "broker/membership/view.py",
+    "broker/membership/next_change.py",
+    "broker/membership/group_view.py",
     "broker/metrics/exposition.py",
     "broker/metrics/health.py",
-    "broker/producer_state.py",
-    "broker/recompression.py",
-    "broker/request_errors.py",
+    "broker/produce/producer_state.py",
+    "broker/produce/recompression.py",
+    "broker/requests/errors.py",
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
     "broker/settings/suggestions.py",
-    "broker/topic_names.py",
-    "broker/topic_rules.py",
-    "broker/transaction_ends.py",
+    "broker/metadata/topic_names.py",
+    "broker/metadata/topic_validation.py",
+    "broker/produce/transaction_markers.py",
     "broker/transactions/id_pattern.py",
-    "broker/transactions/records.py",
-    "broker/transactions/state.py",
-    "broker/transactions/transitions.py",
+    "broker/transactions/transaction_records.py",
+    "broker/transactions/transaction_state.py",
+    "broker/transactions/transaction_rules.py",
     "lockstep/demo/bank/table.py",
-    "lockstep/playing/group_entries.py",
+    "lockstep/player_host/group_entries.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/contention_backoff.py",
@@ -124,16 +128,32 @@ LISTING = (
     "bench/player",
     "bench/spark",
     "broker",
-    "broker/cluster",
-    "broker/connections",
+    "broker/controller",
+    "broker/controller/api",
+    "broker/coordination",
+    "broker/fetch",
+    "broker/fetch/api",
     "broker/groups",
-    "broker/handlers",
+    "broker/groups/api",
+    "broker/maintenance",
+    "broker/metadata",
+    "broker/metadata/api",
+    "broker/network",
+    "broker/node",
+    "broker/peers",
+    "broker/process",
+    "broker/produce",
+    "broker/produce/api",
+    "broker/requests",
+    "broker/security",
+    "broker/security/api",
     "broker/settings",
     "broker/staging",
     "broker/transactions",
-    "lockstep/playing",
+    "broker/transactions/api",
+    "lockstep/player_host",
     "player/core",
-    "player/playing",
+    "player/driver",
     "player/routing",
     "player/source",
     "player/target",
@@ -196,6 +216,7 @@ def python_findings(name: str, text: str) -> Iterator[str]:
         yield f"{name}: a module is named after what it owns, not {Path(name).stem!r}"
     for node in ast.walk(tree):
         yield from _node_findings(name, node)
+    yield from _import_findings(name, tree, OUTSIDE_NAMES, "a module")
     if name.startswith(PURE):
         yield from _import_findings(name, tree, PURE_FORBIDDEN, "a pure module")
     if name.startswith(PRODUCT):
@@ -238,6 +259,12 @@ def _imported_at_run_time(tree: ast.AST) -> Iterator[str]:
         yield from _imported_at_run_time(node)
 
 
+def module_of(name: str) -> str:
+    """The module of a file, by its path from the root: the product's folders are packages of `lockstep`."""
+    dotted = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"lockstep.{dotted}" if name.startswith(WITHIN_LOCKSTEP) else dotted
+
+
 def reach_findings(texts: Mapping[str, str]) -> Iterator[str]:
     """What pure modules import by way of other modules of ours, the shortest way to each; `texts` has all of
     ours, by path.
@@ -249,7 +276,7 @@ def reach_findings(texts: Mapping[str, str]) -> Iterator[str]:
     def imports(name: str) -> list[str]:
         return list(dict.fromkeys(_imported_at_run_time(ast.parse(texts[name]))))
 
-    files = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in texts}
+    files = {module_of(name): name for name in texts}
     for pure in sorted(name for name in texts if name.startswith(PURE)):
         ways, told = {pure: ""}, set[str]()
         for name in (ordered := [pure]):

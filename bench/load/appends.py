@@ -16,19 +16,19 @@ from typing import Any, Final
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
 from lockstep.client import Client
-from lockstep.transactions import RequestId
-from lockstep.transactions.log import AppendAttempt, PartitionBatch
-from lockstep.transactions.model import Record
-from lockstep.transactions.records import ProducerIdentity, batch_of
-from lockstep.transactions.remote import FEATURES, RemoteLog
-from protocol.lock_words import ATOMIC_TAG
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
+from lockstep.protocol.lock_words import ATOMIC_TAG
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from lockstep.transactions import RequestId
+from lockstep.transactions.log import AppendAttempt, PartitionBatch
+from lockstep.transactions.model import Record
+from lockstep.transactions.records import ProducerIdentity, batch_of
+from lockstep.transactions.remote import FEATURES, RemoteLog
 
 CLIENT: Final = "bench"
 APPEND_TIMEOUT_S: Final = 30.0

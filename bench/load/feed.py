@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from bench.load.wire import WrongAnswer
 from bench.machine.process import microseconds
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from lockstep.transactions import RequestId, lock
 from lockstep.transactions.log import AppendAttempt, PartitionBatch
 from lockstep.transactions.model import Record
 from lockstep.transactions.records import ProducerIdentity, batch_of
 from lockstep.transactions.remote import RemoteLog
-from protocol.records.batch import read_header
-from protocol.records.record import BatchBuilder, iter_records
 
 WINDOW: Final = 64
 """Transactions under way while a topic is filled; each is a batch of its own."""

@@ -15,7 +15,7 @@ from bench.load.closed_loop import Producer
 from bench.load.connection import connect
 from bench.load.latency import quantiles
 from bench.load.wire import ProduceTemplate
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.records.record import BatchBuilder
 
 LOCKS: Final = 100_000
 RANDOM_SEED: Final = 7

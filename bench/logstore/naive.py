@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.log.data_log import DataLog
-from storage.log.file_system import FileSystem
-from storage.log.options import LogOptions
-from storage.types import Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 SECOND_GROUP = 1001
 SECTION = "second"

@@ -1,8 +1,8 @@
 """One replica as a process: `python -m bench.logstore.node JSON`, commands on stdin, answers on stdout.
 
-Owns: a `LogGroup` with one partition, its peers over `storage.peers`, one client's stream, the caps on all
-streams, planted loss, and what is counted. Answers to the client are cumulative: how many of its requests
-are committed and applied. Does not decide what is measured.
+Owns: a `LogGroup` with one partition, its peers over `lockstep.storage.peers`, one client's stream, the caps
+on all streams, planted loss, and what is counted. Answers to the client are cumulative: how many of its
+requests are committed and applied. Does not decide what is measured.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import uvloop
 
 from bench.logstore.naive import SECTION, SecondLog
 from compat_tests.probe import HOST
-from protocol.records.batch import read_header, verify
-from storage.group import GroupOptions, LogGroup
-from storage.group_options import node_of
-from storage.log.file_system import RealFileSystem
-from storage.log.options import LogOptions
-from storage.peers.limits import PeerError
-from storage.peers.network import PeerNetwork
-from storage.raft.messages import Append, AppendResponse, Message
-from storage.raft.settings import RaftSettings
-from storage.types import NotLeader
+from lockstep.protocol.records.batch import read_header, verify
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions, LogGroup
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.peers.network import PeerNetwork
+from lockstep.storage.raft.messages import Append, AppendResponse, Message
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.types import NotLeader
 
 GROUP = 1
 TOPIC = b"\x0b" * 16

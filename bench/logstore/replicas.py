@@ -23,7 +23,7 @@ from bench.machine import device, memory, process
 from bench.sessions.jobs import RoundFailed
 from compat_tests.clusters import free_ports
 from compat_tests.targets import ROOT
-from storage.log.options import LogOptions
+from lockstep.storage.log.options import LogOptions
 
 STREAM_BYTES_PER_S = 87_000_000
 """A single stream of the seed's network: 85 to 90 MB/s."""

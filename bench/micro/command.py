@@ -34,9 +34,9 @@ from bench.micro import history
 from bench.micro.raft import raft_steps
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from compat_tests.probe import HOST
-from protocol.api import read_request_header
-from protocol.compiler import decode, encode, encode_bytes
-from protocol.messages.fetch import (
+from lockstep.protocol.api import read_request_header
+from lockstep.protocol.compiler import decode, encode, encode_bytes
+from lockstep.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -44,20 +44,20 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.produce import (
+from lockstep.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records.batch import read_header, verify
-from storage.group import GroupOptions, LogGroup
-from storage.log.data_log import DataLog
-from storage.log.options import LogOptions
-from storage.log.segment_files import SEGMENT_SUFFIX
-from storage.peers.envelope import message_in, pack_message, unpack
-from storage.peers.network import PeerNetwork
-from storage.raft.messages import Append, AppendResponse, Message
+from lockstep.protocol.records.batch import read_header, verify
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_files import SEGMENT_SUFFIX
+from lockstep.storage.log_group import GroupOptions, LogGroup
+from lockstep.storage.peers.envelope import message_in, pack_message, unpack
+from lockstep.storage.peers.network import PeerNetwork
+from lockstep.storage.raft.messages import Append, AppendResponse, Message
 
 READ_BYTES = 1 << 20
 READ_BATCHES = 4096

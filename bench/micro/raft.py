@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import Append, AppendResponse, VoteResponse
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.raft.settings import RaftSettings
-from storage.raft.term_index import TermIndex
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import Append, AppendResponse, VoteResponse
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.types import HardState
 
 ENTRY_BYTES = 1100
 KEPT_ENTRIES = 1000

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from bench.player.player_runs import Lines, play
 from bench.sessions.children import PORT_FILE, Words
-from broker import server
-from broker.server import Broker
-from broker.settings.loader import load
 from compat_tests.probe import HOST
+from lockstep.broker import server
+from lockstep.broker.server import Broker
+from lockstep.broker.settings.loader import load
 from lockstep.commands import serve
-from lockstep.playing.in_process_source import InProcessSource
+from lockstep.player_host.in_process_source import InProcessSource
 
 
 @contextlib.asynccontextmanager

@@ -15,18 +15,18 @@ import uvloop
 
 from bench.player.workload import SplitByKey
 from bench.sessions.children import Words, answer, child_main, next_line
-from lockstep.playing.remote_source import RemoteSource
-from player.core.router import Router
-from player.core.settings import PlayerSettings
-from player.playing.driver import PlayerDriver
-from player.playing.target_record import TargetEndpoint
-from player.routing.broadcast import BroadcastRouter
-from player.routing.key_hash import KeyHashSelector
-from player.routing.record_router import RecordRouter
-from player.routing.selector import TargetSelector
-from player.source.interface import LogBounds, LogChunk, Source
-from player.transport.factory import make_streams
-from protocol.records.record import Record
+from lockstep.player.core.router import Router
+from lockstep.player.core.settings import PlayerSettings
+from lockstep.player.driver.driver import PlayerDriver
+from lockstep.player.driver.target_record import TargetEndpoint
+from lockstep.player.routing.broadcast import BroadcastRouter
+from lockstep.player.routing.key_hash import KeyHashSelector
+from lockstep.player.routing.record_router import RecordRouter
+from lockstep.player.routing.selector import TargetSelector
+from lockstep.player.source.interface import LogBounds, LogChunk, Source
+from lockstep.player.transport.factory import make_streams
+from lockstep.player_host.remote_source import RemoteSource
+from lockstep.protocol.records.record import Record
 
 LOOK_S = 0.002
 START_TIMEOUT_S = 30.0

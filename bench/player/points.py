@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from bench.figures.ratios import Goal, Ratio
 from bench.settings import FLUSH
-from player.core.settings import PlayerSettings
+from lockstep.player.core.settings import PlayerSettings
 
 PLAIN: Final = "plain"
 """Each target's part to the topic of that target; a consumer for each."""

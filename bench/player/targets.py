@@ -24,11 +24,11 @@ from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import Shape, delays, expected_parts
 from bench.sessions.children import Words, answer, child_main, next_line
 from compat_tests.probe import HOST
-from player.target.records import Delivered
-from player.target.sessions import StoreSessions
-from player.target.sqlite import SqliteStore
-from player.transport.factory import Transport, make_server
-from player.transport.interface import Server, Sessions
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.sessions import StoreSessions
+from lockstep.player.target.sqlite import SqliteStore
+from lockstep.player.transport.factory import Transport, make_server
+from lockstep.player.transport.interface import Server, Sessions
 
 LOOK_S = 0.01
 

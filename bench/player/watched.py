@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.player.workload import Noted
-from player.core.messages import Batch, Part
-from player.transport.interface import Handshake, Responder, Session, Sessions
-from protocol.records.batch import read_header
-from protocol.records.record import iter_records
+from lockstep.player.core.messages import Batch, Part
+from lockstep.player.transport.interface import Handshake, Responder, Session, Sessions
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import iter_records
 
 
 class Watched:

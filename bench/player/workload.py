@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from bench.load.latency import quantiles
-from protocol.records.record import Record
+from lockstep.protocol.records.record import Record
 
 _HEAD: Final = struct.Struct(">qqq")
 _KEY: Final = struct.Struct(">q")
@@ -72,7 +72,7 @@ def head_of(value: bytes) -> Head:
 
 
 class SplitByKey:
-    """The router of the player (`player.routing.selector.TargetSelector`). `dispatched_ns`: kept
+    """The router of the player (`lockstep.player.routing.selector.TargetSelector`). `dispatched_ns`: kept
     by the shell, which notes it when it hands entries to the player."""
 
     def __init__(self, names: list[str]) -> None:

@@ -39,23 +39,25 @@ _RULES: Final = (
     # (pattern over "function path", stage); the first that fits a frame decides
     (r".*\.fdatasync |LogWriter\.flush |Flusher\._flush ", FLUSH_WAIT),
     (r"Connection\.(write_out|on_response|_queue_output) |Connections\.(_send|send_now|send_later) ", REPLY),
-    (r".* broker/connections/replies\.py", REPLY),
+    (r".*[ /]broker/network/response_encoder\.py", REPLY),
     (
-        r".*\.(_on_committed|_collect_commits) .*handlers/|.* storage/waiters\.py|"
-        r"notify .*storage/group\.py|on_progress ",
+        r".*\.(_on_committed|_collect_commits) .*broker/produce/|.*[ /]storage/waiters\.py|"
+        r"notify .*storage/log_group\.py|on_progress ",
         REPLY,
     ),
-    (r"encode.* protocol/", REPLY),
+    (r"encode.*[ /]protocol/", REPLY),
     (
-        r".* storage/(raft|peers)/|.* storage/(append_codec|snapshot_transfer|applier|derived_state)\.py",
+        r".*[ /]storage/((raft|peers)/|(append_codec|snapshot_transfer|applier|derived_state)\.py)",
         REPLICATE,
     ),
     (r"Replica\.(receive|_post|_report_flushed) ", REPLICATE),
-    (r".* storage/", APPEND),
-    (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|request_errors)\.py", VALIDATE),
-    (r".* broker/locks/|.* protocol/records/", VALIDATE),
-    (r".* broker/handlers/|.* broker/(committed_reads|partition_checks)\.py", VALIDATE),
-    (r".* protocol/|.* broker/router\.py|.* broker/connections/", PARSE),
+    (r".*[ /]storage/", APPEND),
+    (
+        r".*[ /]broker/(produce|locks|fetch)/|.*[ /]broker/requests/errors\.py|.*[ /]protocol/records/",
+        VALIDATE,
+    ),
+    (r".*[ /]broker/[^/]+/api/|.*[ /]broker/metadata/leader_epochs\.py", VALIDATE),
+    (r".*[ /]protocol/|.*[ /]broker/requests/router\.py|.*[ /]broker/network/", PARSE),
 )
 _COMPILED: Final = tuple((re.compile(pattern), stage) for pattern, stage in _RULES)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from bench.exit_status import log_progress
 from bench.sessions.cluster import NodesSession
-from broker.metadata import METADATA_GROUP
 from compat_tests.targets import TargetFailed
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.stopped_broker import PartitionNames, groups_of, topic_names
-from storage.log.inspect import GroupLog
+from lockstep.storage.log.inspect import GroupLog
 
 
 def commits_by_topic(data_dir: Path) -> Counter[str]:

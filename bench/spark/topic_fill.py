@@ -9,8 +9,13 @@ from __future__ import annotations
 import time
 from collections import deque
 
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from lockstep.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from spark_connector.connection import BrokerError, ClusterClient, ResponseFuture
 from spark_connector.sink.batch_encoder import bodies, build_batch
 

@@ -1,5 +1,11 @@
 """The common parts of the coordinators of consumer groups and of transactional ids.
 
-`key_hash` (pure: a key's partition, as Kafka finds it), `coordinator_shard` (a coordinator follows the
-leadership of its log group), `coordinator_registry` (the coordinator of a key, and making the topic).
+| file | owns |
+|---|---|
+| `key_hash` | a key's partition, as Kafka finds it (pure) |
+| `coordinator_shard` | a coordinator that follows the leadership of its log group |
+| `coordinator_registry` | the coordinator of a key, and making its topic |
+| `stable_since` | for how long values have been unchanged, for expirations |
+
+`api/` has the handler of FindCoordinator.
 """

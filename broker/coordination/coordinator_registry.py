@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from broker.coordination.coordinator_shard import CoordinatorShard
-from broker.coordination.key_hash import positive_hash
-from broker.metadata import Cluster, Topic, TopicPartition
-from broker.request_errors import RequestError
-from broker.topic_rules import new_partition_count
-from protocol.errors import ErrorCode
-from storage.partition import PartitionLog
+from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
+from lockstep.broker.coordination.key_hash import positive_hash
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic, TopicPartition
+from lockstep.broker.metadata.topic_validation import new_partition_count
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.partition import PartitionLog
 
 
 class TopicMaker(Protocol):

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from storage.group import LogGroup
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.log_group import LogGroup
 
 
 class Coordinator(Protocol):

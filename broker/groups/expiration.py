@@ -17,16 +17,16 @@ import logging
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from broker.groups.classic import State
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.groups import Groups
-from broker.groups.records import NEVER, CommittedOffset, group_record, offset_record
-from broker.groups.store import GroupStore, kafka_error
-from broker.log_text import printable
-from broker.metadata import METADATA_GROUP, Cluster
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from storage.types import StorageError
+from lockstep.broker.groups.classic_group import State
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_records import NEVER, CommittedOffset, group_record, offset_record
+from lockstep.broker.groups.group_store import GroupStore, kafka_error
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.process.log_text import printable
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.types import StorageError
 
 log = logging.getLogger("lockstep.groups")
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.groups.answers import Outbox
-from broker.groups.records import Record
-from broker.groups.state import GroupsState
-from protocol.errors import ErrorCode
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.groups.group_responses import Outbox
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.groups.live_group import LiveGroup
+    from lockstep.broker.groups.live_group import LiveGroup
 
 GROUP_BATCHES: Final = 16
 """Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two

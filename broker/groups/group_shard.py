@@ -6,9 +6,9 @@ store is answered, too. Does not: follow the leadership (`broker/coordination/co
 
 from __future__ import annotations
 
-from broker.coordination.coordinator_shard import CoordinatorShard
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.store import GroupStore
+from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_store import GroupStore
 
 
 class GroupShard(CoordinatorShard[GroupCoordinator]):

@@ -15,14 +15,14 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from broker.groups.answers import JoinAnswer, Outbox, fenced_responses, join_error
-from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_of
-from broker.groups.group_context import GroupLimits
-from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
-from broker.groups.subscription import CONSUMER, topics_of
-from broker.log_text import printable
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
+from lockstep.broker.groups.classic_group import ClassicGroup, Member, Protocols, State, bytes_of
+from lockstep.broker.groups.group_context import GroupLimits
+from lockstep.broker.groups.group_responses import JoinAnswer, Outbox, fenced_responses, join_error
+from lockstep.broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
+from lockstep.broker.groups.subscription import CONSUMER, topics_of
+from lockstep.broker.process.log_text import printable
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.join_group import JoinGroupResponse
 
 log = logging.getLogger("lockstep.groups")
 

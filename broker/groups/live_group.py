@@ -4,7 +4,7 @@ Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, 
 member's session, the write of a generation. Invariants: every member has an armed session or waits for an
 answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
 whoever waits is answered by the end of the rebalance, an error, or `resign`.
-Does not: decide what a JoinGroup means (`join_rules.py`) or find groups (`coordinator.py`).
+Does not: decide what a JoinGroup means (`join_rules.py`) or find groups (`group_coordinator.py`).
 Source: Kafka's GroupMetadataManager (classicGroup...), KIP-134 for the first rebalance of a group.
 """
 
@@ -15,17 +15,17 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from broker.groups.answers import NO_MEMBER, join_error, sync_error
-from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_bytes
-from broker.groups.deadline import Deadline
-from broker.groups.group_context import GroupContext
-from broker.groups.records import group_record
-from broker.log_text import printable
-from broker.metadata import CONSUMER_OFFSETS
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.plural import pluralize
+from lockstep.broker.groups.classic_group import ClassicGroup, Member, State, Waiter, assigned_bytes
+from lockstep.broker.groups.group_context import GroupContext
+from lockstep.broker.groups.group_records import group_record
+from lockstep.broker.groups.group_responses import NO_MEMBER, join_error, sync_error
+from lockstep.broker.groups.session_timer import Deadline
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
+from lockstep.broker.process.log_text import printable
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from lockstep.protocol.messages.sync_group import SyncGroupResponse
+from lockstep.protocol.plural import pluralize
 
 log = logging.getLogger("lockstep.groups")
 

@@ -5,7 +5,7 @@ one producer's in one partition of `__consumer_offsets`, for each partition gets
 Invariants: of two commits of one offset the later in the log wins, whenever its transaction ends: one that is
 older than what holds already is superseded, and still tells readers to wait. A tombstone ends what is pending
 of its key, in every transaction.
-Does not: know what is committed (`state.py`). Source: Kafka's OffsetMetadataManager.replay,
+Does not: know what is committed (`group_state.py`). Source: Kafka's OffsetMetadataManager.replay,
 replayEndTransactionMarker.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from broker.groups.records import CommittedOffset
+from lockstep.broker.groups.group_records import CommittedOffset
 
 Place = tuple[str, int]
 """Topic and partition."""

@@ -13,7 +13,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.membership.steps import (
+from lockstep.broker.membership.group_view import DesiredMembers, View, view_of
+from lockstep.broker.membership.next_change import (
     ChangeMembers,
     Transfer,
     leader_with_room,
@@ -21,12 +22,11 @@ from broker.membership.steps import (
     preferred_leader,
     printable_member,
 )
-from broker.membership.transfer_backoff import TransferBackoff
-from broker.membership.view import DesiredMembers, View, view_of
-from storage.group import LogGroup
-from storage.group_options import node_of
-from storage.raft.membership import ConfigurationRejected
-from storage.types import NotLeader
+from lockstep.broker.membership.transfer_backoff import TransferBackoff
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import NotLeader
 
 log = logging.getLogger("lockstep.membership")
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from broker import VERSION
-from broker.cluster.group_report import report
-from broker.damage import group_damage
+from lockstep.broker import VERSION
+from lockstep.broker.controller.group_report import report
+from lockstep.broker.maintenance.damage import group_damage
 
 if TYPE_CHECKING:
-    from broker.assembly import Parts
-    from broker.locks.checks import LockChecks
-    from storage.group import LogGroup
+    from lockstep.broker.assembly import Parts
+    from lockstep.broker.locks.lock_check import LockChecks
+    from lockstep.storage.log_group import LogGroup
 
 PREFIX: Final = "lockstep_"
 GROUP: Final = "log_group"

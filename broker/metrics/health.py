@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.damage import damage_text, group_damage
+from lockstep.broker.maintenance.damage import damage_text, group_damage
 
 if TYPE_CHECKING:
-    from broker.assembly import Parts
+    from lockstep.broker.assembly import Parts
 
 
 def unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:

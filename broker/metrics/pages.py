@@ -10,12 +10,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from broker import VERSION
-from broker.assembly import Parts
-from broker.metrics.exposition import BrokerCollector
-from broker.metrics.health import unhealthy_reason
-from broker.metrics.http import Page, index
-from broker.process_output import dropped_lines
+from lockstep.broker import VERSION
+from lockstep.broker.assembly import Parts
+from lockstep.broker.metrics.exposition import BrokerCollector
+from lockstep.broker.metrics.health import unhealthy_reason
+from lockstep.broker.metrics.http import Page, index
+from lockstep.broker.process.process_output import dropped_lines
 
 NAME: Final = "lockstep"
 LINKS: Final = {

@@ -1,6 +1,7 @@
 """Every setting: of a broker, a topic, a group; how each is read, changed and described to clients.
 
-Nothing here knows of a running broker; changes that go through the cluster are `broker/config_changes.py`.
+Nothing here knows of a running broker; changes that go through the cluster are
+`broker/controller/config_changes.py`.
 
 | concern | files |
 |---|---|

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 """Hosts to listen on that no client can connect to."""

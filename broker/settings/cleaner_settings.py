@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from broker.settings.properties import INT64_MAX, Kind, setting
+from lockstep.broker.settings.properties import INT64_MAX, Kind, setting
 
 
 @dataclass(frozen=True)

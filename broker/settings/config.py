@@ -15,18 +15,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from broker.membership.placement import MAX_DATA_VOTERS
-from broker.settings.addresses import WILDCARD_HOSTS, Listener, parse_listener
-from broker.settings.cleaner_settings import CleanerSettings
-from broker.settings.connection_settings import ConnectionSettings
-from broker.settings.consumer_group_settings import ConsumerGroupSettings
-from broker.settings.data_log_settings import DataLogSettings
-from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_misspelled, unused_names_warning
-from broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
-from broker.settings.metrics_settings import MetricsSettings
-from broker.settings.peer_settings import PeerSettings
-from broker.settings.player_settings import PlayerFileSettings
-from broker.settings.properties import (
+from lockstep.broker.membership.placement import MAX_DATA_VOTERS
+from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener, parse_listener
+from lockstep.broker.settings.cleaner_settings import CleanerSettings
+from lockstep.broker.settings.connection_settings import ConnectionSettings
+from lockstep.broker.settings.consumer_group_settings import ConsumerGroupSettings
+from lockstep.broker.settings.data_log_settings import DataLogSettings
+from lockstep.broker.settings.foreign_names import (
+    FORMER_NAMES,
+    PROVIDERS,
+    hint,
+    is_misspelled,
+    unused_names_warning,
+)
+from lockstep.broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.metrics_settings import MetricsSettings
+from lockstep.broker.settings.peer_settings import PeerSettings
+from lockstep.broker.settings.player_settings import PlayerFileSettings
+from lockstep.broker.settings.properties import (
     HOUR_MS,
     INT64_MAX,
     KIB,
@@ -40,13 +46,13 @@ from broker.settings.properties import (
     raise_all,
     setting,
 )
-from broker.settings.topic_default_settings import (
+from lockstep.broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
     DEFAULT_ONLY,
     WARNINGS_AT_START,
     TopicDefaultSettings,
 )
-from broker.settings.transaction_settings import TransactionSettings
+from lockstep.broker.settings.transaction_settings import TransactionSettings
 
 NOT_FLUSHED: Final = "os"
 COMPRESSED_AS_SENT: Final = "producer"

@@ -20,8 +20,8 @@ from typing import Final
 
 import javaproperties
 
-from broker.settings.foreign_names import PROVIDERS
-from broker.settings.properties import ConfigError, ConfigErrors
+from lockstep.broker.settings.foreign_names import PROVIDERS
+from lockstep.broker.settings.properties import ConfigError, ConfigErrors
 
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import INT32_MAX, KIB, MIB, Kind, setting
+from lockstep.broker.settings.properties import INT32_MAX, KIB, MIB, Kind, setting
 
 
 @dataclass(frozen=True)

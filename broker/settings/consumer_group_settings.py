@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import INT32_MAX, MIB, REPLICAS_ARE_THE_GROUPS, Kind, setting
+from lockstep.broker.settings.properties import INT32_MAX, MIB, REPLICAS_ARE_THE_GROUPS, Kind, setting
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import KIB, MIB, Kind, setting
+from lockstep.broker.settings.properties import KIB, MIB, Kind, setting
 
 
 @dataclass(frozen=True)
 class DataLogSettings:
-    """The settings of the log groups' files; `storage.log.options` describes each."""
+    """The settings of the log groups' files; `lockstep.storage.log.options` describes each."""
 
     lockstep_segment_bytes: int = setting(
         "lockstep.segment.bytes",

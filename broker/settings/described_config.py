@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.settings.config import PROPERTIES, Settings
-from broker.settings.dynamic_config import CHANGEABLE, declaration
-from broker.settings.group_config import GROUP_PROPERTIES
-from broker.settings.log_levels import levels
-from broker.settings.properties import Kind, Property
-from broker.settings.topic_config import BROKER_SYNONYMS, FIXED_AT_CREATION, TOPIC_PROPERTIES, TopicConfig
-from protocol.config_resources import ConfigSource
+from lockstep.broker.settings.config import PROPERTIES, Settings
+from lockstep.broker.settings.dynamic_config import CHANGEABLE, declaration
+from lockstep.broker.settings.group_config import GROUP_PROPERTIES
+from lockstep.broker.settings.log_levels import levels
+from lockstep.broker.settings.properties import Kind, Property
+from lockstep.broker.settings.topic_config import (
+    BROKER_SYNONYMS,
+    FIXED_AT_CREATION,
+    TOPIC_PROPERTIES,
+    TopicConfig,
+)
+from lockstep.protocol.config_resources import ConfigSource
 
 Synonym = tuple[str, str | None, int]
 """Name, value, source."""

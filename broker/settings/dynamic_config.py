@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from broker.log_text import printable
-from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
-from broker.settings.foreign_names import OWN_PREFIX
-from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.properties import ConfigError, Kind, Property
-from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
-from broker.settings.suggestions import Suggestions
-from broker.settings.topic_config import BROKER_SYNONYMS
-from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT
+from lockstep.broker.process.log_text import printable
+from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
+from lockstep.broker.settings.foreign_names import OWN_PREFIX
+from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.properties import ConfigError, Kind, Property
+from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
+from lockstep.broker.settings.suggestions import Suggestions
+from lockstep.broker.settings.topic_config import BROKER_SYNONYMS
+from lockstep.broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT
 
 CHANGEABLE: Final = frozenset(
     {

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.settings.properties import ConfigError, Kind, Property
+from lockstep.broker.settings.properties import ConfigError, Kind, Property
 
 MAX_CONFIGURED_GROUPS: Final = 10_000
 """Groups with a configuration: each is kept in memory and in every checkpoint of the metadata."""

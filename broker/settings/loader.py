@@ -14,10 +14,10 @@ from pathlib import Path
 
 import javaproperties
 
-from broker.settings.addresses import Listener
-from broker.settings.config import PROPERTIES, Settings, for_clients, from_texts, resolve_aliases
-from broker.settings.config_providers import UnresolvedReferences, resolve_references
-from broker.settings.properties import ConfigError, ConfigErrors
+from lockstep.broker.settings.addresses import Listener
+from lockstep.broker.settings.config import PROPERTIES, Settings, for_clients, from_texts, resolve_aliases
+from lockstep.broker.settings.config_providers import UnresolvedReferences, resolve_references
+from lockstep.broker.settings.properties import ConfigError, ConfigErrors
 
 
 def load(

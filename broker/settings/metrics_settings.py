@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.addresses import Listener, parse_host_port
-from broker.settings.properties import Kind, setting
+from lockstep.broker.settings.addresses import Listener, parse_host_port
+from lockstep.broker.settings.properties import Kind, setting
 
 
 @dataclass(frozen=True)

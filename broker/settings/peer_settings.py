@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker.settings.addresses import Listener, parse_host_port, parse_peers
-from broker.settings.properties import Kind, setting
+from lockstep.broker.settings.addresses import Listener, parse_host_port, parse_peers
+from lockstep.broker.settings.properties import Kind, setting
 
 
 @dataclass(frozen=True)

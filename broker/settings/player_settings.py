@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import Kind, setting
+from lockstep.broker.settings.properties import Kind, setting
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from broker.settings.properties import Kind, Property
+from lockstep.broker.settings.properties import Kind, Property
 
 _DOC: Final = "Without effect here."
 _BY_TYPE: Final[tuple[tuple[Kind, int | None, str], ...]] = (

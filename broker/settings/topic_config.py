@@ -15,10 +15,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
-from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
-from broker.settings.suggestions import Suggestions
-from broker.settings.topic_default_settings import (
+from lockstep.broker.settings.config import (
+    COMPRESSED_AS_SENT,
+    COMPRESSION_TYPES,
+    NOT_FLUSHED,
+    PROPERTIES,
+    Settings,
+)
+from lockstep.broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
+from lockstep.broker.settings.suggestions import Suggestions
+from lockstep.broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
     MAX_DECOMPRESSED_BYTES,
     NOT_TIERED,

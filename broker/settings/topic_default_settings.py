@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.settings.properties import HOUR_MS, INT64_MAX, MIB, Kind, setting
+from lockstep.broker.settings.properties import HOUR_MS, INT64_MAX, MIB, Kind, setting
 
 _NO_LEVELS: Final = "levels of compression cannot be chosen"
 NOT_TIERED: Final = "there is no tiered storage"

@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from broker.metadata import Cluster
-from broker.stable_since import StableSince
-from broker.staging.stage_commit import LastWritten, StagedEnds
+from lockstep.broker.coordination.stable_since import StableSince
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.staging.stage_commit import LastWritten, StagedEnds
 
 log = logging.getLogger("lockstep.staging")
 

@@ -14,23 +14,23 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from broker.append import Appender, AppendResult
-from broker.locks.headers import lock_requests
-from broker.metadata import Cluster, TopicPartition
-from broker.request_errors import RequestError
-from broker.settings.topic_config import LOCKS_KEPT
-from broker.transaction_ends import Marker
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
-from protocol.staged_messages import (
+from lockstep.broker.locks.lock_headers import lock_requests
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.produce.appender import Appender, AppendResult
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_config import LOCKS_KEPT
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.produce import ProduceRequest
+from lockstep.protocol.staged_messages import (
     STAGED_PRODUCER_EPOCH,
     Stage,
     StagedRecord,
     is_staged_by,
     owner_of,
 )
-from storage.group import LogGroup
-from storage.partition import PartitionLog
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
 
 log = logging.getLogger("lockstep.staging")
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.append import Appender, AppendResult
-from broker.batch_checks import AppendLimits
-from broker.request_errors import RequestError
-from broker.staging.stage_commit import StagedEnds
-from protocol.errors import ErrorCode
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
-from protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
-from storage.partition import PartitionLog
-from storage.types import Buffer
+from lockstep.broker.produce.appender import Appender, AppendResult
+from lockstep.broker.produce.batch_validation import AppendLimits
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
+from lockstep.protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Buffer
 
 
 class StagedAppenders:

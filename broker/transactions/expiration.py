@@ -12,10 +12,10 @@ import asyncio
 import logging
 from typing import Final
 
-from broker.metadata import Cluster
-from broker.stable_since import StableSince
-from broker.transactions.transactions import Transactions
-from broker.transactions.transitions import is_expired, is_overdue
+from lockstep.broker.coordination.stable_since import StableSince
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_rules import is_expired, is_overdue
 
 log = logging.getLogger("lockstep.transactions")
 

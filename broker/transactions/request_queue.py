@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from broker.log_text import printable
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
+from lockstep.broker.process.log_text import printable
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.transactions")
 

@@ -6,7 +6,7 @@ in the place of one before it that is refused; another leadership refuses those 
 that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
 copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once;
 what has waited, for one turn of the loop at a time, as it may have to be opened.
-Does not: ask coordinators (`verification.py`), or build responses (`broker/handlers/produce.py`).
+Does not: ask coordinators (`verification_client.py`), or build responses (`broker/produce/api/produce.py`).
 Source: KIP-890; Kafka's ReplicaManager, VerificationGuard and VerificationStateEntry.
 """
 
@@ -20,22 +20,27 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
-from broker.append import Appender, AppendResult, VerificationGuardMismatch, VerificationRequired
-from broker.batch_checks import AppendLimits
-from broker.metadata import Cluster
-from broker.request_errors import RequestError
-from broker.time_slices import TimeSlicer
-from broker.transactions.verification import (
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.appender import (
+    Appender,
+    AppendResult,
+    VerificationGuardMismatch,
+    VerificationRequired,
+)
+from lockstep.broker.produce.batch_validation import AppendLimits
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.time_slices import TimeSlicer
+from lockstep.broker.transactions.verification_client import (
     ADDS_MIN_PRODUCE_VERSION,
     Place,
     Question,
     Verification,
     producer_error,
 )
-from protocol.errors import ErrorCode
-from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
-from storage.partition import PartitionLog
-from storage.types import Buffer
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Buffer
 
 log = logging.getLogger("lockstep.transactions")
 

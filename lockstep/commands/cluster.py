@@ -199,7 +199,7 @@ def _newline(each: dict[str, Any], damage: list[dict[str, Any]]) -> str:
 
 
 def _damage(each: dict[str, Any]) -> str:
-    from broker.damage import damage_text
+    from lockstep.broker.maintenance.damage import damage_text
 
     text = damage_text(each)
     if each["given_up"]:

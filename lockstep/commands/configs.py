@@ -18,8 +18,8 @@ from lockstep.commands.options import (
 from lockstep.failures import WrongUsage, report_client_errors
 
 if TYPE_CHECKING:
-    from protocol.config_resources import ResourceType
-    from protocol.messages.describe_configs import DescribeConfigsResourceResult
+    from lockstep.protocol.config_resources import ResourceType
+    from lockstep.protocol.messages.describe_configs import DescribeConfigsResourceResult
 
 _DEFAULT: Final = 5
 _SOURCES: Final = {
@@ -128,9 +128,9 @@ def _alter(options: argparse.Namespace) -> int:
 
 def _check_names(names: Iterable[str]) -> None:
     """Raises WrongUsage for an unknown name: a broker would store it, but here it is a typing error."""
-    from broker.settings.config import HAVE_EFFECT, PROPERTIES, is_kafka_name_without_effect
-    from broker.settings.foreign_names import hint
-    from broker.settings.stored_settings import STORED
+    from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, is_kafka_name_without_effect
+    from lockstep.broker.settings.foreign_names import hint
+    from lockstep.broker.settings.stored_settings import STORED
 
     for name in names:
         if name not in PROPERTIES and name not in STORED and not is_kafka_name_without_effect(name):
@@ -142,7 +142,7 @@ def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:
 
     `configs alter broker retention=1` names all brokers: what holds a "=" is no broker's number.
     """
-    from protocol.config_resources import ResourceType
+    from lockstep.protocol.config_resources import ResourceType
 
     name: str = options.name
     if options.kind == "broker" and "=" in name:

@@ -23,9 +23,9 @@ from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.client import Client, FetchedPartition, TopicMetadata
-    from protocol.records.batch import BatchHeader, Buffer
-    from protocol.records.committed import CommittedReader
-    from protocol.records.record import Record
+    from lockstep.protocol.records.batch import BatchHeader, Buffer
+    from lockstep.protocol.records.committed import CommittedReader
+    from lockstep.protocol.records.record import Record
 
 _WAIT_MS = 500
 _EARLIEST = "earliest"
@@ -164,9 +164,9 @@ class _Reading:
 
     def records(self, found: list[FetchedPartition]) -> Iterator[tuple[int, Record]]:
         """(partition, record) of what came, from the wanted offsets on; moves the offsets on."""
-        from protocol.records.batch import MalformedBatch, iter_headers
-        from protocol.records.committed import CommittedReader
-        from protocol.records.record import iter_records
+        from lockstep.protocol.records.batch import MalformedBatch, iter_headers
+        from lockstep.protocol.records.committed import CommittedReader
+        from lockstep.protocol.records.record import iter_records
 
         for partition in found:
             index = partition.index
@@ -193,7 +193,7 @@ class _Reading:
 
 def _sees(reader: CommittedReader | None, records: Buffer, pos: int, header: BatchHeader) -> bool:
     """True if the records of the batch at `pos` are to be printed. Raises MalformedBatch."""
-    from protocol.records.batch import verify
+    from lockstep.protocol.records.batch import verify
 
     if reader is not None:
         return reader.is_visible(records, pos, header)
@@ -236,7 +236,7 @@ def _json(topic: str, index: int, record: Record) -> bytes:
 
 
 def _line(index: int, record: Record) -> bytes:
-    from protocol.utc_time import utc_time
+    from lockstep.protocol.utc_time import utc_time
 
     parts = [f"{index}/{record.offset}".encode(), utc_time(record.timestamp).encode()]
     parts += [b"null" if content is None else content for content in (record.key, record.value)]

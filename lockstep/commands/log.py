@@ -25,8 +25,8 @@ from lockstep.failures import CommandFailed, os_error, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.stopped_broker import PartitionNames
-    from storage.log.damage_search import Damage
-    from storage.types import Buffer, DirectoryEntry, Frame
+    from lockstep.storage.log.damage_search import Damage
+    from lockstep.storage.types import Buffer, DirectoryEntry, Frame
 
 ROT = 1
 QUIET_SECONDS: Final = 1.0
@@ -119,7 +119,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from lockstep.stopped_broker import groups_of, topic_names
-    from storage.types import StorageError
+    from lockstep.storage.types import StorageError
 
     try:
         groups = groups_of(options.directory)
@@ -151,7 +151,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _verify_group(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:
     from lockstep.stopped_broker import PartitionNames, learn_from
-    from storage.log.inspect import verify
+    from lockstep.storage.log.inspect import verify
 
     names = PartitionNames(group_id, None, topics)
     found = verify(directory, group_id, _Progress(group_id), lambda frame: learn_from(names, frame))
@@ -191,7 +191,7 @@ def _damage_document(damage: Damage, names: PartitionNames) -> Document:
 
 
 def _damage_text(damage: Document) -> str:
-    from storage.types import NO_PARTITION
+    from lockstep.storage.types import NO_PARTITION
 
     first, last, number = damage["first_offset"], damage["last_offset"], damage["partition_number"]
     what = ("log entry", "log entries") if number == NO_PARTITION else ("offset", "offsets")
@@ -228,8 +228,8 @@ def _texts(value: object) -> list[str]:
 
 def _dump(options: argparse.Namespace) -> int:
     from lockstep.stopped_broker import PartitionNames, groups_of, topic_names
-    from storage.log.inspect import GroupLog, NoLog
-    from storage.types import CorruptLog, StorageError
+    from lockstep.storage.log.inspect import GroupLog, NoLog
+    from lockstep.storage.types import CorruptLog, StorageError
 
     try:
         groups = groups_of(options.directory)
@@ -268,7 +268,7 @@ def _dump(options: argparse.Namespace) -> int:
 
 
 def _frame_document(group_id: int, frame: Frame, names: PartitionNames, with_records: bool) -> Document:
-    from storage.types import FrameKind
+    from lockstep.storage.types import FrameKind
 
     return {
         "group": group_id,
@@ -288,7 +288,7 @@ def _frame_document(group_id: int, frame: Frame, names: PartitionNames, with_rec
 def _batch_document(
     entry: DirectoryEntry, payload: Buffer, names: PartitionNames, with_records: bool
 ) -> Document:
-    from protocol.records.batch import MalformedBatch, read_header
+    from lockstep.protocol.records.batch import MalformedBatch, read_header
 
     document: Document = {
         "partition": names.name(entry.partition),
@@ -316,8 +316,8 @@ def _batch_document(
 
 
 def _record_documents(payload: Buffer) -> Iterator[Document]:
-    from protocol.records.batch import MalformedBatch
-    from protocol.records.record import iter_records
+    from lockstep.protocol.records.batch import MalformedBatch
+    from lockstep.protocol.records.record import iter_records
 
     try:
         for record in iter_records(payload):
@@ -336,7 +336,7 @@ def _record_documents(payload: Buffer) -> Iterator[Document]:
 
 
 def _print_frame(frame: Document) -> None:
-    from protocol.utc_time import utc_time
+    from lockstep.protocol.utc_time import utc_time
 
     time = utc_time(int(str(frame["time_ms"])))
     print(

@@ -181,7 +181,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """For people: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
 
-    from protocol.printable import escape_unprintable
+    from lockstep.protocol.printable import escape_unprintable
 
     cells = [[escape_unprintable(str(cell)) for cell in row] for row in rows]
     print(tabulate(cells, headers=list(headers), tablefmt="plain", disable_numparse=True))

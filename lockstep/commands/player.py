@@ -1,7 +1,7 @@
 """`lockstep player run|status|pause|resume|add|remove`: a player in this process, and questions to one.
 
-Reads the configuration; everything else that `run` does is `lockstep.playing.player_process`'s. The others
-ask a player over HTTP, at the address that its configuration has as `listen`.
+Reads the configuration; everything else that `run` does is `lockstep.player_host.player_process`'s. The
+others ask a player over HTTP, at the address that its configuration has as `listen`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from lockstep.playing.player_process import PlayerProcess
+    from lockstep.player_host.player_process import PlayerProcess
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
@@ -99,10 +99,10 @@ def _run(options: argparse.Namespace) -> int:
 
     import uvloop
 
-    from broker.process_output import log_to_stderr, queued_output
-    from lockstep.playing.config import PlayerConfig, PlayerConfigError
-    from lockstep.playing.config_file import read
-    from lockstep.playing.player_process import CannotPlay, PlayerProcess
+    from lockstep.broker.process.process_output import log_to_stderr, queued_output
+    from lockstep.player_host.config import PlayerConfig, PlayerConfigError
+    from lockstep.player_host.config_file import read
+    from lockstep.player_host.player_process import CannotPlay, PlayerProcess
 
     config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
     try:
@@ -190,8 +190,8 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
     import http.client
     import json
 
-    from broker.settings.addresses import parse_listener
-    from broker.settings.properties import ConfigError
+    from lockstep.broker.settings.addresses import parse_listener
+    from lockstep.broker.settings.properties import ConfigError
 
     try:
         where = parse_listener(options.player, "--player")
@@ -283,7 +283,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _part(log: dict[str, Any]) -> str:
-    from player.source.interface import partition_label
+    from lockstep.player.source.interface import partition_label
 
     return partition_label(log["partition"], log.get("log_group"))
 

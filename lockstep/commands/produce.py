@@ -25,7 +25,7 @@ from lockstep.failures import CommandFailed, report_client_errors
 if TYPE_CHECKING:
     from lockstep.client import Client, TopicMetadata
     from lockstep.followed_topic import FollowedTopic
-    from protocol.records.record import BatchBuilder
+    from lockstep.protocol.records.record import BatchBuilder
 
 BATCH_BYTES = 128 * 1024
 """Records of one batch, uncompressed; less where the topic allows less."""
@@ -172,7 +172,7 @@ def _is_definite(error: Exception) -> bool:
     time that is up, a disk that failed.
     """
     from lockstep.connection import BrokerError
-    from protocol.errors import ErrorCode
+    from lockstep.protocol.errors import ErrorCode
 
     return isinstance(error, BrokerError) and error.code in (
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -231,7 +231,7 @@ class _Producer:
 
     async def _sent(self, index: int, batch: bytes) -> int:
         from lockstep.connection import BrokerError, ClientError, ConnectionFailed
-        from protocol.errors import ErrorCode
+        from lockstep.protocol.errors import ErrorCode
 
         topic, client = self.followed.topic, self.followed.client
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
@@ -259,7 +259,7 @@ class _Writer:
     ) -> None:
         from random import randrange
 
-        from protocol.records.compression import Codec
+        from lockstep.protocol.records.compression import Codec
 
         self.written: dict[int, tuple[int, int]] = {}
         """Partition -> records acknowledged, and the offset after the last of them (-1 where unknown)."""
@@ -314,8 +314,8 @@ class _Writer:
     def _batches(self, entries: list[Entry]) -> dict[int, list[BatchBuilder]]:
         from time import time
 
-        from protocol.partitioner import partition_of
-        from protocol.records.record import BatchBuilder
+        from lockstep.protocol.partitioner import partition_of
+        from lockstep.protocol.records.record import BatchBuilder
 
         now_ms = int(time() * 1000)
         count = self._partitions

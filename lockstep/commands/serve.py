@@ -1,6 +1,6 @@
 """`lockstep serve`: one broker, in this process.
 
-Reads the settings; everything else, the reason why it cannot start included, is `broker.server`'s.
+Reads the settings; everything else, the reason why it cannot start included, is `lockstep.broker.server`'s.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from lockstep.commands.options import Families
 from lockstep.failures import CommandFailed, WrongUsage
 
 if TYPE_CHECKING:
-    from broker.server import Companion
-    from broker.settings.config import Settings
+    from lockstep.broker.server import Companion
+    from lockstep.broker.settings.config import Settings
 
 
 def add_to(families: Families) -> None:
@@ -54,8 +54,8 @@ def add_to(families: Families) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from broker.settings.loader import load
-    from broker.settings.properties import ConfigError
+    from lockstep.broker.settings.loader import load
+    from lockstep.broker.settings.properties import ConfigError
 
     if options.peers is not None and not options.peers.strip():
         raise WrongUsage("--peers names no node; without it this node is alone")
@@ -78,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{options.config} is not a text file in UTF-8: {error}") from error
 
-    from broker import server
+    from lockstep.broker import server
 
     server.run(settings, _beside(settings))
     return 0
@@ -89,9 +89,9 @@ def _beside(settings: Settings) -> Companion | None:
     if not settings.lockstep_player_config:
         return None
     # Here and not above: what a player needs takes time and memory, which only who plays should pay.
-    from lockstep.playing.config import PlayerConfigError
-    from lockstep.playing.config_file import read
-    from lockstep.playing.in_broker import PlayerInBroker
+    from lockstep.player_host.config import PlayerConfigError
+    from lockstep.player_host.config_file import read
+    from lockstep.player_host.in_broker import PlayerInBroker
 
     file = settings.lockstep_player_config
     try:

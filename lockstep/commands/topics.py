@@ -137,7 +137,7 @@ def _create(options: argparse.Namespace) -> int:
     import asyncio
 
     from lockstep.connection import BrokerError
-    from protocol.errors import ErrorCode
+    from lockstep.protocol.errors import ErrorCode
 
     async def run() -> None:
         async with client_of(options) as client:
@@ -188,7 +188,7 @@ def _delete(options: argparse.Namespace) -> int:
     import asyncio
 
     from lockstep.connection import BrokerError
-    from protocol.errors import ErrorCode
+    from lockstep.protocol.errors import ErrorCode
 
     async def run() -> None:
         async with client_of(options) as client:
@@ -268,7 +268,7 @@ def _show(described: dict[str, object], after_another: bool, all_configs: bool) 
 
 
 def _summary(topic: TopicMetadata) -> dict[str, object]:
-    from protocol.ids import format_uuid
+    from lockstep.protocol.ids import format_uuid
 
     return {
         "topic": topic.name,

@@ -16,7 +16,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, RootTransaction, TwoPhaseTransaction
 from sqlalchemy.pool import PoolProxiedConnection
 
-from player.target.guard import forbidden_words
+from lockstep.player.target.guard import forbidden_words
 
 
 class ForbiddenInCallback(Exception):

@@ -19,25 +19,25 @@
 | `TargetSettings` | bounds |
 
 `PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in
-`player.target.target_position`; a store of one's own keeps to `player.target.store`. `python -m
-lockstep.demo.shard` is an example.
+`lockstep.player.target.target_position`; a store of one's own keeps to `lockstep.player.target.store`.
+`python -m lockstep.demo.shard` is an example.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lockstep.player.target.file import AppliedInPart, FileStore
+from lockstep.player.target.guard import ForbiddenInApply
+from lockstep.player.target.records import Delivered, EntryRecords, LogName
+from lockstep.player.target.sessions import TargetSettings
+from lockstep.player.target.sqlite import SqliteStore
+from lockstep.player.target.webhook import Webhook
+from lockstep.protocol.records.record import Record
 from lockstep.target.server import Serving, serve, serve_in_thread
-from player.target.file import AppliedInPart, FileStore
-from player.target.guard import ForbiddenInApply
-from player.target.records import Delivered, EntryRecords, LogName
-from player.target.sessions import TargetSettings
-from player.target.sqlite import SqliteStore
-from player.target.webhook import Webhook
-from protocol.records.record import Record
 
 if TYPE_CHECKING:
-    from player.target.postgres import PostgresStore
+    from lockstep.player.target.postgres import PostgresStore
 
 __all__ = [
     "AppliedInPart",
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name != "PostgresStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from player.target.postgres import PostgresStore
+        from lockstep.player.target.postgres import PostgresStore
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise

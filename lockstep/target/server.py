@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from player.target.sessions import StoreSessions, TargetSettings
-from player.target.store import TargetStore
-from player.target.threads import in_thread
-from player.transport.factory import Transport, make_server
+from lockstep.player.target.sessions import StoreSessions, TargetSettings
+from lockstep.player.target.store import TargetStore
+from lockstep.player.target.threads import in_thread
+from lockstep.player.transport.factory import Transport, make_server
 
 _log = logging.getLogger("lockstep.target")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from broker.settings.config import Settings
+    from lockstep.broker.settings.config import Settings
 
 Value = str | int | bool | list[str] | tuple[str, ...]
 
@@ -55,9 +55,9 @@ async def broker(*, data_dir: Path | str | None = None, **settings: Value) -> As
         data_dir: keep the data here, for a test that starts a second broker on them; by default they go.
         settings: the broker's, with underscores for dots.
     Raises:
-        broker.settings.properties.ConfigError: for a setting that is not known or not valid.
+        lockstep.broker.settings.properties.ConfigError: for a setting that is not known or not valid.
     """
-    from broker.server import Broker
+    from lockstep.broker.server import Broker
 
     with _directory(data_dir) as directory:
         running = Broker(_settings(directory, settings))
@@ -124,8 +124,8 @@ class _LoopThread:
 
 
 def _settings(directory: Path, given: dict[str, Value]) -> Settings:
-    from broker.settings.config import PROPERTIES, from_texts
-    from broker.settings.properties import ConfigError
+    from lockstep.broker.settings.config import PROPERTIES, from_texts
+    from lockstep.broker.settings.properties import ConfigError
 
     names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
     texts = {**SMALL, "log.dirs": str(directory), "listeners": "PLAINTEXT://localhost:0"}

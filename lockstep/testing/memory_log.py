@@ -19,12 +19,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from lockstep.protocol.lock_words import REJECTION_PREFIX
 from lockstep.testing.memory_connection import Fault, MemoryConnection
 from lockstep.testing.memory_partition import MemoryPartition
 from lockstep.transactions.draft import Name
 from lockstep.transactions.log import AppendAttempt, AppendExpired, AppendFailed, AppendRefused, Chunk
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
-from protocol.lock_words import REJECTION_PREFIX
 
 __all__ = ["Fault", "MemoryConnection", "MemoryLog"]
 

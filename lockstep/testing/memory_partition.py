@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 from urllib.parse import quote_from_bytes
 
+from lockstep.protocol.lock_words import MAX_LOCK_NAMES, REJECTION_PREFIX
 from lockstep.transactions.log import AppendRefused, Chunk, PartitionBatch, Trimmed
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
-from protocol.lock_words import MAX_LOCK_NAMES, REJECTION_PREFIX
 
 
 class MemoryPartition:

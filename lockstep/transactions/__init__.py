@@ -7,6 +7,7 @@
 is true; the application's state is made of what its subscription brings, in the order of the log.
 """
 
+from lockstep.protocol.client_errors import ClientError
 from lockstep.transactions.blocking_client import BlockingTransactionClient
 from lockstep.transactions.client import TransactionClient
 from lockstep.transactions.draft import Draft
@@ -27,7 +28,6 @@ from lockstep.transactions.model import (
     TransactionError,
     lock,
 )
-from protocol.client_errors import ClientError
 
 __all__ = [
     "Appended",

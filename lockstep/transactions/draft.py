@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lockstep.protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES, PREFIX
 from lockstep.transactions.log import AppendAttempt, PartitionBatch, ReadLocks
 from lockstep.transactions.model import Header, NotAppended, Record, RequestId
-from protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES, PREFIX
 
 Name = str | bytes
 """Of a lock; text is taken as UTF-8. See `lockstep.transactions.lock`."""

@@ -1,7 +1,8 @@
 """Transactions as records: lock headers out, committed records and refusals in. Pure.
 
-Owns the client's side of what `broker.locks.headers` and `broker.locks.checks` own for the broker.
-All records of an append carry its request and their place in it; its condition stands on the first one.
+Owns the client's side of what `lockstep.broker.locks.lock_headers` and `lockstep.broker.locks.lock_check` own
+for the broker. All records of an append carry its request and their place in it; its condition stands on the
+first one.
 """
 
 from __future__ import annotations
@@ -11,17 +12,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.ids import format_uuid
+from lockstep.protocol.lock_words import (
+    EXPECTED,
+    HWM,
+    PART,
+    PREFIX,
+    READ,
+    REJECTION_PREFIX,
+    REQUEST,
+    TOPIC_ID,
+)
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.primitives import Buffer
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.committed import CommittedReader
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.records.record import Record as StoredRecord
 from lockstep.transactions.log import PartitionBatch
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
-from protocol.errors import ErrorCode
-from protocol.ids import format_uuid
-from protocol.lock_words import EXPECTED, HWM, PART, PREFIX, READ, REJECTION_PREFIX, REQUEST, TOPIC_ID
-from protocol.messages.fetch import AbortedTransaction
-from protocol.primitives import Buffer
-from protocol.records.batch import iter_headers
-from protocol.records.committed import CommittedReader
-from protocol.records.record import BatchBuilder, iter_records
-from protocol.records.record import Record as StoredRecord
 
 _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _UNEXPLAINED: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")

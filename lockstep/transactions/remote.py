@@ -27,6 +27,23 @@ from lockstep.connection import (
     only,
 )
 from lockstep.followed_topic import RETRIABLE, SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.protocol.config_resources import ResourceType
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.ids import format_uuid
+from lockstep.protocol.lock_words import ATOMIC_TAG
+from lockstep.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from lockstep.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from lockstep.retry_policy import RetryPolicy
 from lockstep.transactions.log import (
     AppendAttempt,
@@ -39,23 +56,6 @@ from lockstep.transactions.log import (
 )
 from lockstep.transactions.model import RequestId
 from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in, refusal_of
-from protocol.config_resources import ResourceType
-from protocol.errors import ErrorCode
-from protocol.ids import format_uuid
-from protocol.lock_words import ATOMIC_TAG
-from protocol.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
-)
 
 FEATURES: Final = ("lockstep.locks", "lockstep.atomic")
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from player.core import recovery
-from player.core.health import Health, HealthVerdict
-from player.core.messages import Hello
-from player.core.settings import NEVER_MS, PlayerSettings
-from player.core.target import LinkState, Target
+from lockstep.player.core import recovery
+from lockstep.player.core.health import Health, HealthVerdict
+from lockstep.player.core.messages import Hello
+from lockstep.player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.target import LinkState, Target
 
 if TYPE_CHECKING:
-    from player.core.player import Player
+    from lockstep.player.core.player import Player
 
 
 def check(player: Player, target: Target) -> None:

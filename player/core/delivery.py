@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from player.core import connections, recovery
-from player.core.messages import Entry, dummy
-from player.core.router import route_entries
-from player.core.target import Target
-from player.core.transitions import QueueState
+from lockstep.player.core import connections, recovery
+from lockstep.player.core.messages import Entry, dummy
+from lockstep.player.core.router import route_entries
+from lockstep.player.core.target import Target
+from lockstep.player.core.transitions import QueueState
 
 if TYPE_CHECKING:
-    from player.core.player import Player
+    from lockstep.player.core.player import Player
 
 
 def feed(player: Player, entries: Sequence[Entry], through_position: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.settings import NEVER_MS, PlayerSettings
 
 MAX_DOUBLINGS = 6
 """Bounds how far the timeouts of a target that hangs, or has a slow link, are doubled."""

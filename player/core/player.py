@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from player.core import connections, delivery, recovery
-from player.core.messages import NOTHING, Entry
-from player.core.ready import PlayerReady
-from player.core.router import Router
-from player.core.settings import NEVER_MS, PlayerSettings
-from player.core.target import LinkState, Target
-from player.core.transitions import QueueState
+from lockstep.player.core import connections, delivery, recovery
+from lockstep.player.core.messages import NOTHING, Entry
+from lockstep.player.core.ready import PlayerReady
+from lockstep.player.core.router import Router
+from lockstep.player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.target import LinkState, Target
+from lockstep.player.core.transitions import QueueState
 
 
 class Player:

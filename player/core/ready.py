@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from player.core.messages import Batch, Hello
+from lockstep.player.core.messages import Batch, Hello
 
 
 @dataclass(slots=True, frozen=True)

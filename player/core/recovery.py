@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from player.core.messages import Entry, dummy
-from player.core.ready import Fetch
-from player.core.router import route_entries
-from player.core.target import LinkState, Target
-from player.core.transitions import QueueState
+from lockstep.player.core.messages import Entry, dummy
+from lockstep.player.core.ready import Fetch
+from lockstep.player.core.router import route_entries
+from lockstep.player.core.target import LinkState, Target
+from lockstep.player.core.transitions import QueueState
 
 if TYPE_CHECKING:
-    from player.core.player import Player
+    from lockstep.player.core.player import Player
 
 
 def missed_range(last_ack: int, current_position: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from player.core.messages import Entry, Part
+from lockstep.player.core.messages import Entry, Part
 
 Parts = Sequence[tuple[str, Part]]
 Router = Callable[[Entry], Parts]

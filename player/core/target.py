@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from player.core.health import Health
-from player.core.messages import NOTHING, Part
-from player.core.target_queue import TargetQueue
-from player.core.transitions import QueueState
+from lockstep.player.core.health import Health
+from lockstep.player.core.messages import NOTHING, Part
+from lockstep.player.core.target_queue import TargetQueue
+from lockstep.player.core.transitions import QueueState
 
 
 class LinkState(Enum):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from player.core.messages import NOTHING, Batch, Part
-from player.core.settings import Bound
-from player.core.transitions import QueueState, check
+from lockstep.player.core.messages import NOTHING, Batch, Part
+from lockstep.player.core.settings import Bound
+from lockstep.player.core.transitions import QueueState, check
 
 
 class PartQueue:

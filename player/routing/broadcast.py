@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from player.core.messages import Entry, Part
-from player.core.router import Parts
+from lockstep.player.core.messages import Entry, Part
+from lockstep.player.core.router import Parts
 
 
 class BroadcastRouter:

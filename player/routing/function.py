@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from player.routing.selector import TargetSelector
+from lockstep.player.routing.selector import TargetSelector
 
 
 class NoSuchFunction(ValueError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.records.record import Record
+from lockstep.protocol.records.record import Record
 
 TARGETS_HEADER: Final = "lockstep-targets"
 

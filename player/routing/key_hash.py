@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from protocol.partitioner import partition_of
-from protocol.records.record import Record
+from lockstep.protocol.partitioner import partition_of
+from lockstep.protocol.records.record import Record
 
 MAX_CACHED_KEYS: Final = 16_384
 MAX_CACHED_KEY_BYTES: Final = 64

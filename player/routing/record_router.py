@@ -15,13 +15,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from player.core.messages import Entry, Part
-from player.core.router import BadRoute, Parts
-from player.routing.selector import TargetSelector
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
-from protocol.records.batch_filter import MAX_RECORDS, rebuild_batch, replace_value
-from protocol.records.compression import Codec, decompress
-from protocol.records.record import Record, iter_record_spans
+from lockstep.player.core.messages import Entry, Part
+from lockstep.player.core.router import BadRoute, Parts
+from lockstep.player.routing.selector import TargetSelector
+from lockstep.protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    MalformedBatch,
+    read_header,
+)
+from lockstep.protocol.records.batch_filter import MAX_RECORDS, rebuild_batch, replace_value
+from lockstep.protocol.records.compression import Codec, decompress
+from lockstep.protocol.records.record import Record, iter_record_spans
 
 PLAIN_BYTES: Final = 256 * 1024
 

@@ -1,8 +1,8 @@
 """The interface of a function that chooses a record's targets.
 
-The router of the core (`player.core.router.Router`) takes an entry and returns a part for each target: a
-record batch with that target's records alone, which keep their offsets and times. Where all records go to one
-target, the part is the batch itself, untouched.
+The router of the core (`lockstep.player.core.router.Router`) takes an entry and returns a part for each
+target: a record batch with that target's records alone, which keep their offsets and times. Where all records
+go to one target, the part is the batch itself, untouched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from protocol.records.record import Record
+from lockstep.protocol.records.record import Record
 
 
 class TargetSelector(Protocol):

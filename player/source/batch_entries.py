@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from player.core.messages import Entry
-from player.source.interface import LogChunk
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import Buffer, iter_headers
-from protocol.records.committed import CommittedReader
+from lockstep.player.core.messages import Entry
+from lockstep.player.source.interface import LogChunk
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import Buffer, iter_headers
+from lockstep.protocol.records.committed import CommittedReader
 
 
 def split_into_entries(

@@ -1,4 +1,4 @@
-"""The interface of a log that a player reads. Lockstep's own sources are in `lockstep.playing`.
+"""The interface of a log that a player reads. Lockstep's own sources are in `lockstep.player_host`.
 
 An entry is one record batch, as it stands in the log; its position is that of the batch's last record, so
 that a cut never depends on routing, and compaction never moves it. Positions are offsets where a log is one
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from player.core.messages import Entry
+from lockstep.player.core.messages import Entry
 
 MULTIPLE_PARTITIONS: Final = -1
 """In place of a partition: the log is several, and each entry says its own."""

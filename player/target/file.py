@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from player.target.guard import check_applied
-from player.target.records import Delivered, LogName
-from player.target.store import MarkMismatch
-from player.target.target_position import Mark, StaleTerms
+from lockstep.player.target.guard import check_applied
+from lockstep.player.target.records import Delivered, LogName
+from lockstep.player.target.store import MarkMismatch
+from lockstep.player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[[Delivered], object]
 

@@ -29,10 +29,10 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg.sql import Composable
 
-from player.target.guard import ForbiddenInApply, check_applied, forbidden_words
-from player.target.records import Delivered, LogName
-from player.target.store import MarkMismatch
-from player.target.target_position import Mark, StaleTerms
+from lockstep.player.target.guard import ForbiddenInApply, check_applied, forbidden_words
+from lockstep.player.target.records import Delivered, LogName
+from lockstep.player.target.store import MarkMismatch
+from lockstep.player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[["psycopg.Connection[TupleRow]", Delivered], object]
 

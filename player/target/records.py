@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from player.core.messages import Part
-from protocol.records.batch import MalformedBatch, read_header, verify
-from protocol.records.record import Record, iter_records
+from lockstep.player.core.messages import Part
+from lockstep.protocol.records.batch import MalformedBatch, read_header, verify
+from lockstep.protocol.records.record import Record, iter_records
 
 
 class LogName(NamedTuple):

@@ -27,11 +27,11 @@ from itertools import pairwise
 from traceback import walk_tb
 from typing import Final, TypeVar
 
-from player.core.messages import Batch, Part
-from player.target.records import Delivered, LogName, open_parts
-from player.target.store import StoredLog, TargetStore
-from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
-from player.transport.interface import Handshake, Responder
+from lockstep.player.core.messages import Batch, Part
+from lockstep.player.target.records import Delivered, LogName, open_parts
+from lockstep.player.target.store import StoredLog, TargetStore
+from lockstep.player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
+from lockstep.player.transport.interface import Handshake, Responder
 
 T = TypeVar("T")
 

@@ -27,10 +27,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from player.target.guard import ForbiddenInApply, check_applied
-from player.target.records import Delivered, LogName
-from player.target.store import MarkMismatch
-from player.target.target_position import Mark, StaleTerms
+from lockstep.player.target.guard import ForbiddenInApply, check_applied
+from lockstep.player.target.records import Delivered, LogName
+from lockstep.player.target.store import MarkMismatch
+from lockstep.player.target.target_position import Mark, StaleTerms
 
 Apply = Callable[[sqlite3.Connection, Delivered], object]
 

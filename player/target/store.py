@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from player.target.records import Delivered, LogName
-from player.target.target_position import Mark
+from lockstep.player.target.records import Delivered, LogName
+from lockstep.player.target.target_position import Mark
 
 
 class MarkMismatch(Exception):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from player.core.messages import NOTHING, Batch, Hello, Part
+from lockstep.player.core.messages import NOTHING, Batch, Hello, Part
 
 
 @dataclass(frozen=True, slots=True)

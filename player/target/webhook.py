@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from player.target.file import AppliedInPart, FileLog, FileStore, TargetStopped
-from player.target.records import Delivered, EntryRecords, LogName
+from lockstep.player.target.file import AppliedInPart, FileLog, FileStore, TargetStopped
+from lockstep.player.target.records import Delivered, EntryRecords, LogName
 
 MAX_PAUSE_S: Final = 5.0
 MAX_REASON_CHARS: Final = 300
@@ -54,7 +54,7 @@ class WebhookFailed(Exception):
 
 
 class Webhook:
-    """A store (`player.target.store`) that posts. See the module.
+    """A store (`lockstep.player.target.store`) that posts. See the module.
 
     Args:
         url: http or https, without a user and password: those go into `headers`.

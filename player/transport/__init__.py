@@ -11,5 +11,4 @@
 | `factory` | the transports by their names in configurations |
 | `addresses` | `host:port` and `unix:/path` |
 | `sockets` | a socket for every address of a host, all at one port, or none |
-| `memory_streams` | both sides in one process, for tests |
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from player.transport.interface import Server, Sessions, Streams
+from lockstep.player.transport.interface import Server, Sessions, Streams
 
 Transport = Literal["grpc", "raw"]
 
@@ -12,11 +12,11 @@ Transport = Literal["grpc", "raw"]
 def make_streams(transport: Transport) -> Streams:
     """The player's side of a transport. Raises ValueError: there is no such transport."""
     if transport == "grpc":
-        from player.transport.grpc_streams import GrpcStreams
+        from lockstep.player.transport.grpc_streams import GrpcStreams
 
         return GrpcStreams()
     if transport == "raw":
-        from player.transport.raw_streams import RawStreams
+        from lockstep.player.transport.raw_streams import RawStreams
 
         return RawStreams()
     raise _unknown(transport)
@@ -25,11 +25,11 @@ def make_streams(transport: Transport) -> Streams:
 def make_server(transport: Transport, sessions: Sessions) -> Server:
     """A target's side of a transport. Raises ValueError: there is no such transport."""
     if transport == "grpc":
-        from player.transport.grpc_server import GrpcServer
+        from lockstep.player.transport.grpc_server import GrpcServer
 
         return GrpcServer(sessions)
     if transport == "raw":
-        from player.transport.raw_server import RawServer
+        from lockstep.player.transport.raw_server import RawServer
 
         return RawServer(sessions)
     raise _unknown(transport)

@@ -16,15 +16,15 @@ A frame is a 4-byte length of what follows, a kind, and the body; numbers are bi
 | | -1 with a dummy |
 
 Not protobuf: packing a batch so takes a third of the time, and less where there are many parts. Owns: the
-validation of a frame before any use of it. Does not: split a stream into frames (`protocol.frame_reader`),
-send."""
+validation of a frame before any use of it. Does not: split a stream into frames
+(`lockstep.protocol.frame_reader`), send."""
 
 from __future__ import annotations
 
 from struct import Struct, error
 
-from player.core.messages import Batch, Hello, Part
-from player.transport.interface import Handshake, Malformed, StreamEvents
+from lockstep.player.core.messages import Batch, Hello, Part
+from lockstep.player.transport.interface import Handshake, Malformed, StreamEvents
 
 HELLO, BATCH, BEAT, GREETED, STALE, ACKNOWLEDGED, ENDED, BATCH_OF_SEVERAL = range(1, 9)
 MAGIC = b"lockstep player 1"

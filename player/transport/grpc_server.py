@@ -15,13 +15,19 @@ from typing import Any
 
 import grpc
 
-from player.core.messages import Batch
-from player.transport import wire
-from player.transport.addresses import parse_address, with_port
-from player.transport.grpc_streams import METHOD, SERVICE
-from player.transport.interface import Handshake, Malformed, Session, Sessions
-from player.transport.limits import HELLO_TIMEOUT_S, KEEPALIVE_S, MAX_REASON_CHARS, MAX_STREAMS, MESSAGE_BYTES
-from player.transport.sockets import bind_all, describe_bind_error, literal_addresses
+from lockstep.player.core.messages import Batch
+from lockstep.player.transport import wire
+from lockstep.player.transport.addresses import parse_address, with_port
+from lockstep.player.transport.grpc_streams import METHOD, SERVICE
+from lockstep.player.transport.interface import Handshake, Malformed, Session, Sessions
+from lockstep.player.transport.limits import (
+    HELLO_TIMEOUT_S,
+    KEEPALIVE_S,
+    MAX_REASON_CHARS,
+    MAX_STREAMS,
+    MESSAGE_BYTES,
+)
+from lockstep.player.transport.sockets import bind_all, describe_bind_error, literal_addresses
 
 logger = logging.getLogger(__name__)
 

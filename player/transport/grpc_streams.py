@@ -15,11 +15,11 @@ from typing import Any, cast
 
 import grpc
 
-from player.core.messages import Batch
-from player.generated.player_pb2 import DESCRIPTOR
-from player.transport import wire
-from player.transport.interface import Handshake, Malformed, StreamEvents, too_large
-from player.transport.limits import MESSAGE_BYTES
+from lockstep.player.core.messages import Batch
+from lockstep.player.generated.player_pb2 import DESCRIPTOR
+from lockstep.player.transport import wire
+from lockstep.player.transport.interface import Handshake, Malformed, StreamEvents, too_large
+from lockstep.player.transport.limits import MESSAGE_BYTES
 
 log = logging.getLogger("lockstep.player")
 

@@ -1,4 +1,5 @@
-"""The interface of a transport, for a player and for a target: gRPC, raw frames and `memory_streams` have it.
+"""The interface of a transport, for a player and for a target: gRPC and raw frames have it, and the tests'
+streams in memory.
 
 A stream carries one log to one target. All calls and all events are on the one event loop; events come in the
 order of the stream, one at a time, also from within `open` or `write`: a listener queues an event that it
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from player.core.messages import Batch, Hello
+from lockstep.player.core.messages import Batch, Hello
 
 
 class Malformed(ValueError):

@@ -15,11 +15,11 @@ import socket
 from collections import deque
 from typing import Any
 
-from player.core.messages import Batch
-from player.transport import frames
-from player.transport.addresses import parse_address, with_port
-from player.transport.interface import Handshake, Malformed, Session, Sessions
-from player.transport.limits import (
+from lockstep.player.core.messages import Batch
+from lockstep.player.transport import frames
+from lockstep.player.transport.addresses import parse_address, with_port
+from lockstep.player.transport.interface import Handshake, Malformed, Session, Sessions
+from lockstep.player.transport.limits import (
     HELLO_TIMEOUT_S,
     KEEPALIVE_S,
     LINGER_S,
@@ -27,8 +27,8 @@ from player.transport.limits import (
     MAX_STREAMS,
     MESSAGE_BYTES,
 )
-from player.transport.sockets import bind_all, describe_bind_error
-from protocol.frame_reader import FrameReader, MalformedFrame
+from lockstep.player.transport.sockets import bind_all, describe_bind_error
+from lockstep.protocol.frame_reader import FrameReader, MalformedFrame
 
 logger = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from player.core.messages import Batch
-from player.transport import frames
-from player.transport.addresses import parse_address
-from player.transport.interface import Handshake, Malformed, StreamEvents, too_large
-from player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
-from protocol.frame_reader import FrameReader, MalformedFrame
+from lockstep.player.core.messages import Batch
+from lockstep.player.transport import frames
+from lockstep.player.transport.addresses import parse_address
+from lockstep.player.transport.interface import Handshake, Malformed, StreamEvents, too_large
+from lockstep.player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
+from lockstep.protocol.frame_reader import FrameReader, MalformedFrame
 
 log = logging.getLogger("lockstep.player")
 

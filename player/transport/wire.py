@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from player.core.messages import Batch, Hello, Part
-from player.generated.player_pb2 import FromPlayer, FromTarget
-from player.transport.interface import Handshake, Malformed, StreamEvents
+from lockstep.player.core.messages import Batch, Hello, Part
+from lockstep.player.generated.player_pb2 import FromPlayer, FromTarget
+from lockstep.player.transport.interface import Handshake, Malformed, StreamEvents
 
 
 def hello_bytes(handshake: Handshake) -> bytes:

@@ -6,97 +6,118 @@ range of a table is what the codec knows; what the broker serves is the handlers
 
 from __future__ import annotations
 
-from protocol.fields import Struct
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
-from protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from protocol.messages.alter_partition_reassignments import (
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from lockstep.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from lockstep.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from lockstep.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from lockstep.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
-from protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-from protocol.messages.alter_user_scram_credentials import (
+from lockstep.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+)
+from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from protocol.messages.create_delegation_token import (
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from lockstep.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-from protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from protocol.messages.describe_delegation_token import (
+from lockstep.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from lockstep.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from lockstep.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from lockstep.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from lockstep.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from lockstep.protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from lockstep.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from lockstep.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
-from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-from protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from protocol.messages.describe_topic_partitions import (
+from lockstep.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from lockstep.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from lockstep.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from lockstep.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from lockstep.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
-from protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from protocol.messages.describe_user_scram_credentials import (
+from lockstep.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from lockstep.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.expire_delegation_token import (
+from lockstep.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from lockstep.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
 )
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.incremental_alter_configs import (
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from lockstep.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from protocol.messages.list_partition_reassignments import (
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from lockstep.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from lockstep.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from lockstep.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from lockstep.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from protocol.messages.offset_for_leader_epoch import (
+from lockstep.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from lockstep.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from lockstep.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from lockstep.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from lockstep.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
-from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
-from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
-from protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from lockstep.protocol.messages.produce import ProduceRequest, ProduceResponse
+from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from lockstep.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from lockstep.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from lockstep.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from lockstep.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from lockstep.protocol.messages.unregister_controller import (
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+)
+from lockstep.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from lockstep.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 _PAIRS: tuple[tuple[type[Struct], type[Struct]], ...] = (
     (ProduceRequest, ProduceResponse),

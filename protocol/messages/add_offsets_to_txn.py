@@ -6,7 +6,7 @@ TRANSACTION_ABORTABLE (KIP-890). In transactions of version 2 TxnOffsetCommit do
 
 from __future__ import annotations
 
-from protocol.fields import Struct, int16, int32, int64, message, string
+from lockstep.protocol.fields import Struct, int16, int32, int64, message, string
 
 
 @message(api_key=25, versions="0-4", flexible="3+", kind="request")

@@ -7,7 +7,7 @@ that clients send; 4 is for brokers: several transactions in one request, which 
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
 
 
 @struct()

@@ -5,7 +5,18 @@ Versions: 1 the response need not wait for the commit (KIP-1186).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct, uint16, uuid
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 
 @struct()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct
-from protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct
+from lockstep.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
 
 __all__ = ["AlterClientQuotasRequest", "AlterClientQuotasResponse"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, float64, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, float64, message, string, struct
 
 
 @struct()

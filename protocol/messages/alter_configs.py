@@ -6,7 +6,7 @@ IncrementalAlterConfigs, which changes only what it names (KIP-339).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
 
 
 @struct()

@@ -5,7 +5,7 @@ Versions: 1 the number of replicas may be kept from changing (KIP-860). Null rep
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, message, string, struct
 
 
 @struct()

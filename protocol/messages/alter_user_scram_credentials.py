@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, byte_string, int8, int16, int32, message, string, struct
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import Struct, array, byte_string, int8, int16, int32, message, string, struct
+from lockstep.protocol.primitives import Buffer
 
 
 @struct()

@@ -11,7 +11,7 @@ this API's own range, so that the client tries again (KIP-511).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
 
 
 @message(api_key=18, versions="0-5", flexible="3+", kind="request")

@@ -6,8 +6,8 @@ Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 an owner wh
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, byte_string, int16, int32, int64, message, string, struct
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import Struct, array, byte_string, int16, int32, int64, message, string, struct
+from lockstep.protocol.primitives import Buffer
 
 
 @struct()

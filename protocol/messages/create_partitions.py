@@ -6,7 +6,7 @@ Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 THROTTLING_
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, message, string, struct
 
 
 @struct()

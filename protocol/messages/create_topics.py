@@ -9,7 +9,7 @@ configuration (KIP-525); 6 THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 the new topic'
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct, uuid
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct, uuid
 
 
 @struct()

@@ -5,7 +5,7 @@ Versions: 1 kinds of resource pattern (KIP-290); 2 flexible; 3 users as resource
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, message, string, struct
 
 
 @struct()

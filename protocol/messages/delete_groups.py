@@ -5,7 +5,7 @@ Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 a text besi
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct
 
 
 @message(api_key=42, versions="0-3", flexible="2+", kind="request")

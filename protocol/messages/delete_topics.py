@@ -7,7 +7,7 @@ by id, in `topics` instead of `topic_names` (KIP-516).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct, uuid
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct, uuid
 
 
 @struct()

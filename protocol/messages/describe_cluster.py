@@ -5,7 +5,7 @@ Versions: 0 flexible from the start; 1 brokers or controllers (KIP-919); 2 fence
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
 
 
 @message(api_key=60, versions="0-2", flexible="0+", kind="request")

@@ -6,7 +6,7 @@ documentation (KIP-569); 4 flexible.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
 
 
 @struct()

@@ -6,8 +6,18 @@ Versions: 1 throttle time; 2 throttling is the client's duty (KIP-219); 3 author
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, byte_string, int16, int32, message, string, struct
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+)
+from lockstep.protocol.primitives import Buffer
 
 
 @message(api_key=15, versions="0-6", flexible="5+", kind="request")

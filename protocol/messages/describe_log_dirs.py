@@ -6,7 +6,7 @@ volume's size and room (KIP-827); 5 directories that take no new partitions (KIP
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
 
 
 @struct()

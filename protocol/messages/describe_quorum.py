@@ -7,8 +7,8 @@ of those of the response.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uint16, uuid
-from protocol.messages.describe_quorum_request import DescribeQuorumRequest
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uint16, uuid
+from lockstep.protocol.messages.describe_quorum_request import DescribeQuorumRequest
 
 __all__ = ["DescribeQuorumRequest", "DescribeQuorumResponse"]
 

@@ -5,7 +5,7 @@ A module of its own, because Kafka gives its structs the names of the response's
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int32, message, string, struct
 
 
 @struct()

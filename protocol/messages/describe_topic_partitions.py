@@ -6,7 +6,18 @@ without looking: return lists.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct, struct_field, uuid
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+    struct_field,
+    uuid,
+)
 
 
 @struct()

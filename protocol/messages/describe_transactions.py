@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct
 
 
 @message(api_key=65, versions="0", flexible="0+", kind="request")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, message, string, struct
 
 
 @struct()

@@ -5,7 +5,7 @@ Versions: 1 the kind of election, an error for the whole response (KIP-460); 2 f
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, message, string, struct
 
 
 @struct()

@@ -7,7 +7,7 @@ epoch of the next (KIP-890).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, boolean, int16, int32, int64, message, string
+from lockstep.protocol.fields import Struct, boolean, int16, int32, int64, message, string
 
 
 @message(api_key=26, versions="0-5", flexible="3+", kind="request")

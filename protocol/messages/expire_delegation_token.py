@@ -5,8 +5,8 @@ Versions: 1 throttling is the client's duty (KIP-219); 2 flexible.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, byte_string, int16, int32, int64, message
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import Struct, byte_string, int16, int32, int64, message
+from lockstep.protocol.primitives import Buffer
 
 
 @message(api_key=40, versions="1-2", flexible="2+", kind="request")

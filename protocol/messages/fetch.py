@@ -10,7 +10,7 @@ endpoints (KIP-951); 17 directory id (KIP-853); 18 the replica's high watermark 
 
 from __future__ import annotations
 
-from protocol.fields import (
+from lockstep.protocol.fields import (
     Struct,
     array,
     int8,
@@ -24,7 +24,7 @@ from protocol.fields import (
     struct_field,
     uuid,
 )
-from protocol.primitives import Data
+from lockstep.protocol.primitives import Data
 
 
 @struct()

@@ -7,7 +7,7 @@ groups (KIP-932).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, message, string, struct
 
 
 @message(api_key=10, versions="0-6", flexible="3+", kind="request")

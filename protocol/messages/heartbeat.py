@@ -6,7 +6,7 @@ Versions: 1 throttle time; 2 throttling is the client's duty (KIP-219); 3 static
 
 from __future__ import annotations
 
-from protocol.fields import Struct, int16, int32, message, string
+from lockstep.protocol.fields import Struct, int16, int32, message, string
 
 
 @message(api_key=12, versions="0-4", flexible="4+", kind="request")

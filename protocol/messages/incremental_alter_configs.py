@@ -5,7 +5,7 @@ Versions: 1 flexible. Operations: 0 set, 1 delete, 2 append to a list, 3 subtrac
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
 
 
 @struct()

@@ -7,7 +7,7 @@ and epoch it had, and gets a higher epoch (KIP-360); 4 PRODUCER_FENCED (KIP-588)
 
 from __future__ import annotations
 
-from protocol.fields import Struct, boolean, int16, int32, int64, message, string
+from lockstep.protocol.fields import Struct, boolean, int16, int32, int64, message, string
 
 
 @message(api_key=22, versions="0-6", flexible="2+", kind="request")

@@ -8,8 +8,18 @@ members (KIP-345); 6 flexible; 7 the group's protocol type in the response (KIP-
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, byte_string, int16, int32, message, string, struct
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int16,
+    int32,
+    message,
+    string,
+    struct,
+)
+from lockstep.protocol.primitives import Buffer
 
 
 @struct()

@@ -6,7 +6,7 @@ by instance id (KIP-345); 4 flexible; 5 a reason (KIP-800).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct
 
 
 @struct()

@@ -5,7 +5,7 @@ Versions: 0 is ListClientMetricsResources (KIP-1000); 1 the other types of resou
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, message, string, struct
 
 
 @message(api_key=74, versions="0-1", flexible="0+", kind="request")

@@ -6,7 +6,7 @@ and reported (KIP-518); 5 types, requested and reported (KIP-848).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct
 
 
 @message(api_key=16, versions="0-5", flexible="3+", kind="request")

@@ -10,7 +10,7 @@ client's duty (KIP-219); 4 leader epochs (KIP-320); 5 OFFSET_NOT_AVAILABLE (KIP-
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int8, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, int8, int16, int32, int64, message, string, struct
 
 
 @struct()

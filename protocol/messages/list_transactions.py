@@ -5,7 +5,7 @@ Versions: 1 only those that are open for some time (KIP-994); 2 only those whose
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct
 
 
 @message(api_key=66, versions="0-2", flexible="0+", kind="request")

@@ -10,7 +10,7 @@ authorized operations moved to DescribeCluster (KIP-700); 12 topics by id, so na
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, message, string, struct, uuid
+from lockstep.protocol.fields import Struct, array, boolean, int16, int32, message, string, struct, uuid
 
 
 @struct()

@@ -7,7 +7,7 @@ of the consumer protocol (KIP-848); 10 topic ids in place of names (KIP-848).
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uuid
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct()

@@ -5,7 +5,7 @@ Versions: 0 only, and never flexible.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, message, string, struct
 
 
 @struct()

@@ -8,7 +8,18 @@ open transactions (KIP-447); 8 several groups (KIP-709); 9 members of the consum
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct, uuid
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uuid,
+)
 
 
 @struct()

@@ -6,7 +6,7 @@ consumers and -2 where it is unknown (KIP-392); 4 flexible.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct
 
 
 @struct()

@@ -12,7 +12,7 @@ they may use (KAFKA-18659).
 
 from __future__ import annotations
 
-from protocol.fields import (
+from lockstep.protocol.fields import (
     Struct,
     array,
     int16,
@@ -25,7 +25,7 @@ from protocol.fields import (
     struct_field,
     uuid,
 )
-from protocol.primitives import Buffer
+from lockstep.protocol.primitives import Buffer
 
 
 @struct()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, int16, int32, message, string, uuid
+from lockstep.protocol.fields import Struct, int16, int32, message, string, uuid
 
 
 @message(api_key=81, versions="0", flexible="0+", kind="request")

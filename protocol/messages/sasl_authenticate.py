@@ -5,8 +5,8 @@ Versions: 1 how long the session lasts (KIP-368); 2 flexible.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, byte_string, int16, int64, message, string
-from protocol.primitives import Buffer
+from lockstep.protocol.fields import Struct, byte_string, int16, int64, message, string
+from lockstep.protocol.primitives import Buffer
 
 
 @message(api_key=36, versions="0-2", flexible="2+", kind="request")

@@ -5,7 +5,7 @@ Versions: 1 what follows is SaslAuthenticate, not bytes without a frame (KIP-152
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, message, string
+from lockstep.protocol.fields import Struct, array, int16, message, string
 
 
 @message(api_key=17, versions="0-1", flexible="none", kind="request")

@@ -7,7 +7,7 @@ transactions of version 2 only (KIP-890); 6 topic ids in place of names (KIP-131
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uuid
+from lockstep.protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct()

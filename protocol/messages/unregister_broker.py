@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, int16, int32, message, string
+from lockstep.protocol.fields import Struct, int16, int32, message, string
 
 
 @message(api_key=64, versions="0", flexible="0+", kind="request")

@@ -6,7 +6,7 @@ are changed or none.
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
 
 
 @struct()

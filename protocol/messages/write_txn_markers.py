@@ -5,7 +5,18 @@ Versions: 1 flexible, 0 is gone since Kafka 4.0; 2 the version of the transactio
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, boolean, int8, int16, int32, int64, message, string, struct
+from lockstep.protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
 
 
 @struct()

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol.records.batch import (
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     DELETE_HORIZON_FLAG,
@@ -33,8 +33,8 @@ from protocol.records.batch import (
     crc_of,
     read_header,
 )
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from protocol.records.record import read_varint, wrap_int64, write_varint
+from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from lockstep.protocol.records.record import read_varint, wrap_int64, write_varint
 
 _CRC_AT = 17
 MAX_RECORDS = 200_000

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import BatchHeader, Buffer, verify
-from protocol.records.control import ControlKind, parse
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import BatchHeader, Buffer, verify
+from lockstep.protocol.records.control import ControlKind, parse
 
 
 class CommittedReader:

@@ -30,8 +30,8 @@ from typing import Final
 
 import cramjam
 
-from protocol.records.batch import Buffer, MalformedBatch
-from protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
+from lockstep.protocol.records.batch import Buffer, MalformedBatch
+from lockstep.protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
 
 MAX_BLOCKS: Final = 65_536
 """Blocks or chunks in one compressed batch: 2 GiB in snappy-java's 32 KiB, or some 20 ms until it is

@@ -15,8 +15,8 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from protocol.records.batch import Buffer, MalformedBatch, read_header
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.records.batch import Buffer, MalformedBatch, read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 
 _KEY: Final = Struct(">hh")
 _VALUE: Final = Struct(">hi")

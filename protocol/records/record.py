@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from protocol.records.batch import (
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     CONTROL_FLAG,
     CURRENT_MAGIC,
@@ -33,7 +33,7 @@ from protocol.records.batch import (
     crc_of,
     read_header,
 )
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 
 Headers = list[tuple[str, bytes | None]]
 

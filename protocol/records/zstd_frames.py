@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from protocol.records.batch import Buffer, MalformedBatch
+from lockstep.protocol.records.batch import Buffer, MalformedBatch
 
 _MAGIC: Final = 0xFD2FB528
 _SKIPPABLE_MAGIC: Final = 0x184D2A50

@@ -8,7 +8,7 @@ the other, because executors do not have the broker's packages.
 
 from __future__ import annotations
 
-from protocol.client_errors import BrokerError, ClientError, ConnectionFailed, TimedOut, Unsupported
+from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed, TimedOut, Unsupported
 from spark_connector.connection.cluster import ClusterClient, PartitionInfo, TopicInfo
 from spark_connector.connection.configs import topic_configs
 from spark_connector.connection.offsets import list_offsets

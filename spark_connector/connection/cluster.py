@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from protocol.bootstrap import bootstrap_addresses
-from protocol.client_errors import BrokerError, ClientError, ConnectionFailed
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import (
+from lockstep.protocol.bootstrap import bootstrap_addresses
+from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

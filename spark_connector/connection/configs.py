@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from protocol.client_errors import BrokerError
-from protocol.config_resources import ResourceType
-from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
+from lockstep.protocol.client_errors import BrokerError
+from lockstep.protocol.config_resources import ResourceType
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from protocol.client_errors import BrokerError
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from lockstep.protocol.client_errors import BrokerError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,

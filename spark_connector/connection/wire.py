@@ -1,8 +1,8 @@
 """One TCP connection to a broker, blocking: it sends requests and keeps responses until they are taken.
 
-Owns: the socket and the pending responses; the messages are `protocol.client_protocol`'s. Requests may be
-sent before the responses of earlier ones have come (`start`), so that a task decodes one Fetch while the
-broker reads the next.
+Owns: the socket and the pending responses; the messages are `lockstep.protocol.client_protocol`'s. Requests
+may be sent before the responses of earlier ones have come (`start`), so that a task decodes one Fetch while
+the broker reads the next.
 
 Invariants: a request that timed out leaves the connection closed, because its outcome is unknown; a closed
 connection fails all pending responses.
@@ -16,10 +16,10 @@ import socket
 import time
 from typing import Final, Generic, TypeVar
 
-from protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
-from protocol.client_protocol import NEWEST_API_VERSIONS, Peer
-from protocol.fields import Struct
-from protocol.primitives import Buffer
+from lockstep.protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
+from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, Peer
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.primitives import Buffer
 
 T = TypeVar("T", bound=Struct)
 

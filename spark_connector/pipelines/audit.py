@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.records.record import Record
+from lockstep.protocol.records.record import Record
 from spark_connector.connection import ClusterClient
 from spark_connector.options import EARLIEST, LATEST
 from spark_connector.pipelines import log_frames, routes, shard_stores

@@ -18,14 +18,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, ends_of

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.records.record import Headers
+from lockstep.protocol.records.record import Headers
 
 ORDERS: Final = "orders"
 PAYMENTS: Final = "payments"

@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.partitioner import partition_of
-from protocol.records.compression import Codec
+from lockstep.protocol.partitioner import partition_of
+from lockstep.protocol.records.compression import Codec
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import event_data
 from spark_connector.pipelines.claims import claim_topic

@@ -22,16 +22,16 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, Headers
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, Headers
 from spark_connector.connection import (
     BrokerError,
     ClusterClient,

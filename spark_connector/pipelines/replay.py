@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.records.compression import Codec
-from protocol.records.record import Headers
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import Headers
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.claims import TopicClaim, claim_topic

@@ -15,8 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.partitioner import partition_of
-from protocol.records.record import Headers, Record
+from lockstep.protocol.partitioner import partition_of
+from lockstep.protocol.records.record import Headers, Record
 from spark_connector.pipelines.failures import PipelineFailed
 
 TARGETS_HEADER: Final = "lockstep-targets"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 from spark_connector.connection import ClusterClient, list_offsets, topic_configs
 from spark_connector.options import LATEST
 

@@ -1,9 +1,9 @@
 """Rows to record batches: the bytes of Kafka's format 2, a batch at a time.
 
-Owns: `RecordBatches`, which cuts a partition's rows into batches of a bounded size. Pure.
-Invariants: rows keep their order; a batch has at least one record, and more than `batch_bytes` only where a
-single record is larger. Its records have the bytes that `protocol.records.record.BatchBuilder` writes.
-Does not: choose partitions, or know producers: `build_batch` gets one. Source: KIP-98 (format 2).
+Owns: `RecordBatches`, which cuts a partition's rows into batches of a bounded size. Pure. Invariants: rows
+keep their order; a batch has at least one record, and more than `batch_bytes` only where a single record is
+larger. Its records have the bytes that `lockstep.protocol.records.record.BatchBuilder` writes. Does not:
+choose partitions, or know producers: `build_batch` gets one. Source: KIP-98 (format 2).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from protocol.records.batch import (
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     CURRENT_MAGIC,
     LENGTH_PREFIX_BYTES,
@@ -19,8 +19,8 @@ from protocol.records.batch import (
     BatchHeader,
     crc_of,
 )
-from protocol.records.compression import Codec, compress
-from protocol.records.record import write_varint
+from lockstep.protocol.records.compression import Codec, compress
+from lockstep.protocol.records.record import write_varint
 
 Headers = Sequence[tuple[str, bytes | None]]
 

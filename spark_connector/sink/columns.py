@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from protocol.partitioner import partition_of
+from lockstep.protocol.partitioner import partition_of
 from spark_connector.options import OptionError
 from spark_connector.sink.batch_encoder import Headers
 

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from protocol.errors import ErrorCode
-from protocol.lock_words import HWM, WRITE
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import iter_headers
-from protocol.records.record import BatchBuilder, iter_records
-from protocol.staged_messages import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.lock_words import HWM, WRITE
+from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.staged_messages import (
     LockstepStagedRequest,
     LockstepStagedResponse,
     Stage,

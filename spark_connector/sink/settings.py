@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.records.compression import Codec
+from lockstep.protocol.records.compression import Codec
 from spark_connector.options import OptionError, unknown_option
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"

@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.compression import Codec
-from protocol.staged_messages import (
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.staged_messages import (
     STAGED_FEATURE,
     STAGED_PRODUCER_EPOCH,
     LockstepStagedRequest,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,

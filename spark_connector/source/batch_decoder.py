@@ -1,14 +1,14 @@
 """Record batches to columns: a task runs this for each byte that it fetches, so every step counts.
 
 Owns: the columns of one coming Arrow batch. Records go straight from the batch's bytes into lists of keys,
-values, offsets and times, without an object of their own; `protocol.records.record.iter_records` yields the
-same records, and the tests compare both.
+values, offsets and times, without an object of their own; `lockstep.protocol.records.record.iter_records`
+yields the same records, and the tests compare both.
 
 Invariants: a batch is appended as a whole or not at all: MalformedBatch leaves the columns as they were.
 Records outside of [start, end) are left out; gaps of compaction are no error.
 
-Does not: verify checksums, decide whether a batch is visible (`protocol.records.committed`), know Arrow.
-Source: Kafka's DefaultRecord and DefaultRecordBatch; KIP-82 (headers).
+Does not: verify checksums, decide whether a batch is visible (`lockstep.protocol.records.committed`), know
+Arrow. Source: Kafka's DefaultRecord and DefaultRecordBatch; KIP-82 (headers).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from array import array
 from bisect import bisect_left
 from typing import Final
 
-from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch
-from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress
-from protocol.records.record import read_varint, wrap_int64
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch
+from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress
+from lockstep.protocol.records.record import read_varint, wrap_int64
 
 HeaderList = list[tuple[str, bytes | None]]
 

@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from random import randrange
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.records.batch import iter_headers
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
+from lockstep.protocol.records.batch import iter_headers
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.options import EARLIEST, TopicPartition
 from spark_connector.source.positions import offsets_at

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from protocol.primitives import Buffer
+from lockstep.protocol.primitives import Buffer
 from spark_connector.source.batch_decoder import HeaderList, RecordColumns
 
 DDL: Final = (

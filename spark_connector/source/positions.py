@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 from spark_connector.connection import BrokerError, ClusterClient, list_offsets
 from spark_connector.options import (
     EARLIEST,

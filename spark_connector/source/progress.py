@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from protocol.errors import ErrorCode
-from protocol.messages.offset_commit import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

@@ -18,17 +18,17 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from protocol.primitives import Buffer
-from protocol.records.batch import iter_headers, verify
-from protocol.records.committed import CommittedReader
+from lockstep.protocol.primitives import Buffer
+from lockstep.protocol.records.batch import iter_headers, verify
+from lockstep.protocol.records.committed import CommittedReader
 from spark_connector.connection import (
     BrokerError,
     ClientError,

@@ -1,20 +1,20 @@
 """One group's data log: frames on the disk and in memory; knows neither Raft nor records.
 
 `data_log.DataLog` is the face; it is `writer.LogWriter` (append, flush, roll), made into
-`replacing.ReplacingLog` (truncation, an installation's switch), made into the whole.
+`log_truncation.ReplacingLog` (truncation, an installation's switch), made into the whole.
 
 | concern | files |
 |---|---|
-| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `scan` |
-| what became of a frame's batches, pure | `marks` |
+| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `segment_scan` |
+| what became of a frame's batches, pure | `batch_flags` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
-| writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
-| reading by offset and time | `tail_cache`, `shared_reads`, `reading`, `verified` (needs no second look) |
+| writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |
+| reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `verified` (no second look) |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
-| reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
+| reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`; `sealed_segment` (one, as retention and the cleaner see it) |
-| which files are theirs | `segment_files`; `tombstones` (which were freed behind one that stays) |
-| opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
-| segments written as a whole | `segment_rewrite`, for `installation` (a log), `rewriting` (one), `joiner` |
-| beside | `options`, `file_system`, `inspect` (a stopped broker's log), `memory_log` (the reference model) |
+| which files are theirs | `segment_files`; `freed_segments` (which were freed behind one that stays) |
+| opening | `recovery` (the verdict), `startup_cleanup` (after it), `salvage` (where the state is lost) |
+| whole segments | `segment_rewrite`, for `installation` (a log), `segment_compaction` (one), `joiner` |
+| beside | `options`, `file_system`, `inspect` (a stopped broker's log) |
 """

@@ -19,7 +19,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.log.marks import ENTRY_REMOVED
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 
 NO_TIMESTAMP = -(1 << 63)
 """The timestamp of a batch that was cleaned away."""

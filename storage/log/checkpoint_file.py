@@ -16,9 +16,9 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, read_whole, unless_lost, write_all
-from storage.log.format import FORMAT
-from storage.types import Checkpoint, CorruptLog, NewerFormat
+from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost, write_all
+from lockstep.storage.log.format import FORMAT
+from lockstep.storage.types import Checkpoint, CorruptLog, NewerFormat
 
 CHUNK_BYTES = 1 << 20
 PREFIX = "checkpoint-"

@@ -7,7 +7,7 @@ Invariants: an entry is dropped with its segment, when that is repaired, freed, 
 Ranges that touch are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a
 segment that are not given up, a new one is merged with the nearest of them, even over sound batches; these
 are still read. Only an operator gives a range up, and no later damage takes that back.
-Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/repairing.py`). Thread-safe.
+Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/segment_repair.py`). Thread-safe.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from storage.log.file_system import FileSystem, read_whole, write_all
-from storage.log.segments import Segment, SegmentTable
-from storage.types import NO_PARTITION, DamagedBatch
+from lockstep.storage.log.file_system import FileSystem, read_whole, write_all
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.types import NO_PARTITION, DamagedBatch
 
 DAMAGE_NAME: Final = "damage"
 MAX_RANGES: Final = 100

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from storage.log.batch_index import (
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED
+from lockstep.storage.log.batch_index import (
     IndexHeader,
     SegmentSummary,
     batches_at,
@@ -24,8 +25,8 @@ from storage.log.batch_index import (
     decode_index_head,
     index_head_bytes,
 )
-from storage.log.file_system import FileSystem, read_whole, unless_lost
-from storage.log.format import (
+from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
+from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
@@ -33,13 +34,18 @@ from storage.log.format import (
     payload_problem,
     position,
 )
-from storage.log.leftovers import is_void
-from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
-from storage.log.marks import ENTRY_REMOVED
-from storage.log.scan import WINDOW_BYTES, LogTail, ScannedFrame, SegmentScan, highest_promise
-from storage.log.segment_files import SegmentFiles
-from storage.log.state_file import LogState
-from storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
+from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC
+from lockstep.storage.log.segment_files import SegmentFiles
+from lockstep.storage.log.segment_scan import (
+    WINDOW_BYTES,
+    LogTail,
+    ScannedFrame,
+    SegmentScan,
+    highest_promise,
+)
+from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.state_file import LogState
+from lockstep.storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
 
 NAMELESS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
 """Partitions that no client reads; damage of theirs is damage of the log's entries."""

@@ -24,24 +24,24 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from storage.log.batch_index import SegmentPartition
-from storage.log.damage import DamageTable
-from storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem, is_rot
-from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
-from storage.log.housekeeping import Housekeeping
-from storage.log.joiner import Joiner
-from storage.log.lsn_lookup import LsnLookup
-from storage.log.options import LogOptions
-from storage.log.origin_file import read_origin, write_origin
-from storage.log.reading import BatchPlace, LogReader
-from storage.log.recovery import Recovered, Recovery, RecoveryReport
-from storage.log.replacing import ReplacingLog
-from storage.log.rewriting import Judge
-from storage.log.sealed_segment import SealedSegment
-from storage.log.segment_pool import Pace, SegmentPool
-from storage.log.segments import Segment, SegmentTable
-from storage.log.shared_reads import SharedReads
-from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.batch_reader import BatchPlace, LogReader
+from lockstep.storage.log.damage import DamageTable
+from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem, is_rot
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of
+from lockstep.storage.log.joiner import Joiner
+from lockstep.storage.log.log_truncation import ReplacingLog
+from lockstep.storage.log.lsn_lookup import LsnLookup
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.origin_file import read_origin, write_origin
+from lockstep.storage.log.recovery import Recovered, Recovery, RecoveryReport
+from lockstep.storage.log.sealed_segment import SealedSegment
+from lockstep.storage.log.segment_compaction import Judge
+from lockstep.storage.log.segment_pool import Pace, SegmentPool
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.shared_reads import SharedReads
+from lockstep.storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
-from storage.types import Buffer, CorruptLog
+from lockstep.storage.types import Buffer, CorruptLog
 
 T = TypeVar("T")
 WriteBuffer = bytearray | memoryview

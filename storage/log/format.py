@@ -16,8 +16,14 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from storage.log.marks import ENTRY_LOCAL, ENTRY_REMOVED, apply_marks, encode_marks, least_marks_bytes
-from storage.types import Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.batch_flags import (
+    ENTRY_LOCAL,
+    ENTRY_REMOVED,
+    apply_marks,
+    encode_marks,
+    least_marks_bytes,
+)
+from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
 """What this code writes. Anything higher is refused by name (`NewerFormat`)."""

@@ -17,17 +17,17 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from storage.log.checkpoint_file import load_checkpoints
-from storage.log.damage_search import Damage, DamageSearch
-from storage.log.file_system import RealFileSystem
-from storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, group_seed
-from storage.log.recovery import Recovery, RecoveryReport
-from storage.log.salvage import salvaged_state
-from storage.log.scan import LogTail, ScannedFrame, SegmentScan
-from storage.log.segment_files import SEGMENT_SUFFIX
-from storage.log.segments import Segment
-from storage.log.state_file import STATE_NAME, LogState, LostState, StateFile
-from storage.types import Buffer, Checkpoint, CorruptLog, HardState, StorageError
+from lockstep.storage.log.checkpoint_file import load_checkpoints
+from lockstep.storage.log.damage_search import Damage, DamageSearch
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, group_seed
+from lockstep.storage.log.recovery import Recovery, RecoveryReport
+from lockstep.storage.log.salvage import salvaged_state
+from lockstep.storage.log.segment_files import SEGMENT_SUFFIX
+from lockstep.storage.log.segment_scan import LogTail, ScannedFrame, SegmentScan
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log.state_file import STATE_NAME, LogState, LostState, StateFile
+from lockstep.storage.types import Buffer, Checkpoint, CorruptLog, HardState, StorageError
 
 
 class NoLog(StorageError):

@@ -16,9 +16,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.log.checkpoint_file import PlacedCheckpoint, incoming_name, write_checkpoint
-from storage.log.file_system import FileSystem, write_all
-from storage.log.format import (
+from lockstep.storage.log.batch_flags import most_marks_bytes
+from lockstep.storage.log.checkpoint_file import PlacedCheckpoint, incoming_name, write_checkpoint
+from lockstep.storage.log.file_system import FileSystem, write_all
+from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     encode_segment_header,
@@ -26,14 +27,13 @@ from storage.log.format import (
     group_seed,
     position,
 )
-from storage.log.marks import most_marks_bytes
-from storage.log.scan import LogTail
-from storage.log.segment_files import index_name, segment_name
-from storage.log.segment_pool import SegmentPool
-from storage.log.segment_rewrite import SegmentRewrite
-from storage.log.segments import Segment, SegmentTable
-from storage.log.tombstones import tombstone_name
-from storage.types import Checkpoint, Frame, StorageError, StorageFull
+from lockstep.storage.log.freed_segments import tombstone_name
+from lockstep.storage.log.segment_files import index_name, segment_name
+from lockstep.storage.log.segment_pool import SegmentPool
+from lockstep.storage.log.segment_rewrite import SegmentRewrite
+from lockstep.storage.log.segment_scan import LogTail
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.types import Checkpoint, Frame, StorageError, StorageFull
 
 SEQUENCE_GAP = 1024
 """The log may roll this often while something is installed."""

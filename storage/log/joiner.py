@@ -23,15 +23,15 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from storage.log.file_system import WatchedFileSystem
-from storage.log.format import SEGMENT_HEADER_BYTES
-from storage.log.housekeeping import Housekeeping
-from storage.log.marker import MARKER_BYTES
-from storage.log.rewriting import Rewriter
-from storage.log.scan import LogTail
-from storage.log.segment_files import JoinedFile
-from storage.log.segments import Segment, SegmentTable
-from storage.types import FlushFailed, Frame, FramesUnavailable, StorageFull
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.file_system import WatchedFileSystem
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
+from lockstep.storage.log.marker import MARKER_BYTES
+from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_files import JoinedFile
+from lockstep.storage.log.segment_scan import LogTail
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.types import FlushFailed, Frame, FramesUnavailable, StorageFull
 
 OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
 """The bytes of each file beside its frames."""

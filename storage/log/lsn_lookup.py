@@ -13,11 +13,11 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from storage.types import Frame, FramesUnavailable
+from lockstep.storage.types import Frame, FramesUnavailable
 
 if TYPE_CHECKING:
-    from storage.log.frame_reading import FrameReader
-    from storage.log.segments import Segment, SegmentTable
+    from lockstep.storage.log.frame_reader import FrameReader
+    from lockstep.storage.log.segments import Segment, SegmentTable
 
 FIRST_LSN: Final = 1
 """Of a new log."""

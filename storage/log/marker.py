@@ -14,7 +14,7 @@ import struct
 
 from crc32c import crc32c
 
-from storage.types import Buffer
+from lockstep.storage.types import Buffer
 
 MARKER_MAGIC = b"LSTKMARK"
 MARKER = struct.Struct(">8sIQQQII")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, read_whole, write_all
-from storage.types import CorruptLog
+from lockstep.storage.log.file_system import FileSystem, read_whole, write_all
+from lockstep.storage.types import CorruptLog
 
 ORIGIN_NAME = "origin"
 _MAGIC = b"LSTKORIG"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
-from storage.types import Frame
+from lockstep.storage.types import Frame
 
 _NO_INDEX = 1 << 62
 """Higher than every frame's."""

@@ -18,20 +18,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from storage.log.batch_index import (
+from lockstep.storage.log.batch_index import (
     IndexHeader,
     SegmentSummary,
     add_to_index,
     decode_index_head,
     index_head_bytes,
 )
-from storage.log.checkpoint_file import (
-    PREFIX,
-    PlacedCheckpoint,
-    load_checkpoints,
-)
-from storage.log.file_system import FileSystem, unless_lost, write_all
-from storage.log.format import (
+from lockstep.storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
+from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
     SegmentHeader,
@@ -40,21 +36,21 @@ from storage.log.format import (
     position,
     position_text,
 )
-from storage.log.leftovers import (
+from lockstep.storage.log.origin_file import ORIGIN_NAME
+from lockstep.storage.log.salvage import salvaged_state
+from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles
+from lockstep.storage.log.segment_pool import ReadyFile
+from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_promise
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log.startup_cleanup import (
     finish_installation,
     is_void,
     ready_again,
     remove_leftovers,
     void_unfinished,
 )
-from storage.log.origin_file import ORIGIN_NAME
-from storage.log.salvage import salvaged_state
-from storage.log.scan import LogTail, SegmentScan, highest_promise
-from storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles
-from storage.log.segment_pool import ReadyFile
-from storage.log.segments import Segment
-from storage.log.state_file import LostState, StateFile
-from storage.types import CorruptLog, HardState, NewerFormat
+from lockstep.storage.log.state_file import LostState, StateFile
+from lockstep.storage.types import CorruptLog, HardState, NewerFormat
 
 
 @dataclass(frozen=True)

@@ -12,22 +12,22 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from storage.log.checkpoint_file import load_checkpoints
-from storage.log.file_system import FileSystem
-from storage.log.format import (
+from lockstep.storage.log.checkpoint_file import load_checkpoints
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
     decode_segment_header,
     group_seed,
     position,
 )
-from storage.log.leftovers import is_void
-from storage.log.marker import MARKER_MAGIC, decode_marker
-from storage.log.scan import WINDOW_BYTES
-from storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
-from storage.log.state_file import LogState
-from storage.log.tombstones import Freed
-from storage.types import CorruptLog, HardState
+from lockstep.storage.log.freed_segments import Freed
+from lockstep.storage.log.marker import MARKER_MAGIC, decode_marker
+from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
+from lockstep.storage.log.segment_scan import WINDOW_BYTES
+from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.state_file import LogState
+from lockstep.storage.types import CorruptLog, HardState
 
 _NOWHERE = position((1 << 32) - 1, 0)
 """A generation's beginning that lies behind everything: all before it counts."""

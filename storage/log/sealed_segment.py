@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from storage.log.batch_index import SegmentPartition
-from storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.segments import Segment, SegmentTable
 
 
 class SealedSegment:

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from storage.log.tombstones import Freed
+from lockstep.storage.log.freed_segments import Freed
 
 SEGMENT_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"

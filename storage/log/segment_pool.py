@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
-from storage.log.file_system import FileSystem, write_all
-from storage.log.options import LogOptions
-from storage.log.segment_files import segment_name
+from lockstep.storage.log.file_system import FileSystem, write_all
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_files import segment_name
 
 FILL_BYTES = 1 << 20
 CALM_FILL_BYTES = 64 << 10

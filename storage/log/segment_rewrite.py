@@ -12,9 +12,10 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.batch_index import NO_TIMESTAMP, BatchIndex, SegmentSummary
-from storage.log.file_system import FileSystem, write_all
-from storage.log.format import (
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED
+from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex, SegmentSummary
+from lockstep.storage.log.file_system import FileSystem, write_all
+from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     chain_of,
@@ -23,11 +24,10 @@ from storage.log.format import (
     group_seed,
     position,
 )
-from storage.log.marker import MARKER_BYTES, encode_marker
-from storage.log.marks import ENTRY_REMOVED
-from storage.log.scan import LogTail
-from storage.log.segments import Segment
-from storage.types import Buffer, Frame
+from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
+from lockstep.storage.log.segment_scan import LogTail
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.types import Buffer, Frame
 
 _FRAMES_AT = SEGMENT_HEADER_BYTES + MARKER_BYTES
 

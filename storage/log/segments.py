@@ -20,7 +20,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from storage.log.batch_index import (
+from lockstep.storage.log.batch_index import (
     DEAD_PARTITION,
     INDEX_FORMAT,
     BatchIndex,
@@ -31,10 +31,10 @@ from storage.log.batch_index import (
     decode_batches,
     encode_index,
 )
-from storage.log.file_system import FileSystem, unless_lost, write_all
-from storage.log.scan import LogTail
-from storage.log.segment_files import INDEX_SUFFIX
-from storage.log.tombstones import Run
+from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.freed_segments import Run
+from lockstep.storage.log.segment_files import INDEX_SUFFIX
+from lockstep.storage.log.segment_scan import LogTail
 
 OPEN_FILES_MAX = 128
 """Open sealed segments at once; more are opened and closed as reads need them."""

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, unless_lost, write_all
-from storage.log.format import CRC, FORMAT, position
-from storage.types import CorruptLog, HardState, NewerFormat
+from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.format import CRC, FORMAT, position
+from lockstep.storage.types import CorruptLog, HardState, NewerFormat
 
 STATE_NAME = "state"
 SLOT_BYTES = 4096

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 
-from storage.types import Buffer
+from lockstep.storage.types import Buffer
 
 _COMPACT_AT = 32
 """Evicted places that a partition has room for at least: of many partitions with few batches each, a thousand

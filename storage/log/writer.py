@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
-from storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
-from storage.log.format import (
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
+from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
+from lockstep.storage.log.format import (
     ENTRY_BYTES,
     FRAME_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -27,15 +28,14 @@ from storage.log.format import (
     group_seed,
     position,
 )
-from storage.log.housekeeping import Housekeeping
-from storage.log.marker import MARKER_BYTES, encode_marker
-from storage.log.options import LogOptions, write_bytes
-from storage.log.recent_frames import RecentFrames
-from storage.log.scan import LogTail
-from storage.log.segment_pool import SegmentPool
-from storage.log.segments import Segment, SegmentTable
-from storage.log.tail_cache import TailCache
-from storage.types import LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
+from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
+from lockstep.storage.log.options import LogOptions, write_bytes
+from lockstep.storage.log.recent_frames import RecentFrames
+from lockstep.storage.log.segment_pool import SegmentPool
+from lockstep.storage.log.segment_scan import LogTail
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.tail_cache import TailCache
+from lockstep.storage.types import LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
 
 PAGE_BYTES = 4096
 """Of the page cache, or a part of its pages."""

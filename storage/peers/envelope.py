@@ -1,4 +1,4 @@
-"""Messages to and from frames of the wire, through the tables of `protocol.peer_messages`.
+"""Messages to and from frames of the wire, through the tables of `lockstep.protocol.peer_messages`.
 
 Invariants: bytes that are no message raise MalformedMessage and nothing else. Frames of entries are sent by
 reference where they are large; those that arrive are copied once, out of the receive buffer, because the log
@@ -13,14 +13,14 @@ from operator import attrgetter
 from struct import Struct as Binary
 from typing import Any, Final
 
-from protocol import peer_messages as wire
-from protocol.compiler import decode, encode
-from protocol.fields import Struct
-from protocol.primitives import Buffer, Data, MalformedMessage
-from storage.raft import messages as raft
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Message
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.protocol import peer_messages as wire
+from lockstep.protocol.compiler import decode, encode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.primitives import Buffer, Data, MalformedMessage
+from lockstep.storage.raft import messages as raft
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
 
 _HEAD: Final = Binary(">ihh")
 _KIND: Final = Binary(">hh")

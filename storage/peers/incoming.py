@@ -12,14 +12,14 @@ import asyncio
 from collections.abc import Hashable
 from typing import Any, Protocol
 
-from protocol.fields import Struct
-from protocol.frame_reader import FrameReader, MalformedFrame
-from protocol.peer_messages import HandshakeAccepted, HandshakeRejected, PeerHandshake
-from protocol.primitives import MalformedMessage
-from storage.group_options import node_of
-from storage.peers.envelope import message_in, pack, unpack
-from storage.peers.limits import PeerLimits, tune
-from storage.raft.messages import Message
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.frame_reader import FrameReader, MalformedFrame
+from lockstep.protocol.peer_messages import HandshakeAccepted, HandshakeRejected, PeerHandshake
+from lockstep.protocol.primitives import MalformedMessage
+from lockstep.storage.group_options import node_of
+from lockstep.storage.peers.envelope import message_in, pack, unpack
+from lockstep.storage.peers.limits import PeerLimits, tune
+from lockstep.storage.raft.messages import Message
 
 MAX_REASON_LENGTH = 1000
 """Characters of a rejection's reason."""

@@ -15,12 +15,12 @@ import socket
 from collections.abc import Awaitable, Hashable
 from typing import Protocol
 
-from protocol.fields import Struct
-from protocol.peer_messages import NotificationBody, PeerHandshake, RequestBody, ResponseBody
-from protocol.primitives import MalformedMessage
-from storage.peers.envelope import Frame, is_bulky, pack, pack_message
-from storage.peers.incoming import Incoming
-from storage.peers.limits import (
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.peer_messages import NotificationBody, PeerHandshake, RequestBody, ResponseBody
+from lockstep.protocol.primitives import MalformedMessage
+from lockstep.storage.peers.envelope import Frame, is_bulky, pack, pack_message
+from lockstep.storage.peers.incoming import Incoming
+from lockstep.storage.peers.limits import (
     BACKLOG,
     MAX_ERROR_LENGTH,
     TOO_MANY_REQUESTS,
@@ -28,9 +28,9 @@ from storage.peers.limits import (
     PeerLimits,
     PeerUnreachable,
 )
-from storage.peers.outgoing import Link
-from storage.raft.messages import Message
-from storage.rate_limited_log import RateLimitedLog
+from lockstep.storage.peers.outgoing import Link
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.rate_limited_log import RateLimitedLog
 
 __all__ = ["PeerError", "PeerLimits", "PeerListener", "PeerNetwork", "PeerUnreachable"]
 

@@ -16,11 +16,11 @@ from collections import deque
 from itertools import islice
 from typing import Protocol
 
-from protocol.frame_reader import FrameReader
-from protocol.peer_messages import HandshakeAccepted, HandshakeRejected
-from protocol.primitives import Buffer, MalformedMessage
-from storage.peers.envelope import Frame, unpack
-from storage.peers.limits import PeerLimits, tune
+from lockstep.protocol.frame_reader import FrameReader
+from lockstep.protocol.peer_messages import HandshakeAccepted, HandshakeRejected
+from lockstep.protocol.primitives import Buffer, MalformedMessage
+from lockstep.storage.peers.envelope import Frame, unpack
+from lockstep.storage.peers.limits import PeerLimits, tune
 
 log_of_links = logging.getLogger(__name__)
 

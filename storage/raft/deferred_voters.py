@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from storage.raft.progress import Progress, SendState
-from storage.raft.settings import NEVER_MS
+from lockstep.storage.raft.progress import Progress, SendState
+from lockstep.storage.raft.settings import NEVER_MS
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
-    from storage.raft.state import LeaderState
+    from lockstep.storage.raft.raft import Raft
+    from lockstep.storage.raft.state import LeaderState
 
 NONE_DEFERRED: frozenset[int] = frozenset()
 PROBE_INTERVAL_MS = 1000

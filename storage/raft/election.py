@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft.messages import TimeoutNow, VoteRequest, VoteResponse
-from storage.raft.quorum import vote_won
-from storage.raft.role_changes import (
+from lockstep.storage.raft.messages import TimeoutNow, VoteRequest, VoteResponse
+from lockstep.storage.raft.quorum import vote_won
+from lockstep.storage.raft.role_changes import (
     become_follower,
     campaign_after,
     has_live_leader,
@@ -21,11 +21,11 @@ from storage.raft.role_changes import (
     new_term,
     restart_timer,
 )
-from storage.raft.state import NOBODY, LeaderState
-from storage.raft.transitions import Role
+from lockstep.storage.raft.state import NOBODY, LeaderState
+from lockstep.storage.raft.transitions import Role
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def start_pre_vote(raft: Raft) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Install
-from storage.raft.role_changes import become_follower
-from storage.raft.state import NOBODY
-from storage.raft.transitions import Role
+from lockstep.storage.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Install
+from lockstep.storage.raft.role_changes import become_follower
+from lockstep.storage.raft.state import NOBODY
+from lockstep.storage.raft.transitions import Role
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 class IllegalTruncation(Exception):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import follower
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import Install, InstallResponse
-from storage.raft.progress import Progress, SendState
-from storage.raft.state import NOBODY
-from storage.raft.term_index import TermIndex
+from lockstep.storage.raft import follower
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import Install, InstallResponse
+from lockstep.storage.raft.progress import Progress, SendState
+from lockstep.storage.raft.state import NOBODY
+from lockstep.storage.raft.term_index import TermIndex
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def begin(raft: Raft, progress: Progress) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft.quorum import joint_committed_index
-from storage.raft.state import LeaderState
+from lockstep.storage.raft.quorum import joint_committed_index
+from lockstep.storage.raft.state import LeaderState
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def contact_ms(raft: Raft, leader_state: LeaderState, now_ms: int) -> int:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from storage.raft import replication_send
-from storage.raft.configuration import Configuration
-from storage.raft.messages import TimeoutNow
-from storage.raft.role_changes import become_follower
-from storage.raft.state import NOBODY, LeaderState
+from lockstep.storage.raft import replication_send
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import TimeoutNow
+from lockstep.storage.raft.role_changes import become_follower
+from lockstep.storage.raft.state import NOBODY, LeaderState
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 class ConfigurationRejected(Exception):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from storage.raft.configuration import Configuration
-from storage.types import Buffer
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.types import Buffer
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
 
 
 class SendState(Enum):

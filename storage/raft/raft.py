@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storage.raft import (
+from lockstep.storage.raft import (
     election,
     follower,
     install,
@@ -30,15 +30,15 @@ from storage.raft import (
     term_checks,
     transfer,
 )
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import Install, InstallResponse, Message
-from storage.raft.progress import Progress
-from storage.raft.ready import Ready
-from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
-from storage.raft.state import NOBODY, FollowerState, LeaderState
-from storage.raft.term_index import TermIndex
-from storage.raft.transitions import Role, check
-from storage.types import HardState, NotLeader
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import Install, InstallResponse, Message
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
+from lockstep.storage.raft.state import NOBODY, FollowerState, LeaderState
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.raft.transitions import Role, check
+from lockstep.storage.types import HardState, NotLeader
 
 
 class Raft:

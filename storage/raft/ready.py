@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Install, InstallResponse, Message
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Install, InstallResponse, Message
+from lockstep.storage.types import HardState
 
 
 class Ready:

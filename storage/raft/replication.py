@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import install, lease, membership, replication_send, transfer
-from storage.raft.messages import AppendResponse, HeartbeatResponse, InstallResponse
-from storage.raft.progress import Progress
-from storage.raft.quorum import joint_committed_index
-from storage.raft.role_changes import become_follower
-from storage.raft.state import LeaderState
+from lockstep.storage.raft import install, lease, membership, replication_send, transfer
+from lockstep.storage.raft.messages import AppendResponse, HeartbeatResponse, InstallResponse
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.quorum import joint_committed_index
+from lockstep.storage.raft.role_changes import become_follower
+from lockstep.storage.raft.state import LeaderState
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def tick(raft: Raft, leader_state: LeaderState) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import deferred_voters, install
-from storage.raft.messages import Append, Heartbeat
-from storage.raft.progress import Progress, SendState
-from storage.raft.settings import NEVER_MS
-from storage.raft.state import LeaderState
+from lockstep.storage.raft import deferred_voters, install
+from lockstep.storage.raft.messages import Append, Heartbeat
+from lockstep.storage.raft.progress import Progress, SendState
+from lockstep.storage.raft.settings import NEVER_MS
+from lockstep.storage.raft.state import LeaderState
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 DOUBTFUL_TIMEOUTS = 2
 """After so many timeouts in a row the leader probes a member's match before it sends entries again."""

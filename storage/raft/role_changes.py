@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft.settings import LONG_AGO_MS
-from storage.raft.state import NOBODY, FollowerState
-from storage.raft.transitions import Role
+from lockstep.storage.raft.settings import LONG_AGO_MS
+from lockstep.storage.raft.state import NOBODY, FollowerState
+from lockstep.storage.raft.transitions import Role
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def has_live_leader(raft: Raft) -> bool:

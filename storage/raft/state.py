@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from storage.raft.configuration import Configuration
-from storage.raft.deferred_voters import DeferredVoters
-from storage.raft.progress import Progress
-from storage.raft.settings import LONG_AGO_MS, NEVER_MS
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.deferred_voters import DeferredVoters
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS
 
 NOBODY = -1
 """In place of a member id, or of an index."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import election, role_changes
-from storage.raft.messages import (
+from lockstep.storage.raft import election, role_changes
+from lockstep.storage.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
@@ -19,7 +19,7 @@ from storage.raft.messages import (
 )
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def admit(raft: Raft, message: Message) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import election, membership
-from storage.raft.messages import TimeoutNow
-from storage.raft.progress import Progress
-from storage.raft.role_changes import become_follower
-from storage.raft.state import NOBODY, LeaderState
+from lockstep.storage.raft import election, membership
+from lockstep.storage.raft.messages import TimeoutNow
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.role_changes import become_follower
+from lockstep.storage.raft.state import NOBODY, LeaderState
 
 if TYPE_CHECKING:
-    from storage.raft.raft import Raft
+    from lockstep.storage.raft.raft import Raft
 
 
 def begin(raft: Raft, leader_state: LeaderState, target: int) -> None:

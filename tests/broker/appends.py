@@ -9,21 +9,21 @@ from typing import cast
 
 import pytest
 
-from broker.append import Appender, BatchRejected, VerificationRequired
-from broker.locks.checks import LockChecks
-from broker.locks.table import LockTable
-from broker.metadata import Cluster
-from broker.producer_state import ProducerState
-from broker.request_errors import RequestError
-from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
-from broker.transaction_ends import Marker
-from protocol.errors import ErrorCode
-from protocol.records.batch import crc_of, read_header
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder
-from storage.group import GroupOptions, LogGroup
-from storage.log.options import LogOptions
-from storage.partition import PartitionLog
+from lockstep.broker.locks.lock_check import LockChecks
+from lockstep.broker.locks.lock_table import LockTable
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.appender import Appender, BatchRejected, VerificationRequired
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import crc_of, read_header
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions, LogGroup
+from lockstep.storage.partition import PartitionLog
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

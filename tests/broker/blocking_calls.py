@@ -18,11 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from storage.log.file_system import RealFileSystem
+from lockstep.storage.log.file_system import RealFileSystem
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-OURS: Final = tuple(f"{ROOT / name}/" for name in ("broker", "lockstep", "player", "protocol", "storage"))
-WRAPPER: Final = str(ROOT / "storage" / "log" / "file_system.py")
+PACKAGE: Final = Path(__file__).resolve().parents[2] / "lockstep"
+WRAPPER: Final = str(PACKAGE / "storage" / "log" / "file_system.py")
 EVENTS: Final = frozenset(
     {
         "open",
@@ -63,8 +62,8 @@ class _Trace:
             name = frame.f_code.co_filename
             if "importlib" in name:
                 return
-            if not place and name.startswith(OURS) and name != WRAPPER:
-                place = f"{Path(name).relative_to(ROOT)}:{frame.f_code.co_qualname}"
+            if not place and name.startswith(f"{PACKAGE}/") and name != WRAPPER:
+                place = f"{Path(name).relative_to(PACKAGE)}:{frame.f_code.co_qualname}"
             frame = frame.f_back  # type: ignore[assignment]
         if place:
             self.found.add(f"{what} {place}")

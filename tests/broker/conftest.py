@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from broker import time_slices
-from broker.producer_state import ProducerState
-from broker.server import Broker
-from broker.settings.config import Settings, from_texts
-from storage.group import GroupOptions, LogGroup
-from storage.log.options import LogOptions
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.requests import time_slices
+from lockstep.broker.server import Broker
+from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions, LogGroup
 from tests.broker.appends import HOUR_MS, NOW_MS, Transactional, World
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.wire import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from broker.server import Broker
+from lockstep.broker.server import Broker
 
 
 def copy_as_killed(broker: Broker, directory: Path) -> None:

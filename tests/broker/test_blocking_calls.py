@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from broker.data_directory import _write_flushed
 from lockstep import cluster as admin
+from lockstep.broker.node.data_directory import _write_flushed
 from lockstep.client import Client as AdminClient
-from lockstep.playing.config import parse
-from lockstep.playing.in_broker import PlayerInBroker
-from protocol.messages.delete_records import (
+from lockstep.player_host.config import parse
+from lockstep.player_host.in_broker import PlayerInBroker
+from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from tests.broker.blocking_calls import ROOT, traced
-from tests.broker.cluster.test_admin import hosted, nodes, placed, write
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from tests.broker.blocking_calls import PACKAGE, traced
 from tests.broker.conftest import StartBroker, StartCluster
+from tests.broker.controller.test_cluster_admin import hosted, nodes, placed, write
 from tests.broker.metrics.scraping import get
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
@@ -44,10 +44,10 @@ ALLOWED: dict[str, str] = {
     "open storage/log/writer.py:LogWriter._begin_segment": ROLL,
     "pwritev storage/log/writer.py:LogWriter._begin_segment": ROLL,
     "pwritev storage/log/writer.py:LogWriter._write_out": CACHE,
-    "fsync storage/log/housekeeping.py:Housekeeping.adopt_installed": SWITCH,
-    "open storage/log/housekeeping.py:Housekeeping.adopt_installed": SWITCH,
-    "os.rename storage/log/housekeeping.py:Housekeeping.adopt_installed": SWITCH,
-    "os.listdir storage/log/housekeeping.py:Housekeeping._remove_other_checkpoints": SWITCH,
+    "fsync storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
+    "open storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
+    "os.rename storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
+    "os.listdir storage/log/background_maintenance.py:Housekeeping._remove_other_checkpoints": SWITCH,
     "open broker/metrics/pages.py:pages.<locals>.metrics": PROC,
     "os.listdir broker/metrics/pages.py:pages.<locals>.metrics": PROC,
 }
@@ -176,8 +176,8 @@ async def test_a_player_in_the_broker(start_broker: StartBroker, monkeypatch: py
 def test_a_call_that_blocks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with traced(monkeypatch) as found:
         _write_flushed(tmp_path / "planted", "text")
-    assert any(each.startswith("open broker/data_directory.py:") for each in found)
-    assert any(each.startswith("fsync broker/data_directory.py:") for each in found)
+    assert any(each.startswith("open broker/node/data_directory.py:") for each in found)
+    assert any(each.startswith("fsync broker/node/data_directory.py:") for each in found)
 
 
 def test_what_is_allowed_exists() -> None:
@@ -185,4 +185,4 @@ def test_what_is_allowed_exists() -> None:
     for call in ALLOWED:
         path, _, function = call.split(" ")[1].partition(":")
         name = function.rpartition(".")[2]
-        assert f"def {name}(" in (ROOT / path).read_text(), f"{call}: no longer there"
+        assert f"def {name}(" in (PACKAGE / path).read_text(), f"{call}: no longer there"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.node_status import Status
-from broker.cluster.peer_rpc import RequestKind
-from storage.peers.limits import PeerError
+from lockstep.broker.peers.node_status import Status
+from lockstep.broker.peers.peer_rpc import RequestKind
+from lockstep.storage.peers.limits import PeerError
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 

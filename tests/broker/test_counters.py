@@ -13,19 +13,19 @@ import struct
 
 import pytest
 
-from broker.producer_ids import BLOCK_SIZE
-from broker.producer_state import CoordinatorFenced, ProducerState
-from broker.server import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_for_leader_epoch import (
+from lockstep.broker.produce.producer_state import CoordinatorFenced, ProducerState
+from lockstep.broker.server import Broker
+from lockstep.broker.transactions.producer_id_blocks import BLOCK_SIZE
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from lockstep.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from storage.types import StorageError
+from lockstep.storage.types import StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, fetch_request, frame, produce_request
 

@@ -17,14 +17,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker import VERSION
-from broker.connections.listeners import own_host_name
-from broker.server import Broker, CannotStart
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from storage.types import FlushFailed, NewerFormat
+from lockstep.broker import VERSION
+from lockstep.broker.network.listeners import own_host_name
+from lockstep.broker.server import Broker, CannotStart
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from lockstep.storage.types import FlushFailed, NewerFormat
 from tests.broker.conftest import StartBroker, small_settings
-from tests.broker.handlers.configs import SET, TOPIC, alter, value
+from tests.broker.controller.api.configs import SET, TOPIC, alter, value
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
 
@@ -34,7 +34,7 @@ READY = re.compile(
     r"data in (?P<directory>\S+)\n"
 )
 SERVE = (
-    "import sys; from broker.settings.loader import load; from broker.server import run; "
+    "import sys; from lockstep.broker.settings.loader import load; from lockstep.broker.server import run; "
     "run(load(None, sys.argv[1:]))"
 )
 
@@ -279,9 +279,9 @@ async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: py
 FAILING_DISK = """
 import os
 import sys
-from broker.settings.loader import load
-from broker.server import run
-from storage.log.file_system import RealFileSystem
+from lockstep.broker.settings.loader import load
+from lockstep.broker.server import run
+from lockstep.storage.log.file_system import RealFileSystem
 
 flush = RealFileSystem.fdatasync
 
@@ -339,7 +339,7 @@ async def test_retention_shortened_on_a_full_disk_acts_and_leaves_what_is_kept_f
     await client.produce("t", batch(b"a"))
     *_, partition = broker.groups[1].partitions.values()
     log = type(broker.groups[0].log)
-    monkeypatch.setattr("broker.full_disks.RETENTION_SECONDS", 0.1)
+    monkeypatch.setattr("lockstep.broker.maintenance.full_disks.RETENTION_SECONDS", 0.1)
 
     with monkeypatch.context() as full:
         full.setattr(log, "disk_full", property(lambda self: True))
@@ -461,7 +461,7 @@ async def test_nobody_was_silent_while_the_process_did_not_run(
         except StopIteration:
             raise asyncio.CancelledError from None
 
-    monkeypatch.setattr("broker.server.time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr("lockstep.broker.server.time", SimpleNamespace(monotonic=monotonic))
     broker = Broker(small_settings(tmp_path, connections_max_idle_ms="100"))
     with pytest.raises(asyncio.CancelledError):
         await broker._reap_idle_connections(SimpleNamespace(closed=0, reap_idle=looks.append))  # type: ignore[arg-type]

@@ -6,27 +6,33 @@ import asyncio
 import struct
 from typing import Any, TypeVar
 
-from protocol.api import request_header_version, response_header_version
-from protocol.compiler import decode, encode_bytes
-from protocol.fields import Struct
-from protocol.messages import MESSAGES
-from protocol.messages.create_topics import (
+from lockstep.protocol.api import request_header_version, response_header_version
+from lockstep.protocol.compiler import decode, encode_bytes
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from protocol.messages.produce import (
+from lockstep.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.private_messages import PRIVATE_MESSAGES
-from protocol.records.batch import iter_headers
-from protocol.records.record import BatchBuilder, Record, iter_records
+from lockstep.protocol.private_messages import PRIVATE_MESSAGES
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 
 T = TypeVar("T", bound=Struct)
 

@@ -27,24 +27,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.first_sequences import MAX_FORMER_NAMES
-from broker.server import Broker
-from broker.settings.config import from_texts
-from player.playing.driver import PlayerDriver
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from storage.log.batch_index import INDEX_COST_BYTES
-from storage.log.verified import MAX_OWNERS
+from lockstep.broker.produce.lowest_sequences import MAX_FORMER_NAMES
+from lockstep.broker.server import Broker
+from lockstep.broker.settings.config import from_texts
+from lockstep.player.driver.driver import PlayerDriver
+from lockstep.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest
+from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.end_txn import EndTxnRequest
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
+from lockstep.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from lockstep.storage.log.batch_index import INDEX_COST_BYTES
+from lockstep.storage.log.verified import MAX_OWNERS
 from tests.broker.wire import Client, batch, fetch_request, produce_request
 from tests.campaigns import evidence
-from tests.player.playing.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until
+from tests.player.driver.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until
 
 PRODUCT = ("broker.", "storage.", "protocol.", "player.")
 COLLECTIONS = (dict, list, set, deque, bytearray)

@@ -19,10 +19,10 @@ from typing import Final
 
 from lockstep.client import Client, TopicMetadata
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records.batch import BATCH_HEADER_BYTES, read_header
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from tests.campaigns.conditional_history import Conditions, Operation, refusal
 from tests.campaigns.locks import NEVER, RETRY
 

@@ -22,16 +22,16 @@ from typing import Any, Final
 
 import crc32c
 
-from broker.connections.connection import Connection
-from broker.connections.connections import Connections
-from broker.context import PendingResponse
-from broker.request_errors import RequestError
-from broker.router import HANDLERS
-from broker.server import Broker, _new_loop
-from broker.settings.config import from_texts
-from protocol.api import ApiKey, messages_for, request_header_version, response_header_version
-from protocol.compiler import decode
-from protocol.primitives import MalformedMessage
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import PendingResponse
+from lockstep.broker.server import Broker, _new_loop
+from lockstep.broker.settings.config import from_texts
+from lockstep.protocol.api import ApiKey, messages_for, request_header_version, response_header_version
+from lockstep.protocol.compiler import decode
+from lockstep.protocol.primitives import MalformedMessage
+from tests.broker.served import served_versions
 from tests.campaigns.fuzz_targets import Violated
 from tests.campaigns.wire import values_batch
 
@@ -48,7 +48,7 @@ topic takes milliseconds, and its work goes on under the inputs that follow."""
 RAW_FRAME: Final = 0xFF
 KEEP_CRC: Final = 0x80
 CRC_AT: Final = 17
-SERVED: Final = {int(each.API_KEY): each.VERSIONS for each in HANDLERS}
+SERVED: Final = served_versions()
 KEYS: Final = sorted(SERVED)
 
 SMALL: Final = {

@@ -19,12 +19,12 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from protocol.compiler import encode_bytes
-from protocol.fields import Field, Struct, WireType
-from protocol.messages import MESSAGES
-from protocol.primitives import ZERO_UUID, MalformedMessage
-from protocol.records.compression import Codec, compress
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.compiler import encode_bytes
+from lockstep.protocol.fields import Field, Struct, WireType
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.primitives import ZERO_UUID, MalformedMessage
+from lockstep.protocol.records.compression import Codec, compress
+from lockstep.protocol.records.record import BatchBuilder
 from tests.campaigns.batches import make_bombs
 from tests.campaigns.frames import _MUTATIONS
 from tests.campaigns.fuzz_broker import KEYS as SERVED_KEYS

@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.batch_checks import AppendLimits, check, header_of
-from broker.handlers.list_offsets import first_record_at
-from broker.request_errors import RequestError
-from protocol.api import read_request_header, response_header_version
-from protocol.client_errors import ClientError
-from protocol.client_protocol import ClientProtocol
-from protocol.compiler import decode, decoder, encode_bytes, encoder
-from protocol.fields import Struct
-from protocol.frame_reader import FrameReader, MalformedFrame
-from protocol.messages import MESSAGES
-from protocol.primitives import MalformedMessage
-from protocol.records import control
-from protocol.records.batch import MalformedBatch, iter_headers
-from protocol.records.compression import decompress
-from protocol.records.record import iter_records
+from lockstep.broker.fetch.api.list_offsets import first_record_at
+from lockstep.broker.produce.batch_validation import AppendLimits, check, header_of
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.api import read_request_header, response_header_version
+from lockstep.protocol.client_errors import ClientError
+from lockstep.protocol.client_protocol import ClientProtocol
+from lockstep.protocol.compiler import decode, decoder, encode_bytes, encoder
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.frame_reader import FrameReader, MalformedFrame
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.primitives import MalformedMessage
+from lockstep.protocol.records import control
+from lockstep.protocol.records.batch import MalformedBatch, iter_headers
+from lockstep.protocol.records.compression import decompress
+from lockstep.protocol.records.record import iter_records
 
 MAX_EXPANDED_BYTES: Final = 1 << 20
 MAX_STREAM_FRAME: Final = 1 << 16

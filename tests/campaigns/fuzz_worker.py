@@ -139,7 +139,7 @@ def current_input(directory: Path) -> tuple[str, bytes]:
 
 def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float) -> None:
     """Chunks from `first_chunk` on until there are `inputs`, or no more time."""
-    from broker.heap import give_memory_back, keep_large_blocks_apart
+    from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart
     from tests.campaigns import fuzz_grammar, fuzz_targets
     from tests.campaigns.fuzz_broker import Handlers
 
@@ -167,7 +167,7 @@ def coverage(directory: Path, seed: int, first_chunk: int, inputs: int, seconds:
     import atheris
 
     with atheris.instrument_imports(include=["protocol", "broker", "lockstep"]):
-        from protocol import source_text
+        from lockstep.protocol import source_text
         from tests.campaigns import fuzz_targets
         from tests.campaigns.fuzz_broker import Handlers
     plain_finish = source_text.SourceText.finish

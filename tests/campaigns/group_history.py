@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from broker.groups.records import CommittedOffset, GroupMetadata
+from lockstep.broker.groups.group_records import CommittedOffset, GroupMetadata
 
 Place = tuple[str, int]
 Event = Mapping[str, Any]

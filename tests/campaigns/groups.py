@@ -27,7 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.groups.records import (
+from compat_tests.raw import ConnectionClosed, raw_connection
+from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+from lockstep.broker.groups.group_records import (
     GROUP_METADATA,
     OFFSET_KINDS,
     committed_offset,
@@ -36,8 +38,6 @@ from broker.groups.records import (
     kind_of,
     offset_key,
 )
-from compat_tests.raw import ConnectionClosed, raw_connection
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 from tests.campaigns import evidence, group_member
 from tests.campaigns.group_history import Event, GroupLog, GroupVerdict, Observation, Place, check
 from tests.campaigns.group_member import COOPERATIVE, Plan

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from broker.locks import checks
-from broker.locks.checks import LockChecks
-from broker.locks.headers import LockRequest, PartitionLocks, lock_requests
-from broker.locks.lock_versions import LockVersions
-from broker.locks.table import LockTable
-from broker.request_errors import RequestError
+from lockstep.broker.locks import lock_check as checks
+from lockstep.broker.locks.lock_check import LockChecks
+from lockstep.broker.locks.lock_headers import LockRequest, PartitionLocks, lock_requests
+from lockstep.broker.locks.lock_table import LockTable
+from lockstep.broker.locks.lock_versions import LockVersions
+from lockstep.broker.requests.errors import RequestError
 from lockstep.cli import main
 
 _raised = LockVersions.raise_lock

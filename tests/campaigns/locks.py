@@ -25,17 +25,18 @@ from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from broker.locks import checks, table
-from broker.locks.checks import LockChecks, LockConflict
-from broker.locks.lock_versions import LockVersions
-from broker.locks.table import LockTable
-from broker.metadata import Cluster
-from broker.request_errors import RequestError
-from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
-from protocol.records.batch import read_header
-from protocol.records.record import BatchBuilder, Headers
-from storage.group import LogGroup
-from storage.partition import PartitionLog
+from lockstep.broker.locks import lock_check as checks
+from lockstep.broker.locks import lock_table as table
+from lockstep.broker.locks.lock_check import LockChecks, LockConflict
+from lockstep.broker.locks.lock_table import LockTable
+from lockstep.broker.locks.lock_versions import LockVersions
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import BatchBuilder, Headers
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
 from tests.campaigns import evidence
 
 TOPIC_ID: Final = bytes(range(16))

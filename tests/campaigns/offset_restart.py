@@ -24,14 +24,14 @@ from typing import Any
 
 import psutil
 
-from broker.groups.records import CommittedOffset, offset_record
-from broker.groups.store import GroupStore
-from broker.server import Broker
-from broker.settings.config import from_texts
 from compat_tests.raw import ConnectionClosed, RawConnection
 from compat_tests.targets import LockstepTarget
-from protocol.errors import ErrorCode
-from storage.checkpointer import MAX_BATCHES
+from lockstep.broker.groups.group_records import CommittedOffset, offset_record
+from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.server import Broker
+from lockstep.broker.settings.config import from_texts
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.checkpointer import MAX_BATCHES
 from tests.campaigns import evidence
 
 LOOPBACK = "127.0.0.1"

@@ -36,7 +36,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from compat_tests.targets import TargetFailed
-from lockstep.playing.config import Order
+from lockstep.player_host.config import Order
 from tests.campaigns import evidence, player_processes, player_sabotage
 from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 from lockstep.demo.shard.__main__ import main
-from player.target import sqlite
-from player.target.records import Delivered
-from player.target.target_position import Mark
+from lockstep.player.target import sqlite
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.target_position import Mark
 from tests.campaigns.player_processes import Target
 
 BETWEEN_S = 0.1

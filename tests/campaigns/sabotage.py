@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sys
 
-from broker.producer_state import NEW, ProducerState
+from lockstep.broker.produce.producer_state import NEW, ProducerState
 from lockstep.cli import main
-from storage.group import LogGroup
-from storage.waiters import Waiter
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.waiters import Waiter
 
 ANSWER_DELAY_S = 0.05
 

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import LockstepTarget
-from protocol.partitioner import partition_of
-from protocol.records.record import Record
+from lockstep.protocol.partitioner import partition_of
+from lockstep.protocol.records.record import Record
 from spark_connector.connection import BrokerError, ClientError, ClusterClient
 from spark_connector.pipelines.event_data import ACCOUNTS, TOPICS, Shape, events
 from spark_connector.pipelines.topic_queries import ends_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server import Broker
+from lockstep.broker.server import Broker
 from tests.broker.wire import Client
 from tests.campaigns import churn
 

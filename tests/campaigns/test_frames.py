@@ -96,7 +96,7 @@ def test_unsigned_varints() -> None:
     ("line", "found"),
     [
         ("Traceback (most recent call last):", True),
-        ("2026-11-21 ERROR broker.router: produce v9", True),
+        ("2026-11-21 ERROR lockstep.broker.requests.router: produce v9", True),
         ("Task exception was never retrieved", True),
         ("2026-11-21 INFO closed 127.0.0.1:1: frame of 2147483647 bytes, at most 104857600", False),
     ],

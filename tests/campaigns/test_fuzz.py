@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from broker.connections.replies import ResponseEncodingError
-from broker.context import PendingResponse
-from broker.handlers import api_versions
-from protocol import primitives
-from protocol.messages import MESSAGES
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.records import compression
+from lockstep.broker.metadata.api.api_versions import ApiVersions
+from lockstep.broker.network.response_encoder import ResponseEncodingError
+from lockstep.broker.requests.request_context import PendingResponse
+from lockstep.protocol import primitives
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.records import compression
 from tests.campaigns import evidence, fuzz_grammar, fuzz_targets
 from tests.campaigns.fuzz import Engine, Run
 from tests.campaigns.fuzz_broker import KEEP_CRC, SERVED, Handlers, framed, item, items_of
@@ -92,7 +92,7 @@ def test_a_decoder_that_believes_a_count_is_found(monkeypatch: pytest.MonkeyPatc
 
     believing.__name__ = "read_tags"
     monkeypatch.setattr(primitives, "read_tags", believing)
-    monkeypatch.setattr("protocol.compiler._decoders", {})
+    monkeypatch.setattr("lockstep.protocol.compiler._decoders", {})
     with pytest.raises((IndexError, primitives.MalformedMessage)):
         for target, data in drawn(2, 1):
             fuzz_targets.CODECS[target](data)
@@ -108,14 +108,14 @@ def test_a_decompressor_over_its_cap_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch, handlers: Handlers) -> None:
-    plain = api_versions.handle
+    plain = ApiVersions.handle
 
-    def handle(context: Any, header: Any, request: ApiVersionsRequest) -> Any:
+    def handle(self: ApiVersions, client: Any, header: Any, request: ApiVersionsRequest) -> Any:
         if request.client_software_name == "planted":
             raise ZeroDivisionError("planted")
-        return plain(context, header, request)
+        return plain(self, client, header, request)
 
-    monkeypatch.setattr(api_versions, "handle", handle)
+    monkeypatch.setattr(ApiVersions, "handle", handle)
     assert handlers.run(ASK_VERSIONS)
     planted = item(18, 3, b"\x08planted\x021\0")
     with pytest.raises(ZeroDivisionError, match="planted"):
@@ -132,7 +132,7 @@ def test_an_answer_that_fails_after_its_client_left_is_found(
         waiting.append(PendingResponse())
         return waiting[-1]
 
-    monkeypatch.setattr(api_versions, "handle", handle)
+    monkeypatch.setattr(ApiVersions, "handle", handle)
     assert not handlers.run(ASK_VERSIONS)
     waiting[0].fail(KeyError("planted"))
     with pytest.raises(KeyError, match="planted"):
@@ -157,7 +157,7 @@ def test_an_answer_that_no_version_can_say_is_found(
     def handle(context: Any, header: Any, request: Any) -> Any:
         return ApiVersionsResponse(api_keys=None)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(api_versions, "handle", handle)
+    monkeypatch.setattr(ApiVersions, "handle", handle)
     with pytest.raises(ResponseEncodingError):
         handlers.run(ASK_VERSIONS)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.records import CommittedOffset, GroupMetadata, RecordedMember
+from lockstep.broker.groups.group_records import CommittedOffset, GroupMetadata, RecordedMember
 from tests.campaigns.group_history import GroupLog, GroupVerdict, Observation, check, owned_in
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compat_tests.kafka_jars import skip_or_fail
-from lockstep.playing import config
+from lockstep.player_host import config
 from tests.campaigns import evidence, player, player_processes
 from tests.campaigns.player_nemesis import FAULTS, Nemesis
 from tests.campaigns.player_processes import (

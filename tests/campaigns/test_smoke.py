@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import lockstep.testing
-from broker.locks.checks import LockChecks
-from broker.producer_state import NEW, ProducerState
+from lockstep.broker.locks.lock_check import LockChecks
+from lockstep.broker.produce.producer_state import NEW, ProducerState
 from lockstep.client import Client
 from lockstep.connection import BrokerConnection
+from lockstep.protocol.messages.produce import PartitionProduceResponse
 from lockstep.transactions import TransactionClient
 from lockstep.transactions.remote import RemoteLog
-from protocol.messages.produce import PartitionProduceResponse
 from tests.campaigns import evidence, smoke, smoke_client, smoke_judge
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.smoke_client import PLANTS, Smoke

@@ -13,8 +13,8 @@ from lockstep import groups
 from lockstep.bootstrap import TURN_S, call_timeout_s, first_to_answer
 from lockstep.client import Client
 from lockstep.connection import BrokerConnection, ConnectionFailed, TimedOut
+from lockstep.protocol.messages.list_groups import ListGroupsRequest
 from lockstep.testing import RunningBroker
-from protocol.messages.list_groups import ListGroupsRequest
 from tests.lockstep.conftest import Run
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from lockstep.client import EARLIEST, LATEST, Client
 from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from lockstep.testing import RunningBroker
-from protocol.errors import ErrorCode
-from protocol.records.batch import iter_headers
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, iter_records
 
 
 def batch(*values: bytes, timestamp_ms: int | None = None, codec: Codec = Codec.NONE) -> bytes:

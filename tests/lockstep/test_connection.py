@@ -18,12 +18,12 @@ from lockstep.connection import (
     Unsupported,
     _format_seconds,
 )
+from lockstep.protocol.api import ApiKey, read_request_header, response_header
+from lockstep.protocol.compiler import encode_bytes
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from lockstep.testing import RunningBroker
-from protocol.api import ApiKey, read_request_header, response_header
-from protocol.compiler import encode_bytes
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.protocol.peers import Answer, api_versions
 
 

@@ -11,7 +11,7 @@ from lockstep import followed_topic as module
 from lockstep.client import Client, TopicMetadata
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicDeleted
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 
 OLD = TopicMetadata("t", bytes(15) + b"1", False, ())
 MOVED = TopicMetadata("t", bytes(15) + b"1", False, ())

@@ -18,21 +18,21 @@ from lockstep import groups
 from lockstep.client import Client, TopicMetadata
 from lockstep.client import PartitionMetadata as ClientPartition
 from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
-from protocol.api import ApiKey, messages_for, response_header
-from protocol.compiler import encode_bytes
-from protocol.config_resources import ResourceType
-from protocol.errors import ErrorCode
-from protocol.messages import MESSAGES
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.metadata import (
+from lockstep.protocol.api import ApiKey, messages_for, response_header
+from lockstep.protocol.compiler import encode_bytes
+from lockstep.protocol.config_resources import ResourceType
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
+from lockstep.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.primitives import MalformedMessage, uvarint_bytes
+from lockstep.protocol.primitives import MalformedMessage, uvarint_bytes
 from tests.broker.bad_input.attack import INT_MAX
 from tests.lockstep.test_connection import peer, raw_peer
 from tests.protocol.test_hostile import _with_elements, arrays

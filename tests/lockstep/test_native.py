@@ -25,12 +25,12 @@ SAME_TESTS = (
     "tests/storage/log/test_format.py",
     "tests/storage/log/test_marker.py",
     "tests/storage/log/test_recent_frames.py",
-    "tests/storage/log/test_scan.py",
+    "tests/storage/log/test_segment_scan.py",
     "tests/storage/log/test_shared_reads.py",
     "tests/storage/log/test_tail_cache.py",
-    "tests/broker/test_append.py",
-    "tests/broker/test_batch_checks.py",
-    "tests/broker/test_transaction_ends.py",
+    "tests/broker/produce/test_appender.py",
+    "tests/broker/produce/test_batch_validation.py",
+    "tests/broker/produce/test_transaction_markers.py",
 )
 NOT_COMPILED = (
     "a_fault_",  # planted into classes, which compiled code does not look into
@@ -47,6 +47,9 @@ NOT_COMPILED = (
     "who_cannot_know_the_locks",  # replaces a property of a class
 )
 """Parts of names of tests that reach into what is compiled."""
+
+
+EXAMPLES = ("broker/produce/appender.py", "protocol/frame_reader.py", "storage/raft/raft.py")
 
 
 def build_script() -> ModuleType:
@@ -126,7 +129,7 @@ def test_a_value_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_module_that_is_compiled_is_there_and_read_rightly() -> None:
     build = build_script()
     paths = build.modules()
-    assert {"broker/append.py", "protocol/frame_reader.py", "storage/raft/raft.py"} <= set(paths)
+    assert {f"lockstep/{name}" for name in EXAMPLES} <= set(paths)
     for pattern in build.WANTED:
         assert list(ROOT.glob(pattern)), pattern
     for path in build.LEFT_OUT:
@@ -146,14 +149,14 @@ def test_a_default_of_an_exception_is_found() -> None:
     text = "class E(ValueError):\n    'why'\n    ahead = False\n"
     assert build_script().misread(text) == ["E: a default"]
     assert build_script().misread(text.replace("ValueError", "Plain")) == []
-    assert build_script().misread((ROOT / "broker/producer_state.py").read_text()) != []
+    assert build_script().misread((ROOT / "broker/produce/producer_state.py").read_text()) != []
 
 
 def test_the_same_tests_pass_compiled() -> None:
     pure = {**os.environ, "PYTHONPATH": str(ROOT), native.VARIABLE: "1"}
     ask = (
         "from lockstep import native; native.enable_if_requested(); "
-        "from storage.raft import raft; print(raft.__file__)"
+        "from lockstep.storage.raft import raft; print(raft.__file__)"
     )
     found = subprocess.run(
         [sys.executable, "-P", "-c", ask], env=pure, cwd=ROOT, capture_output=True, text=True, check=False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from player.core.settings import PlayerSettings
+from lockstep.player.core.settings import PlayerSettings
 
 Terms = tuple[int, int]
 """(player_term, target_term) of a stream."""

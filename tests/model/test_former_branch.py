@@ -9,8 +9,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from storage.log.data_log import DataLog, LogOptions
-from storage.log.format import BATCH_PREFIX_BYTES
+from lockstep.storage.log.data_log import DataLog, LogOptions
+from lockstep.storage.log.format import BATCH_PREFIX_BYTES
 from tests.storage.log.frames import FrameMaker
 
 GROUP = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from player.core.settings import Bound
+from lockstep.player.core.settings import Bound
 from tests.model import tlc
 from tests.model.player_events import Event, PlayerEvent, PlayerTrace, Queued, TargetEvent
 from tests.model.tla_traces import furthest_matched

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from lockstep.cli import main
-from storage.log.file_system import RealFileSystem
+from lockstep.storage.log.file_system import RealFileSystem
 
 
 def forget_directories() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from protocol.errors import ErrorCode
-from protocol.fields import Field, Schema, Struct, WireType
-from protocol.messages import MESSAGES
-from protocol.primitives import ZERO_UUID
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Field, Schema, Struct, WireType
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.primitives import ZERO_UUID
 
 _asked = os.environ.get("CODEC_EXAMPLES")
 

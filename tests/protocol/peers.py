@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.api import ApiKey
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from lockstep.protocol.api import ApiKey
+from lockstep.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 Answer = Callable[[int, int, int], bytes | None]
 """(API key, version, correlation id) to the response's frame, None to say nothing, b"" to close."""

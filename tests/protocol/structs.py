@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.fields import Struct, int8, struct
+from lockstep.protocol.fields import Struct, int8, struct
 
 
 @struct()

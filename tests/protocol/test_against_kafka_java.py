@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.api import ApiKey, request_header_version, response_header_version
-from protocol.compiler import decode, encode_bytes
-from protocol.errors import ErrorCode
-from protocol.fields import Struct
-from protocol.primitives import MalformedMessage
+from lockstep.protocol.api import ApiKey, request_header_version, response_header_version
+from lockstep.protocol.compiler import decode, encode_bytes
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.primitives import MalformedMessage
 from tests.protocol.conftest import KafkaJudge
 from tests.protocol.instances import PROFILE, case_id, cases, messages
 

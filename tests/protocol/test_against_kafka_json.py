@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from protocol.api import ApiKey, request_header_version, response_header_version
-from protocol.fields import NO_VERSIONS, Field, Schema, Struct, Versions
-from protocol.messages import MESSAGES
-from protocol.primitives import ZERO_UUID
+from lockstep.protocol.api import ApiKey, request_header_version, response_header_version
+from lockstep.protocol.fields import NO_VERSIONS, Field, Schema, Struct, Versions
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.primitives import ZERO_UUID
 
 pytestmark = pytest.mark.java
 

@@ -19,10 +19,10 @@ from hypothesis import given
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.api import ApiKey
-from protocol.compiler import decode, encode_bytes
-from protocol.fields import Field, Struct
-from protocol.primitives import ZERO_UUID
+from lockstep.protocol.api import ApiKey
+from lockstep.protocol.compiler import decode, encode_bytes
+from lockstep.protocol.fields import Field, Struct
+from lockstep.protocol.primitives import ZERO_UUID
 from tests.protocol.instances import PROFILE, case_id, cases, messages
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

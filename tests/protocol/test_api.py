@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.api import (
+from lockstep.protocol.api import (
     ApiKey,
     RequestHeader,
     api_key_named,
@@ -14,9 +14,9 @@ from protocol.api import (
     response_header,
     response_header_version,
 )
-from protocol.messages import MESSAGES
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.primitives import MalformedMessage
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.produce import ProduceRequest, ProduceResponse
+from lockstep.protocol.primitives import MalformedMessage
 
 
 def read(text: str) -> tuple[tuple[int, int, int, str | None], int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.bootstrap import bootstrap_addresses, parse_address
-from protocol.client_errors import ClientError
+from lockstep.protocol.bootstrap import bootstrap_addresses, parse_address
+from lockstep.protocol.client_errors import ClientError
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from protocol.client_errors import BrokerError, describe_socket_error
-from protocol.errors import ErrorCode
+from lockstep.protocol.client_errors import BrokerError, describe_socket_error
+from lockstep.protocol.errors import ErrorCode
 
 
 def test_a_refusal_says_what_kafka_means() -> None:

@@ -8,21 +8,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.api import ApiKey, read_request_header, response_header
-from protocol.client_errors import BrokerError, ClientError, Unsupported
-from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
-from protocol.compiler import decode, encode_bytes
-from protocol.errors import ErrorCode
-from protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES
-from protocol.messages.api_versions import (
+from lockstep.protocol.api import ApiKey, read_request_header, response_header
+from lockstep.protocol.client_errors import BrokerError, ClientError, Unsupported
+from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
+from lockstep.protocol.compiler import decode, encode_bytes
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.frame_reader import MAX_REGULAR_BUFFER_BYTES
+from lockstep.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.staged_messages import LockstepStagedRequest
+from lockstep.protocol.messages.fetch import FetchRequest
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from lockstep.protocol.staged_messages import LockstepStagedRequest
 
 
 def told(*, own: int | None = 4, metadata: tuple[int, int] = (0, 13), error: int = 0) -> ApiVersionsResponse:

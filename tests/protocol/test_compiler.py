@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.compiler import _main, decode, decoder, encode, encode_bytes, encoder, generated_source
-from protocol.fields import (
+from lockstep.protocol.compiler import _main, decode, decoder, encode, encode_bytes, encoder, generated_source
+from lockstep.protocol.fields import (
     Struct,
     array,
     boolean,
@@ -28,10 +28,10 @@ from protocol.fields import (
     uint32,
     uuid,
 )
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import (
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
+from lockstep.protocol.messages.list_groups import ListGroupsRequest
+from lockstep.protocol.messages.metadata import MetadataRequest
+from lockstep.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -40,7 +40,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.primitives import Buffer, Data, MalformedMessage
+from lockstep.protocol.primitives import Buffer, Data, MalformedMessage
 from tests.protocol.instances import PROFILE, case_id, cases, messages
 from tests.protocol.structs import Point
 
@@ -389,7 +389,7 @@ def test_small_records_are_copied() -> None:
 
 
 def test_records_from_several_buffers() -> None:
-    from protocol.messages.fetch import FetchableTopicResponse, PartitionData
+    from lockstep.protocol.messages.fetch import FetchableTopicResponse, PartitionData
 
     parts: list[bytes | bytearray | memoryview] = [b"a" * 5000, memoryview(b"b" * 10), bytearray(b"c" * 6000)]
     partition = PartitionData(partition_index=1, records=parts)
@@ -460,7 +460,7 @@ def test_command_says_what_is_wrong(
 
 def test_command_runs_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "protocol.compiler", "api-versions", "3"], capture_output=True
+        [sys.executable, "-m", "lockstep.protocol.compiler", "api-versions", "3"], capture_output=True
     )
     assert done.returncode == 0
     assert b"# ApiVersionsResponse v3" in done.stdout

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.decoder_source import Decoder
-from protocol.fields import (
+from lockstep.protocol.decoder_source import Decoder
+from lockstep.protocol.fields import (
     Struct,
     array,
     boolean,
@@ -22,7 +22,7 @@ from protocol.fields import (
     struct_field,
     uuid,
 )
-from protocol.primitives import TOO_MUCH_MEMORY, MalformedMessage
+from lockstep.protocol.primitives import TOO_MUCH_MEMORY, MalformedMessage
 from tests.protocol.structs import Point
 
 

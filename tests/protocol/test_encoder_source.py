@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from protocol.encoder_source import Encoder
-from protocol.fields import (
+from lockstep.protocol.encoder_source import Encoder
+from lockstep.protocol.fields import (
     Struct,
     array,
     boolean,
@@ -20,7 +20,7 @@ from protocol.fields import (
     struct_field,
     uuid,
 )
-from protocol.primitives import BY_REFERENCE_BYTES, Buffer, Data, MalformedMessage
+from lockstep.protocol.primitives import BY_REFERENCE_BYTES, Buffer, Data, MalformedMessage
 from tests.protocol.structs import Point
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 
 
 def test_a_code_is_the_int_it_stands_for() -> None:

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from protocol.fields import (
+from lockstep.protocol.fields import (
     NO_VERSIONS,
     Struct,
     Versions,
@@ -19,7 +19,7 @@ from protocol.fields import (
     struct_field,
     uuid,
 )
-from protocol.primitives import ZERO_UUID
+from lockstep.protocol.primitives import ZERO_UUID
 
 
 @struct()

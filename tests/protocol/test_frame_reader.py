@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.frame_reader import (
+from lockstep.protocol.frame_reader import (
     MAX_REGULAR_BUFFER_BYTES,
     MAX_UNRESERVED_BYTES,
     MIN_BUFFER_BYTES,

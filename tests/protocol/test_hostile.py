@@ -1,7 +1,7 @@
 """Frames made to eat memory: every API and version, every array in it, peak allocation measured.
 
 The bound for requests is eight times the frame, or 4 MiB for small frames, 32 MiB where a client names
-whatever it reads (`protocol.primitives`).
+whatever it reads (`lockstep.protocol.primitives`).
 Cases by name: CVE-2022-34917 (counts up to 2^31-1), CVE-2026-111108 (counts that fit, of elements that are
 fat in memory), CVE-2026-111115 (twenty million tagged fields).
 """
@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from protocol import decoder_source
-from protocol.compiler import decode, decoder, encode_bytes
-from protocol.fields import Field, Struct, WireType, array, byte_string, message
-from protocol.messages import MESSAGES
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.offset_commit import (
+from lockstep.protocol import decoder_source
+from lockstep.protocol.compiler import decode, decoder, encode_bytes
+from lockstep.protocol.fields import Field, Struct, WireType, array, byte_string, message
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from lockstep.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.primitives import ALLOCATION_FLOOR_BYTES, Buffer, MalformedMessage, uvarint_bytes
+from lockstep.protocol.primitives import ALLOCATION_FLOOR_BYTES, Buffer, MalformedMessage, uvarint_bytes
 from tests.protocol.instances import case_id
 
 FRAME_BYTES = 768 * 1024
@@ -267,7 +267,7 @@ def test_twenty_million_tagged_fields(cls: type[Struct], version: int) -> None:
 
 def test_tags_without_number_in_one_struct_and_with_number_in_many() -> None:
     """Many structs with many tags each are bounded by memory, not by the count in each."""
-    from protocol.messages.create_topics import CreateTopicsRequest
+    from lockstep.protocol.messages.create_topics import CreateTopicsRequest
 
     tags = b"".join(uvarint_bytes(200 + i) + b"\0" for i in range(1000))
     topic = b"\x01" + bytes(6) + b"\x01\x01" + uvarint_bytes(1000) + tags
@@ -280,7 +280,7 @@ def test_tags_without_number_in_one_struct_and_with_number_in_many() -> None:
 
 def test_text_that_grows_fourfold_after_the_rest_is_spent() -> None:
     """One character outside the BMP makes four bytes of every ASCII character beside it."""
-    from protocol.messages.find_coordinator import FindCoordinatorRequest
+    from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
 
     long_key = ("🦀" + "a" * 32000).encode()
     long_element = uvarint_bytes(len(long_key) + 1) + long_key
@@ -315,8 +315,8 @@ def test_empty_pieces_of_data_are_charged_as_the_objects_they_are() -> None:
 
 def test_a_large_honest_request_is_accepted() -> None:
     """Ten thousand partitions in one Fetch, five thousand topics by name in one Metadata request."""
-    from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-    from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+    from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+    from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
     partitions = [
         FetchPartition(
@@ -335,7 +335,7 @@ def test_a_large_honest_request_is_accepted() -> None:
 
 def test_a_produce_of_a_million_tiny_partitions_is_refused_at_once() -> None:
     """However large a request is for its records: millions of objects would be one piece of work."""
-    from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+    from lockstep.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     def frame_of(count: int, records: bytes) -> bytes:
         data = [PartitionProduceData(index=7, records=records)] * count
@@ -349,7 +349,7 @@ def test_a_produce_of_a_million_tiny_partitions_is_refused_at_once() -> None:
 
 
 def test_a_large_cluster_fits_a_metadata_response() -> None:
-    from protocol.messages.metadata import (
+    from lockstep.protocol.messages.metadata import (
         MetadataResponse,
         MetadataResponsePartition,
         MetadataResponseTopic,

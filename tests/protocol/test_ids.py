@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from protocol.ids import format_uuid
+from lockstep.protocol.ids import format_uuid
 
 
 def test_an_id_is_written_as_kafkas_tools_write_it() -> None:

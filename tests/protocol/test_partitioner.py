@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
-from protocol.partitioner import murmur2, partition_of
+from lockstep.protocol.partitioner import murmur2, partition_of
 
 
 @given(st.binary(max_size=70))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.plural import pluralize
+from lockstep.protocol.plural import pluralize
 
 
 def test_one_is_singular() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.primitives import (
+from lockstep.protocol.primitives import (
     MAX_LENGTH,
     MAX_TAGS_PER_STRUCT,
     UNKNOWN_TAG_COST_BYTES,

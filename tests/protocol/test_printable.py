@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.printable import escape_unprintable
+from lockstep.protocol.printable import escape_unprintable
 
 
 def test_control_characters_are_escaped() -> None:

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.fields import Field, Struct, array, int8, int16, message, string, struct, struct_field, uuid
-from protocol.primitives import MalformedMessage
-from protocol.source_text import SourceText, is_scalar_array
+from lockstep.protocol.fields import (
+    Field,
+    Struct,
+    array,
+    int8,
+    int16,
+    message,
+    string,
+    struct,
+    struct_field,
+    uuid,
+)
+from lockstep.protocol.primitives import MalformedMessage
+from lockstep.protocol.source_text import SourceText, is_scalar_array
 
 
 @struct()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.staged_messages import (
+from lockstep.protocol.staged_messages import (
     is_staged,
     is_staged_by,
     owner_of,

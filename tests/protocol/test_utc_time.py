@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.utc_time import utc_time
+from lockstep.protocol.utc_time import utc_time
 
 
 @pytest.mark.parametrize(

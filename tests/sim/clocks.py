@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-PACKAGES = ("storage", "broker", "protocol")
+PACKAGES = ("lockstep.storage", "lockstep.broker", "lockstep.protocol")
 EPOCH_MS = 1_700_000_000_000
 """What wall clocks show at the start of a world."""
 
@@ -48,7 +48,7 @@ def virtual_time(world: World) -> Iterator[None]:
     replaced = [
         module
         for name, module in sorted(sys.modules.items())
-        if name.split(".")[0] in PACKAGES and getattr(module, "time", None) is time
+        if name.startswith(PACKAGES) and getattr(module, "time", None) is time
     ]
     for module in replaced:
         module.time = stand_in  # type: ignore[attr-defined]

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from storage.log.file_system import WriteBuffer
-from storage.types import Buffer
+from lockstep.storage.log.file_system import WriteBuffer
+from lockstep.storage.types import Buffer
 from tests.sim.disk_faults import DiskFaults
 
 OPEN_US = 15

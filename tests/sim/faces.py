@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from storage.types import StateMachine
+from lockstep.storage.types import StateMachine
 
 if TYPE_CHECKING:
     from tests.sim.node import Node

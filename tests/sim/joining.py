@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.group import GroupOptions
-from storage.log.options import LogOptions
-from storage.raft.settings import RaftSettings
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions
+from lockstep.storage.raft.settings import RaftSettings
 
 if TYPE_CHECKING:
     from tests.sim.node import Node

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from storage.raft.membership import ConfigurationRejected
-from storage.types import StorageError
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import StorageError
 from tests.sim.faces import Unanswered
 from tests.sim.network import node_of
 from tests.sim.node import Node, State

@@ -14,9 +14,9 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storage.group import LogGroup
-from storage.raft.messages import Message
-from storage.types import CorruptLog, StorageError
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.types import CorruptLog, StorageError
 from tests.sim import joining
 from tests.sim.clocks import EPOCH_MS
 from tests.sim.disk import Disk, PowerCut

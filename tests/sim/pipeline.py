@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from protocol.records.batch import read_header
-from protocol.records.record import BatchBuilder
-from storage.types import NotLeader
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.types import NotLeader
 from tests.sim.faces import Unanswered, Workload
 from tests.sim.node import Node
 from tests.sim.options import Options

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from crc32c import crc32c
 
-from protocol.records.batch import read_header
-from protocol.records.record import BatchBuilder, iter_records
-from storage.partition import PartitionLog
-from storage.types import OffsetOutOfRange, StorageError
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import OffsetOutOfRange, StorageError
 from tests.sim.faces import Unanswered, Workload
 from tests.sim.node import Node
 

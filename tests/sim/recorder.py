@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 from tests.model.events import NOBODY, Entry, Event, HardPair, Trace
 from tests.sim.run import drawn, run_seed
 

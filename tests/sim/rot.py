@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.log.data_log import SealedSegment
+from lockstep.storage.log.data_log import SealedSegment
 from tests.sim import membership
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from storage import snapshot_transfer
+from lockstep.storage import snapshot_transfer
 from tests.sim.checks import standard_checks
 from tests.sim.faces import Plant, Violation, Workload
 from tests.sim.options import Options, draw, override

@@ -9,15 +9,15 @@ from unittest import mock
 
 import pytest
 
-from broker.groups.records import CommittedOffset, offset_record
-from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
-from protocol.records.batch import patch, read_header
-from protocol.records.record import BatchBuilder, key_value_batch
-from storage.log.format import encode_frame_head
-from storage.raft.configuration import Configuration
-from storage.raft.messages import HeartbeatResponse, VoteResponse
-from storage.raft.settings import RaftSettings
-from storage.types import DirectoryEntry, Frame, FrameKind, HardState
+from lockstep.broker.groups.group_records import CommittedOffset, offset_record
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
+from lockstep.protocol.records.batch import patch, read_header
+from lockstep.protocol.records.record import BatchBuilder, key_value_batch
+from lockstep.storage.log.format import encode_frame_head
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import HeartbeatResponse, VoteResponse
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.types import DirectoryEntry, Frame, FrameKind, HardState
 from tests.sim import rot
 from tests.sim.checks import durability
 from tests.sim.checks.clients import VALUE_MARK, Clients

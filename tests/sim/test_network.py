@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from storage.types import DirectoryEntry, Frame, FrameKind
+from lockstep.storage.types import DirectoryEntry, Frame, FrameKind
 from tests.sim.network import Network, digest, frozen
 from tests.sim.options import Options
 

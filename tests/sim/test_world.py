@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.log.data_log import DataLog
+from lockstep.storage.log.data_log import DataLog
 from tests.campaigns.evidence import ROOT
 from tests.sim.options import FAULTS, Options, override
 from tests.sim.run import run_seed

@@ -8,9 +8,14 @@ from uuid import uuid4
 import pytest
 
 import lockstep.testing
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from protocol.primitives import Buffer
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from lockstep.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from lockstep.protocol.primitives import Buffer
 from spark_connector.connection import ClusterClient
 
 NewTopic = Callable[..., str]

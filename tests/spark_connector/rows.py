@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import iter_headers, verify
-from protocol.records.record import Record, iter_records
+from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from lockstep.protocol.records.batch import iter_headers, verify
+from lockstep.protocol.records.record import Record, iter_records
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines.partition_appender import Row
 

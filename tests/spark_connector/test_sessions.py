@@ -91,8 +91,9 @@ def test_the_connector_is_required_where_it_or_jars_are_named(
 def test_what_executors_are_sent_is_enough(tmp_path: Path) -> None:
     archive = zip_packages(tmp_path)
     program = (
-        "import spark_connector.source.range_reader as f, spark_connector.options, protocol.compiler as c; "
-        "from protocol.messages.fetch import FetchRequest; c.encode(FetchRequest(), 12); "
+        "import spark_connector.source.range_reader as f, spark_connector.options; "
+        "import lockstep.protocol.compiler as c; "
+        "from lockstep.protocol.messages.fetch import FetchRequest; c.encode(FetchRequest(), 12); "
         "print(f.__file__)"
     )
     done = subprocess.run(

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.records.batch import read_header
-from protocol.records.record import BatchBuilder
-from storage.group import GroupOptions, LogGroup
-from storage.group_options import node_of
-from storage.log.options import LogOptions
-from storage.partition import PartitionLog
-from storage.raft.messages import Append, Message
-from storage.raft.settings import RaftSettings
-from storage.types import StateMachine
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions, LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.messages import Append, Message
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.types import StateMachine
 
 SMALL = LogOptions(segment_bytes=1 << 20, tail_cache_bytes=64 << 10)
 QUICK = RaftSettings(heartbeat_ms=20, election_timeout_ms=150, append_timeout_ms=60)

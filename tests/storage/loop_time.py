@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from storage.group import LogGroup
+from lockstep.storage.log_group import LogGroup
 
 STEP_SECONDS = 0.005
 

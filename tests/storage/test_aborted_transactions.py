@@ -9,17 +9,17 @@ from random import Random
 
 import pytest
 
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
-from storage import aborted_transactions as module
-from storage.aborted_transactions import (
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage import aborted_transactions as module
+from lockstep.storage.aborted_transactions import (
     ENTRY_CONTROL,
     ENTRY_TRANSACTIONAL,
     AbortedTransaction,
     AbortedTransactions,
 )
-from storage.partition import PartitionLog
-from storage.types import Buffer, DirectoryEntry, NewerFormat
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Buffer, DirectoryEntry, NewerFormat
 
 A, B, C = 1, 2, 3
 COMMIT, ABORT = ControlKind.COMMIT, ControlKind.ABORT

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-import storage.flusher
-from storage.checkpointer import CONFIGURATION_SECTION
-from storage.group import LogGroup
-from storage.group_options import GroupOptions, node_of
-from storage.log.file_system import RealFileSystem
-from storage.log.format import ENTRY_RAW, encode_frame_head
-from storage.log.options import LogOptions
-from storage.partition import PartitionLog
-from storage.raft.configuration import Configuration
-from storage.raft.messages import (
+import lockstep.storage.flusher
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.group_options import GroupOptions, node_of
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.format import ENTRY_RAW, encode_frame_head
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import (
     Append,
     Heartbeat,
     Install,
@@ -32,8 +32,8 @@ from storage.raft.messages import (
     RangeResponse,
     VoteRequest,
 )
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
-from storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.loop_time import nobody_is_silent
 
@@ -318,8 +318,8 @@ async def test_the_last_checkpoint_holds_nothing_that_no_frame_does(tmp_path: Pa
 
 @pytest.mark.parametrize("how", ["close", "abandon"])
 async def test_a_stopped_member_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(storage.flusher, "SLOW_FLUSH_SECONDS", -1.0)
-    monkeypatch.setattr(storage.flusher, "FAST_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(lockstep.storage.flusher, "SLOW_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(lockstep.storage.flusher, "FAST_FLUSH_SECONDS", -1.0)
     disks = {node: Disk() for node in (1, 2, 3)}
     cluster = Cluster(tmp_path)
     said: list[Message] = []

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from storage import checkpointer as checkpointer_module
-from storage import flusher
-from storage.group import LogGroup
+from lockstep.storage import checkpointer as checkpointer_module
+from lockstep.storage import flusher
+from lockstep.storage.log_group import LogGroup
 from tests.storage.cluster import Cluster, append
-from tests.storage.test_group import TOPIC, Tally, checkpointed, open_group
+from tests.storage.test_log_group import TOPIC, Tally, checkpointed, open_group
 
 MOST = 50
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from protocol.records.batch import iter_headers
-from storage.group import LogGroup
-from storage.log.batch_index import DEAD_PARTITION
-from storage.types import CONTROL_PARTITION, NOTES_PARTITION
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.storage.log.batch_index import DEAD_PARTITION
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import CONTROL_PARTITION, NOTES_PARTITION
 from tests.storage.cluster import append
-from tests.storage.test_cleaner import TOPIC, clean, opened, settled
+from tests.storage.test_compaction_pass import TOPIC, clean, opened, settled
 
 PSEUDO = {CONTROL_PARTITION, NOTES_PARTITION, DEAD_PARTITION}
 

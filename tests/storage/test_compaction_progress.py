@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import iter_headers, read_header
-from protocol.records.record import BatchBuilder, iter_records
-from storage.aborted_transactions import AbortedTransactions
-from storage.cleaner import Cleaned, Wanted
-from storage.compaction_progress import CompactionProgress
-from storage.group import LogGroup
+from lockstep.protocol.records.batch import iter_headers, read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.aborted_transactions import AbortedTransactions
+from lockstep.storage.compaction_pass import Cleaned, Wanted
+from lockstep.storage.compaction_progress import CompactionProgress
+from lockstep.storage.log_group import LogGroup
 from tests.storage.cluster import Cluster
-from tests.storage.test_cleaner import TINY, TOPIC
+from tests.storage.test_compaction_pass import TINY, TOPIC
 from tests.storage.test_replication import flip
 
 RETENTION_MS = 1000

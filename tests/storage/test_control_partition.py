@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from storage.control_partition import (
+from lockstep.storage.control_partition import (
     STATE_VERSION,
     Command,
     ControlPartition,
@@ -16,8 +16,8 @@ from storage.control_partition import (
     log_start_command,
     open_command,
 )
-from storage.partition import PartitionLog
-from storage.types import CorruptLog, DirectoryEntry, NewerFormat
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CorruptLog, DirectoryEntry, NewerFormat
 
 TOPIC = bytes(range(16))
 NEVER = (1 << 63) - 1

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
-from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
-from storage.control_partition import (
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
+from lockstep.storage.control_partition import (
     Command,
     close_command,
     encode_command,
@@ -17,16 +17,16 @@ from storage.control_partition import (
     log_start_command,
     open_command,
 )
-from storage.derived_state import (
+from lockstep.storage.derived_state import (
     CONTROL_SECTION,
     OFFSETS_SECTION,
     TRANSACTIONS_SECTION,
     DerivedState,
     Sections,
 )
-from storage.log.format import ENTRY_NOTES, ENTRY_RAW
-from storage.partition import PartitionLog
-from storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(1, 17))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from storage.flusher import Flusher
+from lockstep.storage.flusher import Flusher
 
 
 class Disk:

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from storage import gap_reads
-from storage.log.data_log import DataLog
-from storage.partition import PartitionLog
-from storage.types import OffsetOutOfRange, ReadResult
+from lockstep.storage import gap_reads
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
 
 class Freeing:

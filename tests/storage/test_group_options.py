@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage.group_options import GroupOptions, fresh_incarnation, member_of, node_of
+from lockstep.storage.group_options import GroupOptions, fresh_incarnation, member_of, node_of
 
 A_DAY_MS = 86_400_000
 IN_2026_MS = 1_790_000_000_000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.group import GroupOptions, LogGroup
-from storage.group_options import member_of
-from storage.log.file_system import RealFileSystem
-from storage.log.options import LogOptions
+from lockstep.storage.group_options import member_of
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log_group import GroupOptions, LogGroup
 from tests.storage.cluster import Cluster
 
 FOUNDERS = (3, 4, 5)

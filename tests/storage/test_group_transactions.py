@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import BatchHeader, read_header
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
-from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.types import Backlogged, BatchTooLarge, NotLeader, StorageFull
+from lockstep.protocol.records.batch import BatchHeader, read_header
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Backlogged, BatchTooLarge, NotLeader, StorageFull
 from tests.storage.cluster import Cluster, append, batch
-from tests.storage.test_group import SMALL, TOPIC, checkpointed, open_group, values_of
+from tests.storage.test_log_group import SMALL, TOPIC, checkpointed, open_group, values_of
 
 Together = list[tuple[PartitionLog, bytearray, BatchHeader]]
 

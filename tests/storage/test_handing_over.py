@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from storage import group as group_module
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.raft.membership import ConfigurationRejected
-from storage.raft.messages import Append, AppendResponse, Message
-from storage.types import Frame, NotLeader, StorageFull
+from lockstep.storage import log_group as group_module
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.messages import Append, AppendResponse, Message
+from lockstep.storage.types import Frame, NotLeader, StorageFull
 from tests.storage.cluster import Cluster, append
 from tests.storage.loop_time import loop_time
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.group import LogGroup
-from storage.types import NotLeader
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import NotLeader
 from tests.storage.cluster import Cluster, append
 
 

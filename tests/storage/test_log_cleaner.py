@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from storage.group import LogGroup
-from storage.log.frame_reading import FrameReader
-from storage.log.segments import Segment
-from storage.partition import PartitionLog
-from storage.repairing import Repairing
-from storage.types import FlushFailed, Frame
+from lockstep.storage.log.frame_reader import FrameReader
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.segment_repair import Repairing
+from lockstep.storage.types import FlushFailed, Frame
 from tests.storage.cluster import Cluster, append
 from tests.storage.log.frames import whole
-from tests.storage.test_cleaner import TOPIC, Writer, clean, opened
+from tests.storage.test_compaction_pass import TOPIC, Writer, clean, opened
 from tests.storage.test_replication import flip
 
 OTHER = bytes(range(1, 17))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.lsn_lookup import FIRST_LSN, LsnLookup, lsn_after
-from storage.log.options import LogOptions
-from storage.lsn_reader import KEPT_POSITIONS, LsnReader
-from storage.types import Checkpoint, Frame, FramesUnavailable
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.lsn_lookup import FIRST_LSN, LsnLookup, lsn_after
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.lsn_reader import KEPT_POSITIONS, LsnReader
+from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage import cluster
 from tests.storage.log.frames import FrameMaker, same
 

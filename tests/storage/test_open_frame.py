@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from protocol.records.batch import BatchHeader
-from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
-from storage.log.format import ENTRY_NOTES, ENTRY_RAW, MAX_FRAME_RECORDS, frame_bytes, frame_size
-from storage.open_frame import OpenFrame
-from storage.partition import PartitionLog
-from storage.types import NOTES_PARTITION, BatchTooLarge, Frame, FrameKind
+from lockstep.protocol.records.batch import BatchHeader
+from lockstep.storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
+from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW, MAX_FRAME_RECORDS, frame_bytes, frame_size
+from lockstep.storage.open_frame import OpenFrame
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import NOTES_PARTITION, BatchTooLarge, Frame, FrameKind
 from tests.storage.log.frames import batch
 
 BATCH_BYTES = len(batch(0, b"x" * 79))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
-from storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
-from storage.partition import PartitionLog
-from storage.types import DirectoryEntry
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.aborted_transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import DirectoryEntry
 
 
 def partition() -> PartitionLog:

@@ -6,7 +6,12 @@ import logging
 
 import pytest
 
-from storage.rate_limited_log import LINES_PER_SECOND, MAX_REMEMBERED, REPEAT_INTERVAL_SECONDS, RateLimitedLog
+from lockstep.storage.rate_limited_log import (
+    LINES_PER_SECOND,
+    MAX_REMEMBERED,
+    REPEAT_INTERVAL_SECONDS,
+    RateLimitedLog,
+)
 
 log = logging.getLogger("lockstep.test")
 

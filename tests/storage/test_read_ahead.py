@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from storage.partition import PartitionLog
-from storage.read_ahead import DENSE_BYTES, KEEP_SECONDS, MAX_BYTES, MAX_STRETCHES, MIN_BYTES, ReadAhead
-from storage.types import OffsetOutOfRange, ReadResult
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.read_ahead import (
+    DENSE_BYTES,
+    KEEP_SECONDS,
+    MAX_BYTES,
+    MAX_STRETCHES,
+    MIN_BYTES,
+    ReadAhead,
+)
+from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
 END = 10_000
 STEP = 100

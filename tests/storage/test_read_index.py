@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from storage import read_index
-from storage.raft.raft import Raft
-from storage.read_index import ReadIndex
-from storage.replica import Replica
+from lockstep.storage import read_index
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.read_index import ReadIndex
+from lockstep.storage.replica import Replica
 from tests.storage.cluster import Cluster
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.append_codec import AppendSender
-from storage.log.options import LogOptions
-from storage.log.recent_frames import RecentFrames
-from storage.partition import PartitionLog
-from storage.raft.messages import Append, Message
-from storage.repairing import ScrubEnded
-from storage.types import Frame, NotLeader
+from lockstep.storage.append_codec import AppendSender
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.recent_frames import RecentFrames
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.messages import Append, Message
+from lockstep.storage.segment_repair import ScrubEnded
+from lockstep.storage.types import Frame, NotLeader
 from tests.storage.cluster import SMALL, Cluster, append
 from tests.storage.log.frames import whole, whole_batches
 

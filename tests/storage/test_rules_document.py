@@ -50,7 +50,12 @@ def test_every_name_exists() -> None:
 
 def test_a_name_that_nothing_has_is_seen() -> None:
     text = (
-        "`sim:no-such-plant` `model:nothing` `group.py:LogGroup.nothing` `nowhere.py` "
+        "`sim:no-such-plant` `model:nothing` `log_group.py:LogGroup.nothing` `nowhere.py` "
         "`waiters.py:Waiters.fail`"
     )
-    assert missing(text) == ["sim:no-such-plant", "model:nothing", "group.py:LogGroup.nothing", "nowhere.py:"]
+    assert missing(text) == [
+        "sim:no-such-plant",
+        "model:nothing",
+        "log_group.py:LogGroup.nothing",
+        "nowhere.py:",
+    ]

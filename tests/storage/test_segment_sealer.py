@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import iter_headers, read_header
-from protocol.records.record import BatchBuilder, iter_records
-from storage.aborted_transactions import AbortedTransactions
-from storage.cleaner import Cleaned, Wanted, is_half_dead
-from storage.group import LogGroup
-from storage.log.checkpoint_file import AGAIN, PREFIX
-from storage.partition import PartitionLog
-from storage.types import StorageFull
+from lockstep.protocol.records.batch import iter_headers, read_header
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.aborted_transactions import AbortedTransactions
+from lockstep.storage.compaction_pass import Cleaned, Wanted, is_half_dead
+from lockstep.storage.log.checkpoint_file import AGAIN, PREFIX
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import StorageFull
 from tests.storage.cluster import Cluster
-from tests.storage.test_cleaner import TINY, opened
+from tests.storage.test_compaction_pass import TINY, opened
 
 TOPIC = bytes(range(16))
 VALUE = b"v" * 900

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-import storage.snapshot_install
+import lockstep.storage.snapshot_install
 import tests.storage.test_attacks
-from storage.group import LogGroup
-from storage.log.checkpoint_file import CHECKPOINT_MAGIC
-from storage.log.file_system import RealFileSystem
-from storage.raft.messages import Install, InstallResponse, Message
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
-from storage.snapshot_transfer import IncomingSnapshot
-from storage.types import StorageFull
+from lockstep.storage.log.checkpoint_file import CHECKPOINT_MAGIC
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.messages import Install, InstallResponse, Message
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.storage.snapshot_transfer import IncomingSnapshot
+from lockstep.storage.types import StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.test_attacks import end, led, start
 
@@ -238,8 +238,8 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
 ) -> None:
     """A member that was away comes back to a full disk: the log there is of no use, but as a whole it stays
     until the other one is whole."""
-    monkeypatch.setattr(storage.snapshot_install, "FIRST_PAUSE_MS", 50)
-    monkeypatch.setattr(storage.snapshot_install, "MAX_PAUSE_MS", 50)
+    monkeypatch.setattr(lockstep.storage.snapshot_install, "FIRST_PAUSE_MS", 50)
+    monkeypatch.setattr(lockstep.storage.snapshot_install, "MAX_PAUSE_MS", 50)
     monkeypatch.setattr(tests.storage.test_attacks, "QUICK", replace(QUICK, install_timeout_ms=300))
     cluster = Cluster(tmp_path)
     disk = SmallDisk(tmp_path / "3")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage import snapshot_transfer
-from storage.checkpointer import CONFIGURATION_SECTION
-from storage.log.data_log import DataLog
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
-from storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
-from storage.types import Checkpoint
+from lockstep.storage import snapshot_transfer
+from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
+from lockstep.storage.types import Checkpoint
 from tests.storage.log.crash_world import GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker
 from tests.storage.log.simulated_disk import SimulatedFileSystem

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from storage.threads import in_thread
+from lockstep.storage.threads import in_thread
 
 
 async def test_the_result_and_the_error_are_the_works() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.types import FlushFailed, NotLeader
-from storage.waiters import Waiter, Waiters
+from lockstep.storage.types import FlushFailed, NotLeader
+from lockstep.storage.waiters import Waiter, Waiters
 
 
 class Told:

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from compat_tests.raw import ConnectionClosed, RawConnection
+from lockstep.broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from tests.torture.disks import SmallDisk, Throttle
 from tests.torture.network import Inside, Network
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from lockstep.cli import main
-from storage.raft import replication
+from lockstep.storage.raft import replication
 
 
 def commit_alone() -> None:

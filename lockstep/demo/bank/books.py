@@ -10,9 +10,9 @@ from typing import Final
 from lockstep.client import Client
 from lockstep.connection import BrokerError, ConnectionFailed
 from lockstep.demo.bank.ledger import Ledger
+from lockstep.protocol.errors import ErrorCode
 from lockstep.transactions import SubscriptionStalled, TransactionClient
 from lockstep.transactions.log import Log
-from protocol.errors import ErrorCode
 
 CONFIGS: Final = {"lockstep.locks": "true", "lockstep.group": "1", "retention.ms": "-1"}
 """Transfers go over several partitions: they are in one log group. The books are kept for ever."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.demo.shard.tables import Tables
+from lockstep.player.target.store import TargetStore
+from lockstep.player.transport.addresses import parse_address
 from lockstep.target import SqliteStore, serve
-from player.target.store import TargetStore
-from player.transport.addresses import parse_address
 
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")

@@ -16,8 +16,8 @@ from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
 from lockstep.client import Client
+from lockstep.protocol.compiler import encode
 from lockstep.transactions.log import AppendRefused
-from protocol.compiler import encode
 
 
 def test_the_request_is_marked_and_otherwise_like_any() -> None:

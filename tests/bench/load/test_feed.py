@@ -13,8 +13,8 @@ from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
 from lockstep.client import Client
+from lockstep.protocol.records.batch import read_header, verify
 from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in
-from protocol.records.batch import read_header, verify
 
 
 def test_a_batch_without_bodies_is_the_same_feed() -> None:

@@ -21,7 +21,7 @@ from bench.load.wire import (
     batch_span,
     record_batch,
 )
-from protocol.records.batch import BATCH_HEADER_BYTES, read_header, verify
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, read_header, verify
 
 TIMESTAMP_MS = 1_700_000_000_000
 

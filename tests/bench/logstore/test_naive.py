@@ -6,11 +6,11 @@ from pathlib import Path
 
 from bench.load.wire import record_batch
 from bench.logstore.naive import SecondLog
-from protocol.records.batch import patch, read_header
-from storage.log.file_system import RealFileSystem
-from storage.log.inspect import GroupLog
-from storage.log.options import LogOptions
-from storage.types import DirectoryEntry
+from lockstep.protocol.records.batch import patch, read_header
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.inspect import GroupLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import DirectoryEntry
 
 
 def test_the_second_log_holds_every_batch_again_in_one_frame_per_write(tmp_path: Path) -> None:

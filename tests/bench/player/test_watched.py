@@ -6,9 +6,9 @@ from typing import Any
 
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
-from player.core.messages import Batch, Hello, Part, dummy
-from player.transport.interface import Handshake
-from protocol.records.record import BatchBuilder
+from lockstep.player.core.messages import Batch, Hello, Part, dummy
+from lockstep.player.transport.interface import Handshake
+from lockstep.protocol.records.record import BatchBuilder
 
 
 class Heard:

@@ -21,7 +21,7 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
-from protocol.records.record import Record
+from lockstep.protocol.records.record import Record
 
 
 @pytest.mark.parametrize(("targets", "keys"), [(20, 1), (20, 10), (2, 10), (15, 10), (5, 5)])

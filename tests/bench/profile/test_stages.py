@@ -30,13 +30,21 @@ from bench.settings import FLUSH
 from compat_tests.targets import ROOT
 from tests.bench.outcomes import FACTS
 
-_LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
+_LOOP = [
+    "main (lockstep/cli.py:86)",
+    "run (lockstep/broker/server.py:478)",
+    "Runner.run (asyncio/runners.py:118)",
+]
 _HANDLED = [
     *_LOOP,
-    "Connection.buffer_updated (broker/connections/connection.py:310)",
-    "Router.route (broker/router.py:180)",
+    "Connection.buffer_updated (lockstep/broker/network/connection.py:310)",
+    "Router.route (lockstep/broker/requests/router.py:180)",
 ]
-_TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storage/replica.py:323)"]
+_TURN = [
+    *_LOOP,
+    "LogGroup._turn (lockstep/storage/log_group.py:516)",
+    "Replica._pump (lockstep/storage/replica.py:323)",
+]
 
 
 @pytest.mark.parametrize(
@@ -44,42 +52,53 @@ _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storag
     [
         (_LOOP, REST),
         (_HANDLED, PARSE),
-        ([*_HANDLED, "decode (protocol/compiler.py:90)"], PARSE),
-        (
-            [*_HANDLED, "handle (broker/handlers/produce.py:70)", "verify (protocol/records/batch.py:9)"],
-            VALIDATE,
-        ),
-        ([*_HANDLED, "Appender.append (broker/append.py:160)"], VALIDATE),
+        ([*_HANDLED, "decode (lockstep/protocol/compiler.py:90)"], PARSE),
         (
             [
                 *_HANDLED,
-                "Appender._append_together (broker/append.py:270)",
-                "OpenFrame.add (storage/open_frame.py:99)",
+                "handle (lockstep/broker/produce/api/produce.py:70)",
+                "verify (lockstep/protocol/records/batch.py:9)",
+            ],
+            VALIDATE,
+        ),
+        ([*_HANDLED, "Appender.append (lockstep/broker/produce/appender.py:160)"], VALIDATE),
+        (
+            [
+                *_HANDLED,
+                "Appender._append_together (lockstep/broker/produce/appender.py:270)",
+                "OpenFrame.add (lockstep/storage/open_frame.py:99)",
             ],
             APPEND,
         ),
-        ([*_TURN, "LogWriter.append (storage/log/writer.py:120)"], APPEND),
-        ([*_TURN, "LogWriter.flush (storage/log/writer.py:234)"], FLUSH_WAIT),
+        ([*_TURN, "LogWriter.append (lockstep/storage/log/writer.py:120)"], APPEND),
+        ([*_TURN, "LogWriter.flush (lockstep/storage/log/writer.py:234)"], FLUSH_WAIT),
         (
             [
                 *_TURN,
-                "LogWriter.flush (storage/log/writer.py:234)",
-                "F.fdatasync (storage/log/file_system.py:8)",
+                "LogWriter.flush (lockstep/storage/log/writer.py:234)",
+                "F.fdatasync (lockstep/storage/log/file_system.py:8)",
             ],
             FLUSH_WAIT,
         ),
-        ([*_TURN, "Raft.ready (storage/raft/raft.py:300)"], REPLICATE),
-        ([*_TURN, "PeerNetwork.send (storage/peers/network.py:88)"], REPLICATE),
+        ([*_TURN, "Raft.ready (lockstep/storage/raft/raft.py:300)"], REPLICATE),
+        ([*_TURN, "PeerNetwork.send (lockstep/storage/peers/network.py:88)"], REPLICATE),
         (
             [
                 *_TURN,
-                "notify (storage/group.py:62)",
-                "_CommittedResponse._on_committed (broker/handlers/produce.py:320)",
+                "notify (lockstep/storage/log_group.py:62)",
+                "_CommittedResponse._on_committed (lockstep/broker/produce/api/produce.py:320)",
             ],
             REPLY,
         ),
-        ([*_TURN, "Connection.write_out (broker/connections/connection.py:470)"], REPLY),
-        ([*_HANDLED, "encoded (broker/connections/replies.py:63)", "encode (protocol/compiler.py:7)"], REPLY),
+        ([*_TURN, "Connection.write_out (lockstep/broker/network/connection.py:470)"], REPLY),
+        (
+            [
+                *_HANDLED,
+                "encoded (lockstep/broker/network/response_encoder.py:63)",
+                "encode (lockstep/protocol/compiler.py:7)",
+            ],
+            REPLY,
+        ),
     ],
 )
 def test_the_innermost_frame_that_is_ours_decides(stack: list[str], stage: str) -> None:
@@ -101,7 +120,7 @@ def _folded(*lines: tuple[str, list[str], int]) -> str:
 
 
 def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_count() -> None:
-    flush = ["Thread._bootstrap (threading.py:1002)", "Flusher._flush (storage/flusher.py:61)"]
+    flush = ["Thread._bootstrap (threading.py:1002)", "Flusher._flush (lockstep/storage/flusher.py:61)"]
     counted = split(
         _folded(
             ("MainThread", _HANDLED, 3),
@@ -119,7 +138,8 @@ def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_cou
 
 
 def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
-    odd = "thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);Router.route (broker/router.py:9) 3"
+    route = "Router.route (lockstep/broker/requests/router.py:9) 3"
+    odd = f"thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);{route}"
     folded = f"{odd}\nthread (7): MainThread;main (lockstep/cli.py:86) 4\nthread (7): MainThread;cut short ("
     assert list(stages.stacks(folded)) == [
         (odd.replace("\n", "").removesuffix(" 3"), 3),
@@ -127,7 +147,15 @@ def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
     ]
     assert split(folded) == {PARSE: 3, REST: 4}
     own, total, samples = folded_shares(folded)
-    assert (own["main (lockstep/cli.py)"], total["Router.route (broker/router.py)"], samples) == (4, 3, 7)
+    assert (
+        own["main (lockstep/cli.py)"],
+        total["Router.route (lockstep/broker/requests/router.py)"],
+        samples,
+    ) == (
+        4,
+        3,
+        7,
+    )
     assert list(stages.stacks("")) == []
 
 

@@ -6,18 +6,18 @@ import asyncio
 import struct
 from typing import Final
 
-from broker.router import HANDLERS
-from broker.server import Broker
-from protocol.api import messages_for, request_header_version
-from protocol.fields import Struct
-from protocol.messages.api_versions import ApiVersionsRequest
+from lockstep.broker.server import Broker
+from lockstep.protocol.api import messages_for, request_header_version
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest
+from tests.broker.served import served_versions
 from tests.broker.wire import Client, frame
 
 INT_MAX: Final = 2**31 - 1
 PATIENCE_SECONDS: Final = 20.0
 PING_ID: Final = 0x0BAD_F00D
-SERVED: Final = sorted((int(each.API_KEY), *each.VERSIONS) for each in HANDLERS)
-"""(API key, first version, last version) of everything served, from the router's own table."""
+SERVED: Final = sorted((key, *versions) for key, versions in served_versions().items())
+"""(API key, first version, last version) of everything served."""
 
 
 def request_class(api_key: int) -> type[Struct]:

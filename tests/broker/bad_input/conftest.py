@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.server import Broker
+from lockstep.broker.server import Broker
 from tests.broker.bad_input.attack import serves_others
 from tests.broker.conftest import StartBroker
 

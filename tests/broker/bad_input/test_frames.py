@@ -8,13 +8,13 @@ import tracemalloc
 
 import pytest
 
-from broker.server import Broker
-from protocol.api import ApiKey, request_header_version
-from protocol.compiler import encode_bytes
-from protocol.fields import Struct
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.primitives import uvarint_bytes
+from lockstep.broker.server import Broker
+from lockstep.protocol.api import ApiKey, request_header_version
+from lockstep.protocol.compiler import encode_bytes
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest
+from lockstep.protocol.messages.metadata import MetadataRequest
+from lockstep.protocol.primitives import uvarint_bytes
 from tests.broker.bad_input.attack import (
     INT_MAX,
     SERVED,

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from broker.connections.connection import Connection
-from broker.server import Broker
-from protocol import compiler, decoder_source
-from protocol.compiler import decode, decoder
-from protocol.errors import ErrorCode
-from protocol.fields import Field, Struct
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from protocol.primitives import MalformedMessage
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.server import Broker
+from lockstep.protocol import compiler, decoder_source
+from lockstep.protocol.compiler import decode, decoder
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Field, Struct
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from lockstep.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from lockstep.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from lockstep.protocol.primitives import MalformedMessage
 from tests.broker.bad_input.attack import SERVED, api_id, framed, head, request_class
 from tests.broker.wire import Client, frame
 from tests.campaigns.fuzz_broker import Transport

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.server import Broker
-from protocol.api import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from lockstep.broker.server import Broker
+from lockstep.protocol.api import ApiKey
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from lockstep.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.bad_input.attack import framed, head, is_refused
 from tests.broker.wire import Client, batch
 

@@ -12,15 +12,15 @@ from typing import Any
 import cramjam
 import pytest
 
-from broker.handlers.list_offsets import first_record_at
-from broker.server import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.records import control
-from protocol.records.batch import MalformedBatch, read_header
-from protocol.records.batch_filter import MAX_RECORDS
-from protocol.records.compression import Codec, decompress
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.broker.fetch.api.list_offsets import first_record_at
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from lockstep.protocol.records import control
+from lockstep.protocol.records.batch import MalformedBatch, read_header
+from lockstep.protocol.records.batch_filter import MAX_RECORDS
+from lockstep.protocol.records.compression import Codec, decompress
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from tests.broker.bad_input.attack import INT_MAX, serves_others
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, frame, produce_request, records_of

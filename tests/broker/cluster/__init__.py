@@ -1,1 +1,1 @@
-"""Mirror of broker/cluster; `brokers` makes clusters for every test of brokers."""
+"""Several brokers as one cluster; `brokers` makes clusters for every test of brokers."""

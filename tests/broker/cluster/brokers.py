@@ -17,13 +17,13 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from broker.metadata import METADATA_GROUP
-from broker.server import Broker
-from broker.settings.config import Settings, from_texts
 from compat_tests.probe import free_port
-from storage.group_options import node_of
-from storage.raft.membership import ConfigurationRejected
-from storage.types import NotLeader
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.server import Broker
+from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.storage.group_options import node_of
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import NotLeader
 from tests.broker.wire import Client
 
 SETTLE_SECONDS = 60.0

@@ -7,15 +7,15 @@ import socket
 
 import pytest
 
-from broker.metadata import METADATA_GROUP
-from broker.server import Broker
-from protocol.errors import ErrorCode
-from storage.group import LogGroup
-from storage.log.checkpoint_file import PREFIX
-from storage.log.segment_files import segment_name
-from storage.log.state_file import SLOT_BYTES, STATE_NAME
-from storage.peers.network import PeerNetwork
-from storage.peers.outgoing import NOBODY_THERE
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.log.checkpoint_file import PREFIX
+from lockstep.storage.log.segment_files import segment_name
+from lockstep.storage.log.state_file import SLOT_BYTES, STATE_NAME
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.peers.network import PeerNetwork
+from lockstep.storage.peers.outgoing import NOBODY_THERE
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch, fetch_request, frame
 

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
-from tests.broker.handlers.configs import BROKER, LOGGER, SET, TOPIC, Edits, Resource, alter_all
+from tests.broker.controller.api.configs import BROKER, LOGGER, SET, TOPIC, Edits, Resource, alter_all
 
 LEVEL: Edits = [("lockstep.peers", SET, "DEBUG")]
 KEPT: Edits = [("retention.ms", SET, "86400001")]

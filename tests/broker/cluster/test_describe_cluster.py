@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.messages.describe_cluster import DescribeClusterRequest
+from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.broker.conftest import StartCluster
 
 
@@ -30,7 +30,7 @@ async def test_a_node_that_is_down_is_fenced(
     nodes = cluster.brokers[1].services.nodes
     await cluster.until(lambda: nodes.alive() == {1, 3}, "end of node 2")
     assert await told(2, True) == brokers(1, 2, 3), "it may be back in a moment"
-    monkeypatch.setattr("broker.cluster.nodes.LISTED_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.broker.peers.node_registry.LISTED_SECONDS", 0.0)
     assert await told(2, True) == [*brokers(1, 3), *brokers(2, fenced=True)]
     assert await told(2, False) == brokers(1, 3)
     assert await told(1, False) == brokers(1, 3)

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from broker.cluster.node import ClusterNode
-from broker.metadata import TopicPartition
-from broker.settings.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.offset_for_leader_epoch import (
+from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.node.cluster_node import ClusterNode
+from lockstep.broker.settings.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from lockstep.protocol.messages.metadata import MetadataRequest
+from lockstep.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from storage.group import LogGroup
-from storage.raft.messages import Message
-from storage.types import ReadResult
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.types import ReadResult
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import Client, batch, fetch_request, records_of

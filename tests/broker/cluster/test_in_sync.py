@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from broker.cluster.node import ClusterNode
-from broker.cluster.node_status import Status
-from broker.cluster.nodes import Nodes
-from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from storage.raft.messages import Append, Install, Message
+from lockstep.broker.node.cluster_node import ClusterNode
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_status import Status
+from lockstep.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from lockstep.storage.raft.messages import Append, Install, Message
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch
@@ -21,7 +21,7 @@ EVERY = {1, 2, 3}
 STATUSES = 5
 """So many more of the leader's change nothing."""
 BATCHES, BATCH_BYTES = 30, 190_000
-"""More than a follower in full flow may lack (`broker/membership/view.py`)."""
+"""More than a follower in full flow may lack (`broker/membership/group_view.py`)."""
 
 Notification = list[tuple[set[int], set[int]]]
 
@@ -67,7 +67,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
 
     monkeypatch.setattr(ClusterNode, "receive", received)
     monkeypatch.setattr(Nodes, "on_status", listened)
-    monkeypatch.setattr("broker.cluster.peer_rpc.STATUS_SECONDS", 0.05)
+    monkeypatch.setattr("lockstep.broker.peers.peer_rpc.STATUS_SECONDS", 0.05)
     cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
 
     async def stays_out(late: int) -> None:

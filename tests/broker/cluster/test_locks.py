@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode as E
+from lockstep.protocol.errors import ErrorCode as E
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.locks.asking import asks, batch, lock, said

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from broker.context import ClientContext
-from broker.handlers import metadata
-from broker.handlers.replica_state import ReplicaStates
-from broker.metadata import METADATA_GROUP
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from lockstep.broker.metadata.api import metadata
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.replica_state import ReplicaStates
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.appends import idempotent
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import Client, produce_request

@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from broker.cluster import majority
-from broker.connections.listeners import connection_limit
-from broker.data_directory import DataDirectory
-from broker.local_groups import LocalGroups
-from broker.metadata import METADATA_GROUP
-from broker.server import Broker, CannotStart
-from broker.settings.config import Settings, from_texts
-from broker.settings.properties import ConfigError
 from compat_tests.probe import free_port
 from lockstep import cluster as admin
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.network.listeners import connection_limit
+from lockstep.broker.node.data_directory import DataDirectory
+from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.peers import quorum_watch as majority
+from lockstep.broker.server import Broker, CannotStart
+from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.properties import ConfigError
 from lockstep.client import Client
-from protocol.errors import ErrorCode
-from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from storage.group import LogGroup
-from storage.raft.membership import ConfigurationRejected
-from storage.types import StorageFull
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import StorageFull
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.waiting import until

@@ -11,10 +11,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer
 from confluent_kafka import Producer as ConfluentProducer
 
-from broker.cluster.peer_rpc import RequestKind
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
+from lockstep.broker.peers.peer_rpc import RequestKind
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.transactions.producers import Producer, committed, fetched

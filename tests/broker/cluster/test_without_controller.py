@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.conftest import StartCluster
 
 

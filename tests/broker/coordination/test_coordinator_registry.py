@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.coordinator_registry import CoordinatorRegistry
-from broker.coordination.key_hash import positive_hash
-from broker.groups.groups import Groups
-from broker.metadata import Topic
-from broker.request_errors import RequestError
-from broker.server import Broker
-from broker.transactions.transactions import Transactions
-from protocol.errors import ErrorCode
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
+from lockstep.broker.coordination.key_hash import positive_hash
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.server import Broker
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
 
 KINDS = pytest.mark.parametrize("kind", [Groups, Transactions])

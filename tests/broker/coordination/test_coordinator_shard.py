@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from storage.types import NotLeader
+from lockstep.broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
 
 E = ErrorCode

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from broker.coordination.key_hash import _remembered_hash, positive_hash
+from lockstep.broker.coordination.key_hash import _remembered_hash, positive_hash
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,24 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import Record
-from broker.groups.state import GroupsState
-from broker.settings.config import from_texts
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from protocol.records.record import BatchBuilder
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.settings.config import from_texts
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.heartbeat import HeartbeatRequest
+from lockstep.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from lockstep.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
+from lockstep.protocol.records.record import BatchBuilder
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

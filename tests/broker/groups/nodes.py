@@ -9,22 +9,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from broker.append import Appender
-from broker.coordination.coordinator_shard import with_read_barrier
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.groups import Groups
-from broker.groups.records import Record
-from broker.groups.state import SECTION, GroupsState
-from broker.groups.store import OffsetTransaction
-from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Topic, TopicPartition
-from broker.producer_state import ProducerState
-from broker.settings.config import Settings, from_texts
-from broker.settings.topic_config import topic_config
-from protocol.errors import ErrorCode
-from protocol.records import control
-from protocol.records.batch import read_header
-from storage.group import LogGroup
-from storage.types import StateMachine
+from lockstep.broker.coordination.coordinator_shard import with_read_barrier
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.groups.group_state import SECTION, GroupsState
+from lockstep.broker.groups.group_store import OffsetTransaction
+from lockstep.broker.metadata.metadata_cache import (
+    CONSUMER_OFFSETS,
+    CONSUMER_OFFSETS_TOPIC_ID,
+    Topic,
+    TopicPartition,
+)
+from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.topic_config import topic_config
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records import control
+from lockstep.protocol.records.batch import read_header
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import StateMachine
 from tests.broker.groups.fakes import World
 from tests.storage.cluster import Cluster
 from tests.storage.loop_time import LoopTime, PatientLoop

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
-from broker.groups.expiration import Expiration
-from broker.groups.records import CommittedOffset, offset_record
-from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from storage.group import LogGroup
-from storage.raft.raft import Raft
-from storage.types import NotLeader, StorageFull
+from lockstep.broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
+from lockstep.broker.groups.expiration import Expiration
+from lockstep.broker.groups.group_records import CommittedOffset, offset_record
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.types import NotLeader, StorageFull
 from tests.broker.groups.nodes import CLOCK_MS, NUMBER, Members, Nodes, answered
 from tests.storage.loop_time import loop_time
 
@@ -312,7 +312,7 @@ async def test_only_the_coordinator_expires_and_forgets(nodes: Nodes) -> None:
 
 
 async def test_a_topic_that_stays_to_be_seen(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.groups.expiration.HIDDEN_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("lockstep.broker.groups.expiration.HIDDEN_TIMEOUT_SECONDS", 0.05)
     assert await nodes.write(1, "g", commit(1)) is E.NONE
     known = nodes.known[1]
     known.visible.add("t")

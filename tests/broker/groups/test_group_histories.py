@@ -13,9 +13,9 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from broker.groups.classic import State
-from broker.groups.live_group import LiveGroup
-from protocol.errors import ErrorCode
+from lockstep.broker.groups.classic_group import State
+from lockstep.broker.groups.live_group import LiveGroup
+from lockstep.protocol.errors import ErrorCode
 from tests.broker.groups.fakes import World
 
 GROUP = "g"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.group_shard import GroupShard
-from broker.groups.store import GroupStore
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from storage.types import NotLeader
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_shard import GroupShard
+from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
 from tests.broker.groups.fakes import World, error_of
 

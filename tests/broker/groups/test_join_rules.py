@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.groups.classic import MEMBER_BYTES, group_bytes
-from protocol.errors import ErrorCode
+from lockstep.broker.groups.classic_group import MEMBER_BYTES, group_bytes
+from lockstep.protocol.errors import ErrorCode
 from tests.broker.groups.fakes import (
     DELAY_MS,
     REBALANCE_MS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.leave_group import LeaveGroupRequest
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest
 from tests.broker.groups.fakes import DELAY_MS, SESSION_MS, World, completing, error_of, rejoin, static_pair
 
 E = ErrorCode

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 from tests.broker.groups.fakes import (
     DELAY_MS,
     REBALANCE_MS,

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from broker.groups.subscription import topics_of
+from lockstep.broker.groups.subscription import topics_of
 
 
 def subscription(*names: bytes, version: int = 1, after: bytes = b"\xff\xff\xff\xff") -> bytes:

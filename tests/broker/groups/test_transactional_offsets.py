@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.groups.records import CommittedOffset, Record, group_record, offset_record
-from broker.groups.state import GroupsState
-from broker.groups.transactional_offsets import Pending, PendingOffsets
-from protocol.records import control
-from protocol.records.control import ControlKind
-from protocol.records.record import BatchBuilder
-from storage.types import DirectoryEntry
+from lockstep.broker.groups.group_records import CommittedOffset, Record, group_record, offset_record
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.groups.transactional_offsets import Pending, PendingOffsets
+from lockstep.protocol.records import control
+from lockstep.protocol.records.control import ControlKind
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.types import DirectoryEntry
 
 Key = tuple[str, str, int]
 

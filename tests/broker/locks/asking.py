@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.records.record import BatchBuilder, Headers
+from lockstep.protocol.messages.produce import PartitionProduceResponse
+from lockstep.protocol.records.record import BatchBuilder, Headers
 from tests.broker.wire import Client
 
 

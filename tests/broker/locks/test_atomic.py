@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import atomic_produce
-from broker.server import Broker
-from protocol.errors import ErrorCode as E
-from protocol.lock_words import ATOMIC_TAG
-from protocol.messages.produce import (
+from lockstep.broker.produce.api import atomic_produce
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode as E
+from lockstep.protocol.lock_words import ATOMIC_TAG
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

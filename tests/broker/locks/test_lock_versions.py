@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import pytest
 
-from broker.locks.lock_versions import CELLS, RECENT, LockVersions, restore
+from lockstep.broker.locks.lock_versions import CELLS, RECENT, LockVersions, restore
 
 
 def lock(number: int) -> bytes:

@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.server import Broker
-from broker.transaction_ends import Marker
-from protocol.errors import ErrorCode as E
-from protocol.messages.delete_records import (
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode as E
+from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.incremental_alter_configs import (
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from lockstep.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from protocol.records.record import Headers
+from lockstep.protocol.records.record import Headers
 from tests.broker.conftest import StartBroker
 from tests.broker.locks.asking import asks, batch, lock, said
 from tests.broker.wire import Client, produce_request

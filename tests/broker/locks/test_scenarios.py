@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protocol.errors import ErrorCode as E
+from lockstep.protocol.errors import ErrorCode as E
 from tests.broker.locks.asking import asks, batch, said
 from tests.broker.wire import Client
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.membership.placement import Placement, initial, with_node, without_node
+from lockstep.broker.membership.placement import Placement, initial, with_node, without_node
 
 NODES = st.sets(st.integers(1, 50), min_size=1, max_size=9)
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from broker.membership.reconciler import Reconciler, TransferRejected
-from broker.membership.view import DesiredMembers
-from protocol.records.batch import read_header
-from protocol.records.record import iter_records
-from storage.group import LogGroup
-from storage.group_options import member_of
-from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRejected
-from storage.types import NotLeader, StorageError
+from lockstep.broker.membership.group_view import DesiredMembers
+from lockstep.broker.membership.reconciler import Reconciler, TransferRejected
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import iter_records
+from lockstep.storage.group_options import member_of
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.types import NotLeader, StorageError
 from tests.storage.cluster import Cluster, append
 
 TOPIC = bytes(range(16))

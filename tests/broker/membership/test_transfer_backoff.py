@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.membership.transfer_backoff import BETWEEN_MS, STEADY_MS, TransferBackoff
+from lockstep.broker.membership.transfer_backoff import BETWEEN_MS, STEADY_MS, TransferBackoff
 
 
 def test_the_same_candidate_has_to_be_ready_for_a_while() -> None:

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
-from broker.metrics.http import BODY_BYTES, ChangeRequest, HttpListener, Page
+from lockstep.broker.metrics.http import BODY_BYTES, ChangeRequest, HttpListener, Page
 from tests.broker.metrics.test_http import PAGES, said
 
 JSON = b"Content-Type: application/json; charset=utf-8\r\n"

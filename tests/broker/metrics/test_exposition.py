@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from broker import VERSION
-from broker.cluster.group_report import Document
-from broker.metrics import exposition
-from broker.metrics.exposition import BrokerCollector
-from broker.server import Broker
-from protocol.errors import ErrorCode as E
-from storage.group import LogGroup
-from storage.log.data_log import DataLog
+from lockstep.broker import VERSION
+from lockstep.broker.controller.group_report import Document
+from lockstep.broker.metrics import exposition
+from lockstep.broker.metrics.exposition import BrokerCollector
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode as E
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log_group import LogGroup
 from tests.broker.conftest import StartCluster
 from tests.broker.locks.asking import lock
 from tests.broker.metrics.scraping import numbers

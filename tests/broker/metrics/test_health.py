@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from broker.assembly import Parts
-from broker.metrics import health
-from broker.metrics.health import unhealthy_reason
-from storage.log.memory_log import NoDamage
+from lockstep.broker.assembly import Parts
+from lockstep.broker.metrics import health
+from lockstep.broker.metrics.health import unhealthy_reason
 from tests.broker.conftest import StartCluster
 from tests.broker.metrics.scraping import get, scrape
+from tests.storage.log.memory_log import NoDamage
 
 
 class Node:

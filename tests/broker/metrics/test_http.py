@@ -11,7 +11,7 @@ from http import HTTPStatus
 import pytest
 import uvloop
 
-from broker.metrics.http import HEAD_BYTES, MAX_CONNECTIONS, HttpListener, Page, index
+from lockstep.broker.metrics.http import HEAD_BYTES, MAX_CONNECTIONS, HttpListener, Page, index
 from tests.broker.metrics.scraping import get
 
 Start = Callable[..., Awaitable[int]]

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import lockstep.testing
-from broker import VERSION
-from broker.server import Broker, CannotStart
 from compat_tests.probe import free_port
-from protocol.errors import ErrorCode as E
+from lockstep.broker import VERSION
+from lockstep.broker.server import Broker, CannotStart
+from lockstep.protocol.errors import ErrorCode as E
 from tests.broker.conftest import StartBroker, small_settings
 from tests.broker.locks.asking import lock
 from tests.broker.metrics.scraping import get, head, scrape
@@ -132,7 +132,8 @@ def test_who_does_not_want_metrics_does_not_pay_for_them() -> None:
         "async def main():\n"
         "    async with lockstep.testing.broker(): pass\n"
         "asyncio.run(main())\n"
-        "print([name for name in sys.modules if name.startswith(('prometheus_client', 'broker.metrics.'))])"
+        "heavy = ('prometheus_client', 'lockstep.broker.metrics.')\n"
+        "print([name for name in sys.modules if name.startswith(heavy)])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)

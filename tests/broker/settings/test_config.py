@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.addresses import parse_listener
-from broker.settings.config import PROPERTIES, Settings, from_texts
-from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.loader import load
-from broker.settings.properties import INT64_MAX, ConfigError
-from broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT, DEFAULT_ONLY, WARNINGS_AT_START
+from lockstep.broker.settings.addresses import parse_listener
+from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.loader import load
+from lockstep.broker.settings.properties import INT64_MAX, ConfigError
+from lockstep.broker.settings.topic_default_settings import (
+    BROKERS_WITHOUT_EFFECT,
+    DEFAULT_ONLY,
+    WARNINGS_AT_START,
+)
 
 
 def test_sources_in_order(tmp_path: Path) -> None:

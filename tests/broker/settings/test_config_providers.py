@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.config_providers import resolve_references
-from broker.settings.properties import ConfigError
+from lockstep.broker.settings.config_providers import resolve_references
+from lockstep.broker.settings.properties import ConfigError
 
 CLASS = "org.apache.kafka.common.config.provider."
 ENVIRONMENT = {"A": "1", "B_SECRET": "2"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.config import Settings, from_texts
-from broker.settings.described_config import (
+from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.described_config import (
     Described,
     broker_synonyms,
     describe_broker,
@@ -15,11 +15,11 @@ from broker.settings.described_config import (
     describe_loggers,
     describe_topic,
 )
-from broker.settings.dynamic_config import apply_changes
-from broker.settings.group_config import GROUP_PROPERTIES
-from broker.settings.properties import Kind
-from broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
-from protocol.config_resources import ConfigSource
+from lockstep.broker.settings.dynamic_config import apply_changes
+from lockstep.broker.settings.group_config import GROUP_PROPERTIES
+from lockstep.broker.settings.properties import Kind
+from lockstep.broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
+from lockstep.protocol.config_resources import ConfigSource
 
 
 def by_name(described: list[Described]) -> dict[str, Described]:

@@ -6,8 +6,8 @@ import difflib
 
 import pytest
 
-from broker.settings.config import PROPERTIES, Settings, from_texts
-from broker.settings.dynamic_config import (
+from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.dynamic_config import (
     CHANGEABLE,
     MAX_FOREIGN,
     MAX_FOREIGN_CHARACTERS,
@@ -21,9 +21,9 @@ from broker.settings.dynamic_config import (
     value_for_log,
     without_effect,
 )
-from broker.settings.properties import Kind
-from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
-from broker.settings.topic_config import BROKER_SYNONYMS
+from lockstep.broker.settings.properties import Kind
+from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
+from lockstep.broker.settings.topic_config import BROKER_SYNONYMS
 
 
 def test_all_of_them_are_settings_and_none_names_a_place() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.config import PROPERTIES
-from broker.settings.foreign_names import FORMER_NAMES, hint, is_misspelled, unused_names_warning
-from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.config import PROPERTIES
+from lockstep.broker.settings.foreign_names import FORMER_NAMES, hint, is_misspelled, unused_names_warning
+from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 
 
 def test_kafkas_former_names_are_neither_its_present_ones_nor_mistakes() -> None:

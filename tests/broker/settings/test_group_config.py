@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.group_config import GROUP_PROPERTIES, InvalidGroupConfig, group_config
+from lockstep.broker.settings.group_config import GROUP_PROPERTIES, InvalidGroupConfig, group_config
 
 
 def test_every_default_is_within_its_bounds() -> None:

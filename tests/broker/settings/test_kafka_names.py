@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from broker.settings.config import HAVE_EFFECT, PROPERTIES, from_texts
-from broker.settings.dynamic_config import declaration
-from broker.settings.group_config import GROUP_PROPERTIES
-from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
-from broker.settings.topic_config import TOPIC_PROPERTIES
+from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, from_texts
+from lockstep.broker.settings.dynamic_config import declaration
+from lockstep.broker.settings.group_config import GROUP_PROPERTIES
+from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
+from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 
 _ROWS: Final = [
     line.split("\t") for line in (Path(__file__).parent / "kafka_4_4_0_names.tsv").read_text().splitlines()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.loader import load
-from broker.settings.properties import ConfigError
+from lockstep.broker.settings.loader import load
+from lockstep.broker.settings.properties import ConfigError
 
 FILES = {
     "an image with client settings": "max.partition.fetch.bytes=1048576\nmax.request.size=1048576\n"

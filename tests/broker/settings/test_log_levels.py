@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.settings.log_levels import ROOT, levels, set_level
+from lockstep.broker.settings.log_levels import ROOT, levels, set_level
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.properties import ConfigError, Kind, Property
+from lockstep.broker.settings.properties import ConfigError, Kind, Property
 
 
 def prop(kind: Kind, **options: object) -> Property:

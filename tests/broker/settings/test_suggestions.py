@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.suggestions import Suggestions
+from lockstep.broker.settings.suggestions import Suggestions
 
 NAMES = Suggestions({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "log.roll.ms": "segment.ms"})
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from broker.settings.config import PROPERTIES, Settings, from_texts
-from broker.settings.properties import INT64_MAX
-from broker.settings.topic_config import (
+from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.properties import INT64_MAX
+from lockstep.broker.settings.topic_config import (
     BROKER_SYNONYMS,
     NOT_YET,
     TOPIC_PROPERTIES,

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from broker.server import Broker
-from broker.staging.expiration import StagedExpiration
-from protocol.errors import ErrorCode
-from protocol.lock_words import HWM, WRITE
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.messages.produce import (
+from lockstep.broker.server import Broker
+from lockstep.broker.staging.expiration import StagedExpiration
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.lock_words import HWM, WRITE
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.record import BatchBuilder
-from protocol.staged_messages import (
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.protocol.staged_messages import (
     MAX_QUERY_CHARACTERS,
     LockstepStagedRequest,
     LockstepStagedResponse,

@@ -12,20 +12,20 @@ import asyncio
 from collections import defaultdict
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.fields import Struct
-from protocol.messages.add_partitions_to_txn import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from protocol.records.batch import iter_headers
-from protocol.records.record import iter_records
+from lockstep.protocol.messages.end_txn import EndTxnRequest
+from lockstep.protocol.messages.fetch import FetchResponse, PartitionData
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
+from lockstep.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.record import iter_records
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.wire import Client, batch, fetch_request, produce_request
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from broker.transactions.records import TransactionState
-from broker.transactions.transitions import LAST_EPOCH
-from protocol.errors import ErrorCode
-from protocol.records.control import ControlKind
+from lockstep.broker.transactions.transaction_records import TransactionState
+from lockstep.broker.transactions.transaction_rules import LAST_EPOCH
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.control import ControlKind
 from tests.broker.conftest import StartBroker
 from tests.broker.transactions.worlds import NAME, TIMEOUT_MS, World, error, make, until
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.transactions import id_pattern as module
-from broker.transactions.id_pattern import IdPattern, InvalidPattern
+from lockstep.broker.transactions import id_pattern as module
+from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
 
 PATTERNS = [
     "", "a", "abc", "a|b|", "a*", "a+?", "a?b", "(ab)*", "(a*)*", "(a|ab)(c|bcd)", "a{2}", "a{2,}",

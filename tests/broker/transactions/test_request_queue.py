@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.request_errors import RequestError
-from broker.transactions import request_queue as module
-from broker.transactions.request_queue import MAX_QUEUED, Answer, KeyedQueue
-from protocol.errors import ErrorCode
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.transactions import request_queue as module
+from lockstep.broker.transactions.request_queue import MAX_QUEUED, Answer, KeyedQueue
+from lockstep.protocol.errors import ErrorCode
 
 
 class Desk:

@@ -10,17 +10,22 @@ from typing import Any, cast
 
 import pytest
 
-from broker import time_slices
-from broker.append import Appender, AppendResult, VerificationGuardMismatch, VerificationRequired
-from broker.metadata import Cluster
-from broker.producer_state import ProducerState
-from broker.request_errors import RequestError
-from broker.transactions import verification_queue as of_gate
-from broker.transactions.verification import Codes, Place, Question, Verification
-from broker.transactions.verification_queue import Outcome, VerificationPending, VerificationQueue
-from protocol.errors import ErrorCode
-from storage.partition import PartitionLog
-from storage.types import StorageFull
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.appender import (
+    Appender,
+    AppendResult,
+    VerificationGuardMismatch,
+    VerificationRequired,
+)
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.requests import time_slices
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.transactions import verification_queue as of_gate
+from lockstep.broker.transactions.verification_client import Codes, Place, Question, Verification
+from lockstep.broker.transactions.verification_queue import Outcome, VerificationPending, VerificationQueue
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import StorageFull
 from tests.broker.appends import LIMITS, Transactional
 from tests.broker.wire import batch
 

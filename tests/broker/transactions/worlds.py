@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.request_errors import RequestError
-from broker.server import Broker
-from broker.transaction_ends import Marker
-from broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
-from broker.transactions.records import Place, TransactionMetadata, TransactionState
-from broker.transactions.transactions import Transactions
-from broker.transactions.transitions import Identity
-from protocol.errors import ErrorCode
-from protocol.records.batch import iter_headers
-from protocol.records.control import ControlKind, parse
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.server import Broker
+from lockstep.broker.transactions.transaction_coordinator import MarkerWriter, TransactionCoordinator
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_records import Place, TransactionMetadata, TransactionState
+from lockstep.broker.transactions.transaction_rules import Identity
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.control import ControlKind, parse
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client
 

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from broker.request_errors import RequestError
-from broker.server import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_groups import DescribeGroupsRequest
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import (
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.describe_groups import DescribeGroupsRequest
+from lockstep.protocol.messages.heartbeat import HeartbeatRequest
+from lockstep.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from lockstep.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from lockstep.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.conftest import StartBroker
-from tests.broker.handlers.offsets import committed, ready
+from tests.broker.groups.api.offsets import committed, ready
 from tests.broker.wire import Client
 
 E = ErrorCode

@@ -6,19 +6,29 @@ import struct
 
 import pytest
 
-from broker.cluster_image import (
+from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     configs_command,
     topic_configs_command,
 )
-from broker.server import Broker
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.metadata import MetadataRequest
+from lockstep.broker.server import Broker
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
-from tests.broker.handlers.configs import APPEND, BROKER, DELETE, GROUP, SET, SUBTRACT, TOPIC, alter, value
+from tests.broker.controller.api.configs import (
+    APPEND,
+    BROKER,
+    DELETE,
+    GROUP,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    alter,
+    value,
+)
 from tests.broker.wire import Client, batch
 
 E = ErrorCode

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker.handlers import fetch
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
+from lockstep.broker.fetch.api import fetch
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
+from lockstep.protocol.messages.fetch import FetchResponse
+from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.broker.upstream_faults.transactional import ended, initialised, sent
 from tests.broker.wire import Client, batch, fetch_request, records_of
 

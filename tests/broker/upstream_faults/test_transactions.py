@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.describe_producers import DescribeProducersRequest
-from protocol.messages.describe_producers import TopicRequest as DescribedTopic
-from protocol.messages.offset_fetch import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from lockstep.protocol.messages.describe_producers import DescribeProducersRequest
+from lockstep.protocol.messages.describe_producers import TopicRequest as DescribedTopic
+from lockstep.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.txn_offset_commit import (
+from lockstep.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.broker.handlers.offsets import ready
+from tests.broker.groups.api.offsets import ready
 from tests.broker.upstream_faults.transactional import (
     END_VERSION,
     ID,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.write_txn_markers import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.end_txn import EndTxnRequest
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
+from lockstep.protocol.messages.produce import ProduceRequest
+from lockstep.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -289,7 +289,7 @@ def test_what_the_system_refuses_is_told_in_words(
     def refuse(self: object, path: Path, create: bool = False) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("storage.log.inspect.ReadOnlyFileSystem.open", refuse)
+    monkeypatch.setattr("lockstep.storage.log.inspect.ReadOnlyFileSystem.open", refuse)
     for what in ("verify", "dump"):
         outcome = command("log", what, str(directory))
         assert outcome.status == 1 and outcome.err.endswith(": permission denied\n"), outcome

@@ -13,8 +13,8 @@ from lockstep import followed_topic
 from lockstep.client import Client
 from lockstep.commands import options
 from lockstep.connection import BrokerError, ConnectionFailed, Unsupported
+from lockstep.protocol.errors import ErrorCode
 from lockstep.testing import RunningBroker
-from protocol.errors import ErrorCode
 from tests.lockstep.conftest import Run
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.player.transport.factory import Transport, make_streams
+from lockstep.player.transport.interface import Streams
 from lockstep.target import Delivered, SqliteStore, serve, serve_in_thread
-from player.transport.factory import Transport, make_streams
-from player.transport.interface import Streams
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
 

@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
+import lockstep.player.target.postgres
 import lockstep.target
-import player.target.postgres
 
 
 def test_all_names_are_there() -> None:
     for name in lockstep.target.__all__:
         assert getattr(lockstep.target, name) is not None
-    assert lockstep.target.PostgresStore is player.target.postgres.PostgresStore
+    assert lockstep.target.PostgresStore is lockstep.player.target.postgres.PostgresStore
     with pytest.raises(AttributeError, match="no_such_thing"):
         lockstep.target.no_such_thing  # noqa: B018
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "player.target.postgres")
+    monkeypatch.delitem(sys.modules, "lockstep.player.target.postgres")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ImportError, match=r"install lockstep-broker\[sql\]"):
         lockstep.target.PostgresStore  # noqa: B018

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaProducer
 from kafka import KafkaProducer
 
 import lockstep.testing
-from broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError
 from lockstep.client import LATEST, Client
 
 

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping
 
 from lockstep.connection import BrokerConnection, ConnectionFailed
+from lockstep.protocol.messages.produce import PartitionProduceResponse
 from lockstep.transactions.log import AppendUnknown
 from lockstep.transactions.remote import RemoteLog
-from protocol.messages.produce import PartitionProduceResponse
 
 ARRIVES = "arrives"
 ANSWER_LOST = "answer lost"

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep.client import Client
+from lockstep.protocol.ids import format_uuid
+from lockstep.protocol.records.record import BatchBuilder
 from lockstep.testing import RunningBroker
 from lockstep.transactions import (
     Application,
@@ -25,8 +27,6 @@ from lockstep.transactions import (
     Transaction,
     TransactionClient,
 )
-from protocol.ids import format_uuid
-from protocol.records.record import BatchBuilder
 from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic, until
 from tests.lockstep.transactions.faulty import ANSWER_LOST, REQUEST_LOST, STUCK, FaultyLog
 

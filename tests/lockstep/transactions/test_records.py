@@ -6,16 +6,16 @@ import os
 
 import pytest
 
-from broker.locks.headers import lock_requests
+from lockstep.broker.locks.lock_headers import lock_requests
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import CorruptBatch, patch, read_header
+from lockstep.protocol.records.batch_filter import filter_batch, open_batch
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
 from lockstep.transactions.log import PartitionBatch, ReadLocks
 from lockstep.transactions.model import Record, RequestId
 from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in, refusal_of
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import CorruptBatch, patch, read_header
-from protocol.records.batch_filter import filter_batch, open_batch
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
 
 REQUEST = RequestId("c" * 32, 3, 17)
 TOPIC_ID = bytes(range(240, 256))

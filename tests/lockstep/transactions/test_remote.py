@@ -9,6 +9,15 @@ import pytest
 
 from lockstep.client import Client
 from lockstep.connection import BrokerConnection, ClientError, TimedOut
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from lockstep.protocol.messages.init_producer_id import InitProducerIdResponse
+from lockstep.protocol.messages.metadata import MetadataResponse
 from lockstep.testing import RunningBroker
 from lockstep.transactions.log import (
     AppendAttempt,
@@ -22,15 +31,6 @@ from lockstep.transactions.log import (
 )
 from lockstep.transactions.model import Record, RequestId
 from lockstep.transactions.remote import LAST_EPOCH, RemoteLog
-from protocol.errors import ErrorCode
-from protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from protocol.messages.init_producer_id import InitProducerIdResponse
-from protocol.messages.metadata import MetadataResponse
 from tests.lockstep.transactions.accounts import locked_topic
 from tests.lockstep.transactions.faulty import ANSWER_LOST, ARRIVES, REQUEST_LOST, STUCK, FaultyLog
 
@@ -245,7 +245,7 @@ async def test_topics_without_locks_and_brokers_without_them_are_refused(
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
     with pytest.raises(ClientError, match=r"lockstep\.locks=ignore"):
         await log.open()
-    monkeypatch.setattr("broker.handlers.api_versions.FEATURE_LEVELS", {})
+    monkeypatch.setattr("lockstep.broker.metadata.api.api_versions.FEATURE_LEVELS", {})
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
     with pytest.raises(ClientError, match=r"lockstep\.locks: it would ignore"):
         await log.open()

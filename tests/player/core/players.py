@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from player.core.messages import Entry, Part
-from player.core.player import Player
-from player.core.ready import PlayerReady
-from player.core.settings import Bound, PlayerSettings
-from player.core.target import Target
+from lockstep.player.core.messages import Entry, Part
+from lockstep.player.core.player import Player
+from lockstep.player.core.ready import PlayerReady
+from lockstep.player.core.settings import Bound, PlayerSettings
+from lockstep.player.core.target import Target
 
 LOG_ID = "cluster/topic/0"
 START_MS = 1000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from player.core.player import Player
-from player.core.settings import NEVER_MS
-from player.core.target import LinkState
-from player.core.transitions import QueueState
+from lockstep.player.core.player import Player
+from lockstep.player.core.settings import NEVER_MS
+from lockstep.player.core.target import LinkState
+from lockstep.player.core.transitions import QueueState
 from tests.player.core.players import (
     END,
     LOG_ID,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from player.core.messages import Entry
-from player.core.router import Parts
-from player.core.settings import Bound
-from player.core.target import LinkState
-from player.core.transitions import QueueState
+from lockstep.player.core.messages import Entry
+from lockstep.player.core.router import Parts
+from lockstep.player.core.settings import Bound
+from lockstep.player.core.target import LinkState
+from lockstep.player.core.transitions import QueueState
 from tests.player.core.players import (
     acknowledged,
     answer,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from player.core.health import Health, HealthVerdict, backoff_ms
-from player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.health import Health, HealthVerdict, backoff_ms
+from lockstep.player.core.settings import NEVER_MS, PlayerSettings
 
 SETTINGS = PlayerSettings(
     heartbeat_ms=100, silent_heartbeats=3, stuck_heartbeats=4, backoff_ms=10, longest_backoff_ms=100

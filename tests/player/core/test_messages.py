@@ -1,6 +1,6 @@
 """Parts, dummies and batches say where they stand."""
 
-from player.core.messages import Batch, Entry, Hello, Part, dummy
+from lockstep.player.core.messages import Batch, Entry, Hello, Part, dummy
 
 
 def test_a_dummy_is_a_part_without_a_payload() -> None:

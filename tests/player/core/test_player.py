@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from player.core.player import Player
-from player.core.settings import NEVER_MS, Bound
-from player.core.target import LinkState
-from player.core.transitions import QueueState
+from lockstep.player.core.player import Player
+from lockstep.player.core.settings import NEVER_MS, Bound
+from lockstep.player.core.target import LinkState
+from lockstep.player.core.transitions import QueueState
 from tests.player.core.players import (
     acknowledged,
     answer,

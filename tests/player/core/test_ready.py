@@ -1,7 +1,7 @@
 """What a step has for a stream that the same step closes is taken back."""
 
-from player.core.messages import Batch, dummy
-from player.core.ready import Fetch, PlayerReady
+from lockstep.player.core.messages import Batch, dummy
+from lockstep.player.core.ready import Fetch, PlayerReady
 
 
 def test_closing_takes_back_what_was_for_that_stream_only() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from player.core.messages import Entry, Part, dummy
-from player.core.router import BadRoute, Parts, route_entries
+from lockstep.player.core.messages import Entry, Part, dummy
+from lockstep.player.core.router import BadRoute, Parts, route_entries
 
 
 def test_an_entry_has_a_part_for_each_of_its_targets() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from player.core.settings import Bound, PlayerSettings
+from lockstep.player.core.settings import Bound, PlayerSettings
 
 
 def test_the_defaults_are_playable() -> None:

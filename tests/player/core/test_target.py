@@ -2,8 +2,8 @@
 
 import pytest
 
-from player.core.messages import Part
-from player.core.target import LinkState, Target
+from lockstep.player.core.messages import Part
+from lockstep.player.core.target import LinkState, Target
 
 
 def target() -> Target:

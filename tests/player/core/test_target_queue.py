@@ -5,10 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from player.core.messages import Part
-from player.core.settings import Bound
-from player.core.target_queue import PartQueue, TargetQueue
-from player.core.transitions import IllegalQueueTransition, QueueState
+from lockstep.player.core.messages import Part
+from lockstep.player.core.settings import Bound
+from lockstep.player.core.target_queue import PartQueue, TargetQueue
+from lockstep.player.core.transitions import IllegalQueueTransition, QueueState
 
 MUCH = 1 << 30
 

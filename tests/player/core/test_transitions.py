@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from player.core.transitions import TRANSITIONS, IllegalQueueTransition, QueueState, check
+from lockstep.player.core.transitions import TRANSITIONS, IllegalQueueTransition, QueueState, check
 
 N, RF, FC, S = (
     QueueState.NORMAL,

@@ -10,14 +10,14 @@ import random
 import time
 from collections.abc import Callable
 
-from player.core.messages import Entry
-from player.core.router import Parts
-from player.routing.broadcast import BroadcastRouter
-from player.routing.header import TARGETS_HEADER, HeaderSelector
-from player.routing.key_hash import KeyHashSelector
-from player.routing.record_router import RecordRouter
-from protocol.records.compression import Codec, compress
-from protocol.records.record import BatchBuilder, Record
+from lockstep.player.core.messages import Entry
+from lockstep.player.core.router import Parts
+from lockstep.player.routing.broadcast import BroadcastRouter
+from lockstep.player.routing.header import TARGETS_HEADER, HeaderSelector
+from lockstep.player.routing.key_hash import KeyHashSelector
+from lockstep.player.routing.record_router import RecordRouter
+from lockstep.protocol.records.compression import Codec, compress
+from lockstep.protocol.records.record import BatchBuilder, Record
 
 NAMES = ("a", "b", "c", "d")
 RECORDS = 100

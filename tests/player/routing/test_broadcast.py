@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from player.core.messages import Entry
-from player.core.router import route_entries
-from player.routing.broadcast import BroadcastRouter
+from lockstep.player.core.messages import Entry
+from lockstep.player.core.router import route_entries
+from lockstep.player.routing.broadcast import BroadcastRouter
 
 
 def test_the_same_bytes_for_each_once() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from player.routing.function import NoSuchFunction, load
-from protocol.records.record import Record
+from lockstep.player.routing.function import NoSuchFunction, load
+from lockstep.protocol.records.record import Record
 
 
 class Choices:

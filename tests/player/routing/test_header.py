@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from player.routing.header import HeaderSelector
-from protocol.records.record import Record
+from lockstep.player.routing.header import HeaderSelector
+from lockstep.protocol.records.record import Record
 
 
 def said(*headers: bytes | None, name: str = "lockstep-targets") -> Record:

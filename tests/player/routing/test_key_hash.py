@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from player.routing.key_hash import MAX_CACHED_KEY_BYTES, KeyHashSelector
-from protocol.partitioner import partition_of
-from protocol.records.record import Record
+from lockstep.player.routing.key_hash import MAX_CACHED_KEY_BYTES, KeyHashSelector
+from lockstep.protocol.partitioner import partition_of
+from lockstep.protocol.records.record import Record
 
 NAMES = ("a", "b", "c", "d")
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from player.core.messages import Entry
-from player.core.router import BadRoute, route_entries
-from player.routing.record_router import PLAIN_BYTES, RecordRouter, RouteFailed
-from protocol.records.batch import (
+from lockstep.player.core.messages import Entry
+from lockstep.player.core.router import BadRoute, route_entries
+from lockstep.player.routing.record_router import PLAIN_BYTES, RecordRouter, RouteFailed
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     iter_headers,
     read_header,
     set_log_append_time,
     verify,
 )
-from protocol.records.batch_filter import MAX_RECORDS, filter_batch, open_batch
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, Record, iter_records
+from lockstep.protocol.records.batch_filter import MAX_RECORDS, filter_batch, open_batch
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 
 BASE = 1000
 

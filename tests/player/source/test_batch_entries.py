@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from player.source.batch_entries import split_into_entries
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import CorruptBatch, crc_of, read_header
-from protocol.records.batch_filter import filter_batch, open_batch
-from protocol.records.control import ControlKind
-from protocol.records.record import iter_records
+from lockstep.player.source.batch_entries import split_into_entries
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import CorruptBatch, crc_of, read_header
+from lockstep.protocol.records.batch_filter import filter_batch, open_batch
+from lockstep.protocol.records.control import ControlKind
+from lockstep.protocol.records.record import iter_records
 from tests.protocol.records.test_committed import data, marker
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from player.source.log_id import group_log_id, log_id
+from lockstep.player.source.log_id import group_log_id, log_id
 
 
 def test_as_kafkas_tools_show_a_topic_id() -> None:

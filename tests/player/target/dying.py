@@ -18,11 +18,11 @@ from typing import Any
 
 import psycopg.transaction
 
-import player.target.file
-import player.target.postgres
-import player.target.sqlite
-from player.core.messages import Part
-from player.target.records import Delivered, open_parts
+import lockstep.player.target.file
+import lockstep.player.target.postgres
+import lockstep.player.target.sqlite
+from lockstep.player.core.messages import Part
+from lockstep.player.target.records import Delivered, open_parts
 from tests.player.target import stores
 from tests.player.target.stores import NAME, FileLedger, Ledger, PostgresLedger, SqliteLedger, mark
 from tests.player.target.streams import payload
@@ -35,9 +35,9 @@ LEDGERS: dict[str, Callable[[str], Ledger]] = {
 _COUNTED = frozenset(
     str(module.__file__)
     for module in (
-        player.target.file,
-        player.target.postgres,
-        player.target.sqlite,
+        lockstep.player.target.file,
+        lockstep.player.target.postgres,
+        lockstep.player.target.sqlite,
         psycopg.transaction,
         stores,
     )

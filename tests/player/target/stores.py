@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import psycopg
 
-from player.core.messages import Part
-from player.target.file import FileStore
-from player.target.postgres import PostgresStore
-from player.target.records import Delivered, LogName, open_parts
-from player.target.sqlite import SqliteStore
-from player.target.store import TargetStore
-from player.target.target_position import Mark
+from lockstep.player.core.messages import Part
+from lockstep.player.target.file import FileStore
+from lockstep.player.target.postgres import PostgresStore
+from lockstep.player.target.records import Delivered, LogName, open_parts
+from lockstep.player.target.sqlite import SqliteStore
+from lockstep.player.target.store import TargetStore
+from lockstep.player.target.target_position import Mark
 from tests.player.target.streams import LOG_ID, payload
 
 NAME = LogName(LOG_ID, "topic", 0)

@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-from player.core.messages import Batch, Hello, Part, dummy
-from player.target.sessions import StoreSession, StoreSessions
-from player.transport.interface import Handshake
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder
+from lockstep.player.core.messages import Batch, Hello, Part, dummy
+from lockstep.player.target.sessions import StoreSession, StoreSessions
+from lockstep.player.transport.interface import Handshake
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder
 
 PATIENCE_S: Final = 30.0
 LOG_ID: Final = "cluster/topic/0"

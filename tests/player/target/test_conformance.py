@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from protocol.records.compression import Codec
+from lockstep.protocol.records.compression import Codec
 from tests.player.target.programs import PROGRAMS, Applied, TargetProgram, running
 from tests.player.target.wire import Ended, PlayerEnd, only, part, player_end, records
 

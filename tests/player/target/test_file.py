@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from player.target.file import AppliedInPart, FileStore, TargetStopped
-from player.target.records import Delivered
-from player.target.store import MarkMismatch
+from lockstep.player.target.file import AppliedInPart, FileStore, TargetStopped
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.store import MarkMismatch
 from tests.player.target.stores import NAME, FileLedger, entries, mark
 from tests.player.target.streams import PATIENCE_S
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from player.target.guard import ForbiddenInApply, check_applied, forbidden_words
+from lockstep.player.target.guard import ForbiddenInApply, check_applied, forbidden_words
 
 
 @pytest.mark.parametrize(

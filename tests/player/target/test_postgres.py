@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from player.target.guard import ForbiddenInApply
-from player.target.postgres import PostgresLog, PostgresStore
-from player.target.records import Delivered
-from player.target.store import MarkMismatch
-from player.target.target_position import StaleTerms
+from lockstep.player.target.guard import ForbiddenInApply
+from lockstep.player.target.postgres import PostgresLog, PostgresStore
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.store import MarkMismatch
+from lockstep.player.target.target_position import StaleTerms
 from tests.lockstep.postgres import Postgres
 from tests.player.target.stores import NAME, PostgresLedger, Step, entries, mark, nothing
 from tests.player.target.streams import PATIENCE_S

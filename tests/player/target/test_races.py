@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from player.target.sessions import StoreSessions, TargetSettings
+from lockstep.player.target.sessions import StoreSessions, TargetSettings
 from tests.player.target.stores import NAME, Ledger, SqliteLedger
 from tests.player.target.streams import Answered, batch, hello
 

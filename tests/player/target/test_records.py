@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from player.core.messages import Part
-from player.target.records import Delivered, LogName, open_parts, records_of
-from protocol.records.batch import CorruptBatch, MalformedBatch
-from protocol.records.compression import Codec
+from lockstep.player.core.messages import Part
+from lockstep.player.target.records import Delivered, LogName, open_parts, records_of
+from lockstep.protocol.records.batch import CorruptBatch, MalformedBatch
+from lockstep.protocol.records.compression import Codec
 from tests.player.target.streams import payload, value
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from player.core.messages import Batch, Part
-from player.target.records import Delivered, LogName
-from player.target.sessions import StoreSession, StoreSessions, TargetSettings
-from player.target.sqlite import SqliteStore
-from player.target.target_position import Mark, StaleTerms
+from lockstep.player.core.messages import Batch, Part
+from lockstep.player.target.records import Delivered, LogName
+from lockstep.player.target.sessions import StoreSession, StoreSessions, TargetSettings
+from lockstep.player.target.sqlite import SqliteStore
+from lockstep.player.target.target_position import Mark, StaleTerms
 from tests.player.target.streams import LOG_ID, PATIENCE_S, Answered, Streams, batch, hello
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from player.target.guard import ForbiddenInApply
-from player.target.records import Delivered
-from player.target.sqlite import SqliteLog, SqliteStore
-from player.target.store import MarkMismatch
+from lockstep.player.target.guard import ForbiddenInApply
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.sqlite import SqliteLog, SqliteStore
+from lockstep.player.target.store import MarkMismatch
 from tests.player.target.stores import NAME, SqliteLedger, Step, entries, mark, nothing
 
 

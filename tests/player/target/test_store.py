@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from player.target.records import Delivered
-from player.target.store import MarkMismatch, StoredLog
-from player.target.target_position import StaleTerms
+from lockstep.player.target.records import Delivered
+from lockstep.player.target.store import MarkMismatch, StoredLog
+from lockstep.player.target.target_position import StaleTerms
 from tests.player.target.stores import NAME, Ledger, entries, mark, nothing
 from tests.player.target.streams import PATIENCE_S
 

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from player.core.messages import Batch, Hello, Part, dummy
-from player.target.target_position import Accepted, Gap, Mark, StaleTerms, StreamRejected, TargetPosition
+from lockstep.player.core.messages import Batch, Hello, Part, dummy
+from lockstep.player.target.target_position import (
+    Accepted,
+    Gap,
+    Mark,
+    StaleTerms,
+    StreamRejected,
+    TargetPosition,
+)
 
 LOG_ID = "cluster/topic/0"
 

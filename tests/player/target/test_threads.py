@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from player.target.threads import in_thread
+from lockstep.player.target.threads import in_thread
 
 
 class Noted:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from player.core.messages import Part
-from player.target.file import TargetStopped
-from player.target.records import Delivered, LogName, open_parts
-from player.target.webhook import Webhook, WebhookFailed
-from protocol.records.record import BatchBuilder
+from lockstep.player.core.messages import Part
+from lockstep.player.target.file import TargetStopped
+from lockstep.player.target.records import Delivered, LogName, open_parts
+from lockstep.player.target.webhook import Webhook, WebhookFailed
+from lockstep.protocol.records.record import BatchBuilder
 from tests.player.target.stores import entries, mark
 from tests.player.target.streams import LOG_ID, PATIENCE_S
 

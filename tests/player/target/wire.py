@@ -20,9 +20,9 @@ from typing import Any, Final
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from protocol.records import batch_filter
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.records import batch_filter
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder
 
 PATIENCE_S: Final = 30.0
 _PROTO: Final = Path(__file__).resolve().parents[3] / "player" / "player.proto"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from player.core.messages import Batch, Hello, Part, dummy
-from player.transport.interface import Handshake, Responder
+from lockstep.player.core.messages import Batch, Hello, Part, dummy
+from lockstep.player.transport.interface import Handshake, Responder
 
 PATIENCE_S = 30.0
 

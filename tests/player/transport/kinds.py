@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from player.transport.grpc_server import GrpcServer
-from player.transport.grpc_streams import GrpcStreams
-from player.transport.interface import Server, Sessions, Streams
-from player.transport.memory_streams import MemoryNetwork
-from player.transport.raw_server import RawServer
-from player.transport.raw_streams import RawStreams
+from lockstep.player.transport.grpc_server import GrpcServer
+from lockstep.player.transport.grpc_streams import GrpcStreams
+from lockstep.player.transport.interface import Server, Sessions, Streams
+from lockstep.player.transport.raw_server import RawServer
+from lockstep.player.transport.raw_streams import RawStreams
+from tests.player.transport.memory_streams import MemoryNetwork
 
 ON_SOCKETS = ("grpc", "grpc-unix", "raw", "raw-unix")
 ALL = (*ON_SOCKETS, "memory")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from player.transport.addresses import parse_address, with_port
+from lockstep.player.transport.addresses import parse_address, with_port
 
 
 @pytest.mark.parametrize(

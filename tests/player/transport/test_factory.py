@@ -6,11 +6,11 @@ from typing import Any, get_args
 
 import pytest
 
-from player.transport.factory import Transport, make_server, make_streams
-from player.transport.grpc_server import GrpcServer
-from player.transport.grpc_streams import GrpcStreams
-from player.transport.raw_server import RawServer
-from player.transport.raw_streams import RawStreams
+from lockstep.player.transport.factory import Transport, make_server, make_streams
+from lockstep.player.transport.grpc_server import GrpcServer
+from lockstep.player.transport.grpc_streams import GrpcStreams
+from lockstep.player.transport.raw_server import RawServer
+from lockstep.player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import Target
 
 KINDS: dict[Transport, tuple[type, type]] = {

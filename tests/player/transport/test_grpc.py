@@ -11,12 +11,20 @@ from typing import Any
 import grpc
 import pytest
 
-from player.generated.player_pb2 import Acknowledged, Batch, FromPlayer, FromTarget, Greeted, Heartbeat, Part
-from player.generated.player_pb2 import Hello as WireHello
-from player.transport import wire
-from player.transport.grpc_server import GrpcServer
-from player.transport.grpc_streams import METHOD, SERVICE, GrpcStreams
-from player.transport.interface import Handshake, Responder
+from lockstep.player.generated.player_pb2 import (
+    Acknowledged,
+    Batch,
+    FromPlayer,
+    FromTarget,
+    Greeted,
+    Heartbeat,
+    Part,
+)
+from lockstep.player.generated.player_pb2 import Hello as WireHello
+from lockstep.player.transport import wire
+from lockstep.player.transport.grpc_server import GrpcServer
+from lockstep.player.transport.grpc_streams import METHOD, SERVICE, GrpcStreams
+from lockstep.player.transport.interface import Handshake, Responder
 from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, handshake
 
 PATH = "/lockstep.player.v1.Target/Play"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from player.transport.memory_streams import MemoryNetwork
 from tests.player.transport.ends import Heard, Target, batch, handshake
+from tests.player.transport.memory_streams import MemoryNetwork
 
 
 async def test_a_target_that_is_lost() -> None:

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from player.transport import frames, raw_server
-from player.transport.raw_server import RawServer
-from player.transport.raw_streams import RawStreams
+from lockstep.player.transport import frames, raw_server
+from lockstep.player.transport.raw_server import RawServer
+from lockstep.player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, handshake
 
 HELLO = frames.hello_frame(handshake())

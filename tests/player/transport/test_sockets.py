@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from player.transport import sockets
-from player.transport.grpc_server import GrpcServer
-from player.transport.interface import Server
-from player.transport.raw_server import RawServer
-from player.transport.sockets import bind_all, literal_addresses
+from lockstep.player.transport import sockets
+from lockstep.player.transport.grpc_server import GrpcServer
+from lockstep.player.transport.interface import Server
+from lockstep.player.transport.raw_server import RawServer
+from lockstep.player.transport.sockets import bind_all, literal_addresses
 from tests.player.transport.ends import Target
 
 HOST = "two.addresses"

@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from player.core.messages import Batch
-from player.transport.interface import Handshake, Responder, Stream
+from lockstep.player.core.messages import Batch
+from lockstep.player.transport.interface import Handshake, Responder, Stream
 from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, handshake, shape
 from tests.player.transport.kinds import Kind
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from player.core.messages import Batch, Hello
-from player.generated.player_pb2 import FromPlayer, FromTarget
-from player.transport import wire
-from player.transport.interface import Handshake, Malformed
+from lockstep.player.core.messages import Batch, Hello
+from lockstep.player.generated.player_pb2 import FromPlayer, FromTarget
+from lockstep.player.transport import wire
+from lockstep.player.transport.interface import Handshake, Malformed
 from tests.player.transport.ends import Heard, batch, of_several, shape
 
 POSITIONS = st.integers(-1, 2**63 - 2000)

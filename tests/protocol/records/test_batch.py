@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
-from protocol.records.batch import (
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     HEADER,
     BatchHeader,

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
-from protocol.records.batch_filter import (
+from lockstep.protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
+from lockstep.protocol.records.batch_filter import (
     MAX_RECORDS,
     filter_batch,
     keyless_indexes,
@@ -17,8 +17,8 @@ from protocol.records.batch_filter import (
     replace_value,
     timestamps,
 )
-from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 
 
 def some(codec: Codec = Codec.NONE, count: int = 9, base_offset: int = 40) -> bytes:

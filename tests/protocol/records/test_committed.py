@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import CorruptBatch, iter_headers
-from protocol.records.committed import CommittedReader
-from protocol.records.control import ControlKind, build
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import CorruptBatch, iter_headers
+from lockstep.protocol.records.committed import CommittedReader
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.protocol.records.record import BatchBuilder
 
 
 def data(base_offset: int, producer_id: int = -1) -> bytes:

@@ -19,8 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
-from protocol.records.batch import MalformedBatch
-from protocol.records.compression import (
+from lockstep.protocol.records.batch import MalformedBatch
+from lockstep.protocol.records.compression import (
     MAX_BLOCKS,
     Codec,
     DecompressedTooLarge,

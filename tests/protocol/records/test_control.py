@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from kafka.record.default_records import DefaultRecordBatch
 
-from protocol.records.batch import MalformedBatch, read_header, verify
-from protocol.records.control import ControlKind, ControlMarker, build, parse
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.records.batch import MalformedBatch, read_header, verify
+from lockstep.protocol.records.control import ControlKind, ControlMarker, build, parse
+from lockstep.protocol.records.record import BatchBuilder
 
 
 def control_batch(key: bytes | None, value: bytes | None, count: int = 1) -> bytes:

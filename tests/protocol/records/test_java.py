@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from compat_tests import kafka_jars
-from protocol.records import control
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, Record, iter_records
+from lockstep.protocol.records import control
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 from tests.protocol.records.test_record import GOLDEN, java_entries, records_of
 
 pytestmark = pytest.mark.java

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from protocol.records.batch import (
+from lockstep.protocol.records.batch import (
     BATCH_HEADER_BYTES,
     BatchHeader,
     MalformedBatch,
@@ -23,8 +23,8 @@ from protocol.records.batch import (
     set_log_append_time,
     verify,
 )
-from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.record import (
+from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
+from lockstep.protocol.records.record import (
     BatchBuilder,
     Headers,
     Record,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import MalformedBatch
-from protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
+from lockstep.protocol.records.batch import MalformedBatch
+from lockstep.protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 

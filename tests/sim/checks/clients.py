@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol.records.record import key_values
+from lockstep.protocol.records.record import key_values
 from tests.sim.checks.history import Batch, Entry, History
 from tests.sim.faces import Check
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CONTROL_PARTITION
 from tests.sim.checks.history import Batch, History, group_of, unseen
 from tests.sim.faces import Check
 

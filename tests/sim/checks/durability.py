@@ -12,9 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.log.data_log import DataLog
-from storage.log.state_file import SLOT_BYTES, STATE_NAME, LogState, decode_slot
-from storage.raft.messages import (
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.state_file import SLOT_BYTES, STATE_NAME, LogState, decode_slot
+from lockstep.storage.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
@@ -22,10 +22,10 @@ from storage.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from storage.raft.raft import Raft
-from storage.raft.state import LeaderState
-from storage.raft.transitions import Role
-from storage.types import HardState, StorageError
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import LeaderState
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState, StorageError
 from tests.sim.checks.history import Entry, History, group_of, unseen
 from tests.sim.faces import Check
 from tests.sim.joining import GROUP_ID, log_options

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft.messages import Append, Heartbeat, HeartbeatResponse, VoteRequest, VoteResponse
-from storage.raft.transitions import Role
+from lockstep.storage.raft.messages import Append, Heartbeat, HeartbeatResponse, VoteRequest, VoteResponse
+from lockstep.storage.raft.transitions import Role
 from tests.sim.checks.history import History, group_of, unseen
 from tests.sim.faces import Check
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from protocol.records.batch import BatchHeader, MalformedBatch, read_header, verify
-from protocol.records.record import key_values
-from storage.group import LogGroup
-from storage.log.format import ENTRY_RAW, group_seed
-from storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
+from lockstep.protocol.records.batch import BatchHeader, MalformedBatch, read_header, verify
+from lockstep.protocol.records.record import key_values
+from lockstep.storage.log.format import ENTRY_RAW, group_seed
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
 from tests.sim.faces import Check
 from tests.sim.joining import GROUP_ID
 

@@ -12,16 +12,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.cluster_image import ClusterImage
-from broker.groups.state import GroupsState
-from broker.producer_state import ProducerState
-from storage import aborted_transactions
-from storage.aborted_transactions import ENTRY_IN_TRANSACTION
-from storage.control_partition import ControlPartition
-from storage.derived_state import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
-from storage.log.format import ENTRY_NOTES
-from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION, StateMachine
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.storage import aborted_transactions
+from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
+from lockstep.storage.control_partition import ControlPartition
+from lockstep.storage.derived_state import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
+from lockstep.storage.log.format import ENTRY_NOTES
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CONTROL_PARTITION, StateMachine
 from tests.sim.checks.history import Entry, History, group_of, unseen
 from tests.sim.faces import Check, Machines
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from storage.raft.configuration import Configuration
-from storage.raft.raft import Raft
-from storage.types import FrameKind
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.types import FrameKind
 from tests.sim.checks.history import Entry, History, group_of
 from tests.sim.faces import Check
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from protocol.records.batch import iter_headers
-from storage.types import Buffer
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.storage.types import Buffer
 from tests.sim.checks.clients import Clients
 from tests.sim.checks.history import Batch, History
 from tests.sim.faces import Check

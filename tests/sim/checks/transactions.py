@@ -12,10 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from protocol.messages.fetch import AbortedTransaction
-from protocol.records.batch import iter_headers
-from protocol.records.control import ControlKind, parse
-from storage.types import Buffer
+from lockstep.protocol.messages.fetch import AbortedTransaction
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.control import ControlKind, parse
+from lockstep.storage.types import Buffer
 from tests.sim.checks.history import Batch, Entry, History, group_of
 from tests.sim.faces import Check
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker import producer_state
-from broker.groups.store import GroupStore
-from broker.producer_state import NEW, ProducerState
-from protocol.records.batch import BatchHeader, read_header
-from storage import control_partition as control
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION
+from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.produce import producer_state
+from lockstep.broker.produce.producer_state import NEW, ProducerState
+from lockstep.protocol.records.batch import BatchHeader, read_header
+from lockstep.storage import control_partition as control
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CONTROL_PARTITION
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, replaced
 

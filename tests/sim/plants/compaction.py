@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch
-from storage import cleaning
-from storage.cleaning import OffsetMap
+from lockstep.protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch
+from lockstep.storage import compaction_rules as cleaning
+from lockstep.storage.compaction_rules import OffsetMap
 from tests.sim.faces import Plant
 
 OFTEN = {"segment_bytes": 32768, "nodes": 3, "think_ms": 30}

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage import group_recovery
-from storage.applier import Applier
-from storage.checkpointer import Checkpointer
-from storage.derived_state import DerivedState, Sections
-from storage.group import LogGroup
-from storage.log.recent_frames import RecentFrames
-from storage.log.tail_cache import TailCache
-from storage.partition import PartitionLog
-from storage.raft.configuration import ConfigurationStack
-from storage.raft.raft import Raft
-from storage.replica import Replica
-from storage.types import Checkpoint, Frame
-from storage.waiters import Waiter, Waiters
+from lockstep.storage import group_recovery
+from lockstep.storage.applier import Applier
+from lockstep.storage.checkpointer import Checkpointer
+from lockstep.storage.derived_state import DerivedState, Sections
+from lockstep.storage.log.recent_frames import RecentFrames
+from lockstep.storage.log.tail_cache import TailCache
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.configuration import ConfigurationStack
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.replica import Replica
+from lockstep.storage.types import Checkpoint, Frame
+from lockstep.storage.waiters import Waiter, Waiters
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, MEMBERS, replaced
 
@@ -215,7 +215,7 @@ def configurations_not_recovered() -> Iterator[None]:
 
     with (
         patch.object(group_recovery, "ConfigurationStack", Forgetful),
-        patch("storage.group_recovery.Raft", made),
+        patch("lockstep.storage.group_recovery.Raft", made),
     ):
         yield
 

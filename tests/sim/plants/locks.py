@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker.locks.lock_versions import LockVersions
-from broker.locks.table import LockTable
-from storage.open_frame import OpenFrame
+from lockstep.broker.locks.lock_table import LockTable
+from lockstep.broker.locks.lock_versions import LockVersions
+from lockstep.storage.open_frame import OpenFrame
 from tests.sim.faces import Plant
 
 OFTEN = {"segment_bytes": 32768, "nodes": 3, "think_ms": 20}

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from storage.flusher import Flusher
-from storage.log import recovery
-from storage.log.batch_index import BatchIndex
-from storage.log.recovery import Recovery
+from lockstep.storage.flusher import Flusher
+from lockstep.storage.log import recovery
+from lockstep.storage.log.batch_index import BatchIndex
+from lockstep.storage.log.recovery import Recovery
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import replaced
 from tests.storage.log.planted_faults import FAULTS

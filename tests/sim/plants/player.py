@@ -10,14 +10,14 @@ from functools import partial
 from types import SimpleNamespace
 from unittest.mock import patch
 
-from player.core import connections, delivery, recovery
-from player.core.messages import Batch, Part, dummy
-from player.core.player import Player
-from player.core.target import Target
-from player.core.target_queue import TargetQueue
-from player.core.transitions import QueueState
-from player.target.target_position import Accepted, TargetPosition
-from storage.lsn_reader import LsnFrames, LsnReader
+from lockstep.player.core import connections, delivery, recovery
+from lockstep.player.core.messages import Batch, Part, dummy
+from lockstep.player.core.player import Player
+from lockstep.player.core.target import Target
+from lockstep.player.core.target_queue import TargetQueue
+from lockstep.player.core.transitions import QueueState
+from lockstep.player.target.target_position import Accepted, TargetPosition
+from lockstep.storage.lsn_reader import LsnFrames, LsnReader
 from tests.sim.faces import Plant
 
 Terms = tuple[int, int]

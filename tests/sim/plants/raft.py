@@ -7,16 +7,25 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage.raft import election, follower, install, lease, membership, replication, role_changes, transfer
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, VoteRequest
-from storage.raft.progress import Progress
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.raft.settings import LONG_AGO_MS, RaftSettings
-from storage.raft.state import NOBODY, LeaderState
-from storage.snapshot_install import SnapshotInstaller
-from storage.types import HardState
+from lockstep.storage.raft import (
+    election,
+    follower,
+    install,
+    lease,
+    membership,
+    replication,
+    role_changes,
+    transfer,
+)
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, VoteRequest
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.settings import LONG_AGO_MS, RaftSettings
+from lockstep.storage.raft.state import NOBODY, LeaderState
+from lockstep.storage.snapshot_install import SnapshotInstaller
+from lockstep.storage.types import HardState
 from tests.sim.faces import Plant
 
 ELECTIONS = {
@@ -70,7 +79,7 @@ def votes_twice() -> Iterator[None]:
 
 @contextmanager
 def _handler(kind: type, function: Callable[..., None]) -> Iterator[None]:
-    from storage.raft import raft
+    from lockstep.storage.raft import raft
 
     with patch.dict(raft.HANDLERS, {kind: function}):
         yield

@@ -6,15 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker.append import Appender
-from broker.producer_state import ProducerState
-from broker.transaction_ends import Marker
-from protocol.records.batch import BatchHeader
-from storage import aborted_transactions as storage_transactions
-from storage.aborted_transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
-from storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections
-from storage.group import LogGroup
-from storage.partition import PartitionLog
+from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.protocol.records.batch import BatchHeader
+from lockstep.storage import aborted_transactions as storage_transactions
+from lockstep.storage.aborted_transactions import (
+    AbortedTransaction,
+    AbortedTransactions,
+    PartitionTransactions,
+)
+from lockstep.storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, replaced
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from lockstep.playing.group_entries import split_into_entries
-from player.core.messages import Entry, Part
-from protocol.records.batch import read_header
-from protocol.records.record import iter_records
-from storage.group import LogGroup
-from storage.log.lsn_lookup import FIRST_LSN
-from storage.lsn_reader import LsnReader
-from storage.types import OffsetOutOfRange
+from lockstep.player.core.messages import Entry, Part
+from lockstep.player_host.group_entries import split_into_entries
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.record import iter_records
+from lockstep.storage.log.lsn_lookup import FIRST_LSN
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.lsn_reader import LsnReader
+from lockstep.storage.types import OffsetOutOfRange
 from tests.sim.checks import history
 from tests.sim.checks.history import History, group_of
 from tests.sim.player.log import FAILURES, TOPIC_ID, Log, Piece

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from player.core.messages import Entry, Part
-from protocol.records.batch import iter_headers, read_header
-from protocol.records.record import iter_records
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.types import OffsetOutOfRange, StorageError
+from lockstep.player.core.messages import Entry, Part
+from lockstep.protocol.records.batch import iter_headers, read_header
+from lockstep.protocol.records.record import iter_records
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import OffsetOutOfRange, StorageError
 from tests.sim.checks import history
 from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered

@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from player.core.messages import Batch, Entry, Hello, Part
-from player.core.player import Player
-from player.core.settings import PlayerSettings
-from player.core.target import Target
-from player.core.target_queue import PartQueue
-from player.core.transitions import QueueState
-from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
+from lockstep.player.core.messages import Batch, Entry, Hello, Part
+from lockstep.player.core.player import Player
+from lockstep.player.core.settings import PlayerSettings
+from lockstep.player.core.target import Target
+from lockstep.player.core.target_queue import PartQueue
+from lockstep.player.core.transitions import QueueState
+from lockstep.player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from tests.model.player_events import (
     EMPTY,
     Event,

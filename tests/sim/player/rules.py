@@ -10,10 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from player.core.messages import Batch
-from player.core.player import Player
-from player.core.target import LinkState, Target
-from player.core.transitions import QueueState
+from lockstep.player.core.messages import Batch
+from lockstep.player.core.player import Player
+from lockstep.player.core.target import LinkState, Target
+from lockstep.player.core.transitions import QueueState
 from tests.sim.checks import history
 from tests.sim.player.log import Log
 from tests.sim.player.targets import Store, Terms

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from player.core.messages import Hello
-from player.core.player import Player
-from player.core.ready import Fetch, PlayerReady
-from player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.messages import Hello
+from lockstep.player.core.player import Player
+from lockstep.player.core.ready import Fetch, PlayerReady
+from lockstep.player.core.settings import NEVER_MS, PlayerSettings
 from tests.sim.player.log import Piece
 from tests.sim.player.processes import Process
 from tests.sim.player.streams import Broken, Stream

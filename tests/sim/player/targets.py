@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from player.core.messages import Batch, Hello
-from player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
+from lockstep.player.core.messages import Batch, Hello
+from lockstep.player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from tests.sim.player.processes import Process
 from tests.sim.player.streams import Broken, Stream
 

@@ -5,7 +5,7 @@
 | `appends` | producers of both kinds, consumers, an administrator | `Appender`, `ProducerState` |
 | `groups` | offsets committed, fetched, deleted, expired | `GroupsState`, `GroupStore`, expiry's rules |
 | `transactions` | producers of transactions, readers of what is committed | the same, `committed_reads` |
-| `compacting` | writers of keys; a cleaner on every node | `LogToClean`, as `broker/compaction.py` has it |
+| `compacting` | writers of keys; a cleaner on every node | `LogToClean` of `broker/maintenance/` |
 | `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
 | `player` | appenders; a player, its targets, streams between them | `player/core`, `TargetPosition` |
 | `player_group` | the same in the order of the log group | those, `LsnReader`, `group_entries` |

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.types import StorageError
+from lockstep.storage.types import StorageError
 from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered
 from tests.sim.workloads.asking import Elsewhere, Finder, InDoubt, on_node, run_commands

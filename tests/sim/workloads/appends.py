@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.append import Appender
-from broker.producer_state import ProducerState
+from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.producer_state import ProducerState
 from tests.sim.checks.clients import Clients
 from tests.sim.checks.history import group_of
 from tests.sim.checks.readers import Readers

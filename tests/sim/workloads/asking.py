@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from storage.types import NotLeader, StorageError
+from lockstep.storage.types import NotLeader, StorageError
 from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered
 from tests.sim.network import node_of

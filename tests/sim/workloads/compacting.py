@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from protocol.records.batch import iter_headers, read_header
-from protocol.records.record import BatchBuilder, Record, iter_records
-from storage.aborted_transactions import AbortedTransactions
-from storage.cleaner import Wanted
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.types import CorruptLog, StorageError
+from lockstep.protocol.records.batch import iter_headers, read_header
+from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
+from lockstep.storage.aborted_transactions import AbortedTransactions
+from lockstep.storage.compaction_pass import Wanted
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import CorruptLog, StorageError
 from tests.sim.checks.history import History, group_of, unseen
 from tests.sim.faces import Unanswered, Workload
 from tests.sim.workloads.asking import (
@@ -222,7 +222,7 @@ class Compacting(Workload):
 
 
 def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
-    """As broker/compaction.py."""
+    """As broker/maintenance/compaction.py."""
     ends = [
         share.last_offset + 1
         for segment in group.log.cleanable_segments()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.group import LogGroup
-from storage.partition import PartitionLog
-from storage.types import OffsetOutOfRange, StorageError
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import OffsetOutOfRange, StorageError
 from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered
 from tests.sim.workloads.asking import Elsewhere, Finder, InDoubt, must_lead_alone, on_node
@@ -32,12 +32,13 @@ class Fetched(NamedTuple):
 
 
 def is_whole(group: LogGroup) -> bool:
-    """As handlers/follower_reads.py: has it what came in the place of records that are gone here?"""
+    """As broker/fetch/follower_fetch.py: has it what came in the place of records that are gone here?"""
     return group.is_leader or group.applied_index >= group.log.whole_index
 
 
 def serves(group: LogGroup) -> bool:
-    """As handlers/follower_reads.py: not before it knows as much to be committed as before it was stopped.
+    """As broker/fetch/follower_fetch.py: not before it knows as much to be committed as before it was
+    stopped.
 
     Until then it may not know of log starts either whose files it has freed.
     """
@@ -46,7 +47,7 @@ def serves(group: LogGroup) -> bool:
 
 
 async def fetch(node: Node, workload: Appends, number: int, offset: int, max_bytes: int) -> Fetched:
-    """As handlers/fetch.py: what is committed here, from memory or from the disk."""
+    """As broker/fetch/api/fetch.py: what is committed here, from memory or from the disk."""
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None or not serves(group):
@@ -76,7 +77,7 @@ def _start_after(group: LogGroup, partition: PartitionLog, offset: int, node: No
 
 
 def latest(node: Node, workload: Appends, number: int) -> int:
-    """As handlers/list_offsets.py for LATEST: local, under the lease."""
+    """As broker/fetch/api/list_offsets.py for LATEST: local, under the lease."""
     must_lead_alone(node)
     partition = group_of(node).partitions.get(number)
     if partition is None:
@@ -87,7 +88,7 @@ def latest(node: Node, workload: Appends, number: int) -> int:
 
 
 async def look_up(node: Node, number: int, timestamp_ms: int) -> None:
-    """As handlers/list_offsets.py for a time: the first batch with a record that new or newer."""
+    """As broker/fetch/api/list_offsets.py for a time: the first batch with a record that new or newer."""
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None or not serves(group):

@@ -15,17 +15,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from broker.groups.coordinator import GroupCoordinator
-from broker.groups.expiration import expired
-from broker.groups.records import CommittedOffset, Record, committed_offset, offset_key, offset_record
-from broker.groups.state import SECTION, GroupsState
-from broker.groups.store import GroupStore
-from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
-from broker.producer_state import ProducerState
-from protocol.errors import ErrorCode
-from protocol.records.record import key_values
-from storage.partition import PartitionLog
-from storage.types import StorageError
+from lockstep.broker.groups.expiration import expired
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_records import (
+    CommittedOffset,
+    Record,
+    committed_offset,
+    offset_key,
+    offset_record,
+)
+from lockstep.broker.groups.group_state import SECTION, GroupsState
+from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.record import key_values
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import StorageError
 from tests.sim.checks.history import Batch, Entry, History, group_of
 from tests.sim.faces import Check, Machines, Unanswered, Workload
 from tests.sim.workloads.administering import delete_records, free, open_missing
@@ -164,7 +170,7 @@ NO_MEMBERS = _NoMembers()
 
 
 async def _store_records(node: Node, group_id: str, records: list[Record]) -> None:
-    """As handlers/offset_commit.py: through the store, answered when the state has them."""
+    """As broker/groups/api/offset_commit.py: through the store, answered when the state has them."""
     must_lead(node)
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     history = History.of(node.world)
@@ -193,12 +199,12 @@ async def commit_offset(node: Node, place: Key, offset: int, mark: str) -> None:
 
 
 async def delete_offset(node: Node, place: Key) -> None:
-    """As handlers/offset_delete.py."""
+    """As broker/groups/api/offset_delete.py."""
     await _store_records(node, place[0], [offset_record(*place, None)])
 
 
 def fetch_offset(node: Node, check: Offsets, place: Key) -> int:
-    """As handlers/offset_fetch.py: what is committed, from the leader's state, under its lease."""
+    """As broker/groups/api/offset_fetch.py: what is committed, from the leader's state, under its lease."""
     must_lead_alone(node)
     group_id, topic, index = place
     found = node.memory["store"].state.offsets(group_id).get((topic, index))

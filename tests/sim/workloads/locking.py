@@ -14,17 +14,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from urllib.parse import unquote_to_bytes
 
-from broker.append import Appender
-from broker.locks.checks import LockChecks, hash_of
-from broker.locks.headers import lock_requests
-from broker.locks.table import SECTION, LockTable
-from broker.metadata import Cluster
-from broker.producer_state import ProducerState
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from protocol.records.record import BatchBuilder, Headers
-from storage.partition import PartitionLog
-from storage.types import StorageError
+from lockstep.broker.locks.lock_check import LockChecks, hash_of
+from lockstep.broker.locks.lock_headers import lock_requests
+from lockstep.broker.locks.lock_table import SECTION, LockTable
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.record import BatchBuilder, Headers
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import StorageError
 from tests.sim.checks.history import Batch, History, group_of
 from tests.sim.faces import Machines, Unanswered, Workload
 from tests.sim.workloads.asking import (
@@ -76,7 +76,8 @@ async def _open(node: Node) -> int:
 
 
 async def _append(node: Node, data: bytes) -> int:
-    """As handlers/produce.py: a refusal by a lock, too, is said once what it rests on is committed."""
+    """As broker/produce/api/produce.py: a refusal by a lock, too, is said once what it rests on is
+    committed."""
     must_lead(node)
     partition = _partition(node)
     if partition is None:

@@ -12,7 +12,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker.cluster_image import (
+from lockstep.broker.metadata.metadata_cache import METADATA_TOPIC_ID
+from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     METADATA_SECTION,
     ClusterImage,
@@ -29,11 +30,10 @@ from broker.cluster_image import (
     ready_command,
     topic_configs_command,
 )
-from broker.metadata import METADATA_TOPIC_ID
-from broker.producer_ids import ProducerIds
-from protocol.records.record import iter_records
-from storage.partition import PartitionLog
-from storage.types import NotLeader, StorageError
+from lockstep.broker.transactions.producer_id_blocks import ProducerIds
+from lockstep.protocol.records.record import iter_records
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import NotLeader, StorageError
 from tests.sim.checks.history import Entry, History, group_of
 from tests.sim.faces import Check, Machines, Unanswered, Workload
 from tests.sim.workloads.administering import delete_records, free, open_missing
@@ -121,7 +121,7 @@ async def change(node: Node, command: Command) -> None:
 
 
 async def take_ids(node: Node) -> list[int]:
-    """As handlers/init_producer_id.py, for many clients at once."""
+    """As broker/transactions/api/init_producer_id.py, for many clients at once."""
     must_lead(node)
     ids = node.memory.get("ids")
     if ids is None:
@@ -140,7 +140,7 @@ async def take_ids(node: Node) -> list[int]:
 
 
 def describe(node: Node, check: Commands) -> tuple[int, dict[bytes, str]]:
-    """As handlers/metadata.py asked of the leader: the topics there are."""
+    """As broker/metadata/api/metadata.py asked of the leader: the topics there are."""
     must_lead_alone(node)
     image = node.machines.commit[METADATA_TOPIC_ID][1]
     assert isinstance(image, ClusterImage)

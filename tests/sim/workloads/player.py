@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from player.core.settings import Bound, PlayerSettings
-from player.core.target import LinkState
-from player.core.transitions import QueueState
-from protocol.records.record import BatchBuilder
+from lockstep.player.core.settings import Bound, PlayerSettings
+from lockstep.player.core.target import LinkState
+from lockstep.player.core.transitions import QueueState
+from lockstep.protocol.records.record import BatchBuilder
 from tests.sim.faces import Workload
 from tests.sim.player.faults import Faults
 from tests.sim.player.group_log import GroupLog

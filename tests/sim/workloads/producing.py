@@ -11,10 +11,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from broker.request_errors import RequestError
-from protocol.errors import ErrorCode
-from protocol.records.record import BatchBuilder
-from storage.group import LogGroup
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.log_group import LogGroup
 from tests.sim.checks.clients import VALUE_MARK, Write
 from tests.sim.checks.history import group_of
 from tests.sim.faces import Unanswered
@@ -52,7 +52,7 @@ LIMITS = Limits()
 
 
 async def produce(node: Node, number: int, data: bytes) -> int:
-    """As handlers/produce.py: append through the broker's `Appender`, answer after the commit."""
+    """As broker/produce/api/produce.py: append through the broker's `Appender`, answer after the commit."""
     must_lead(node)
     group = group_of(node)
     partition = group.partitions.get(number)

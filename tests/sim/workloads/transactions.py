@@ -14,12 +14,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.append import VerificationRequired
-from broker.committed_reads import aborted_transactions
-from broker.request_errors import RequestError
-from broker.transaction_ends import Marker
-from protocol.errors import ErrorCode
-from storage.types import NotLeader, OffsetOutOfRange, StorageError
+from lockstep.broker.fetch.aborted_transactions import aborted_transactions
+from lockstep.broker.produce.appender import VerificationRequired
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.types import NotLeader, OffsetOutOfRange, StorageError
 from tests.sim.checks.clients import Write
 from tests.sim.checks.history import History, group_of
 from tests.sim.checks.transactions import Transaction, Transactions
@@ -47,7 +47,8 @@ TOO_LATE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
 
 
 async def produce(node: Node, transaction: Transaction, number: int, data: bytes, delay_s: float) -> int:
-    """As handlers/produce.py with its gate: a batch that may begin a transaction is verified first."""
+    """As broker/produce/api/produce.py with its gate: a batch that may begin a transaction is verified
+    first."""
     must_lead(node)
     group = group_of(node)
     partition = group.partitions.get(number)
@@ -112,7 +113,7 @@ async def end(node: Node, transaction: Transaction, version: int) -> None:
 async def fetch_committed(
     node: Node, workload: TransactionalAppends, number: int, offset: int, max_bytes: int
 ) -> Fetched:
-    """As handlers/fetch.py for read_committed."""
+    """As broker/fetch/api/fetch.py for read_committed."""
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None or not serves(group):

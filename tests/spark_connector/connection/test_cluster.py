@@ -11,16 +11,16 @@ import pytest
 
 import lockstep.testing
 from compat_tests.relay import Relay
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from lockstep.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from lockstep.protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClientError, ClusterClient, ConnectionFailed
 from spark_connector.connection import cluster as module
 from spark_connector.connection.cluster import TRANSACTION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import ErrorCode
+from lockstep.protocol.errors import ErrorCode
 from spark_connector.connection import BrokerError, ClusterClient, topic_configs
 from tests.spark_connector.conftest import NewTopic
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClusterClient, list_offsets
 from spark_connector.options import EARLIEST, LATEST
 from tests.spark_connector.conftest import NewTopic, produce

@@ -10,7 +10,11 @@ from uuid import uuid4
 import pytest
 
 import lockstep.testing
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from lockstep.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import claims
 from spark_connector.pipelines.claims import TopicClaim, claim_topic

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 import lockstep.testing
-from protocol.partitioner import partition_of
+from lockstep.protocol.partitioner import partition_of
 from spark_connector.connection import ClusterClient
 from spark_connector.pipelines import __main__ as command
 from spark_connector.pipelines import shard_stores, spark_session

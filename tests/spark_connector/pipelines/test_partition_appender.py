@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 import lockstep.testing
-from protocol.errors import ErrorCode
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records.compression import Codec
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.records.compression import Codec
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.claims import TopicClaim, claim_topic
 from spark_connector.pipelines.failures import PipelineFailed

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.playing.config import parse
-from lockstep.playing.routers import router_of
-from player.core.messages import Entry
-from protocol.records.record import BatchBuilder, Record, iter_records
+from lockstep.player.core.messages import Entry
+from lockstep.player_host.config import parse
+from lockstep.player_host.routers import router_of
+from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 from spark_connector.pipelines import routes
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.routes import TargetRouter

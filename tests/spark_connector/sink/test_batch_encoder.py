@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import read_header, verify
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.records.batch import read_header, verify
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from spark_connector.sink.batch_encoder import Body, Headers, bodies, build_batch
 
 DATA = st.one_of(st.none(), st.binary(max_size=40))

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 import pytest
 
 import lockstep.testing
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.incremental_alter_configs import (
+from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from lockstep.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.records.batch import iter_headers
-from protocol.records.committed import CommittedReader
-from protocol.records.record import BatchBuilder, iter_records
+from lockstep.protocol.records.batch import iter_headers
+from lockstep.protocol.records.committed import CommittedReader
+from lockstep.protocol.records.record import BatchBuilder, iter_records
 from spark_connector.connection import (
     BlockingConnection,
     BrokerError,

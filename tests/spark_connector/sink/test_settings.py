@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.records.compression import Codec
+from lockstep.protocol.records.compression import Codec
 from spark_connector.options import OptionError
 from spark_connector.sink.settings import DEFAULT_BATCH_BYTES, SinkSettings
 

@@ -1,4 +1,5 @@
-"""Columns hold what `protocol.records` reads of a batch, whatever the codec; what is no batch is refused."""
+"""Columns hold what `lockstep.protocol.records` reads of a batch, whatever the codec; what is no batch is
+refused."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records.batch import Buffer, MalformedBatch, read_header, set_log_append_time
-from protocol.records.batch_filter import filter_batch, open_batch
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder, Headers, iter_records, write_varint
+from lockstep.protocol.records.batch import Buffer, MalformedBatch, read_header, set_log_append_time
+from lockstep.protocol.records.batch_filter import filter_batch, open_batch
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder, Headers, iter_records, write_varint
 from spark_connector.source.batch_decoder import RecordColumns, append_records
 
 _EVERYTHING = (0, 1 << 62)

@@ -8,24 +8,28 @@ from itertools import count
 
 import pytest
 
-from lockstep.testing import RunningBroker
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import (
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
 )
-from protocol.messages.delete_records import (
+from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol.records.compression import Codec
-from protocol.records.record import BatchBuilder
+from lockstep.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from lockstep.protocol.records.compression import Codec
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.testing import RunningBroker
 from spark_connector.connection import BrokerError, ClusterClient, ConnectionFailed
 from spark_connector.connection.cluster import TRANSACTION
 from spark_connector.options import (
@@ -323,7 +327,7 @@ def test_bytes_are_counted_from_where_there_is_anything(cluster: ClusterClient, 
 
 
 def test_positions_of_a_group(cluster: ClusterClient, new_topic: NewTopic) -> None:
-    from protocol.messages.offset_fetch import (
+    from lockstep.protocol.messages.offset_fetch import (
         OffsetFetchRequest,
         OffsetFetchRequestTopic,
         OffsetFetchResponse,

@@ -6,8 +6,8 @@ import dataclasses
 import random
 from collections.abc import Callable
 
-from storage.log.format import encode_frame_head, group_seed
-from storage.types import Frame, HardState
+from lockstep.storage.log.format import encode_frame_head, group_seed
+from lockstep.storage.types import Frame, HardState
 from tests.storage.log.crash_world import GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import FrameMaker
 from tests.storage.log.simulated_disk import Image

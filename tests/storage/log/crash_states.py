@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from storage.types import StorageError
+from lockstep.storage.types import StorageError
 from tests.storage.log.crash_scenarios import SCENARIOS
 from tests.storage.log.crash_world import EMPTY, Expectation, World, judge
 from tests.storage.log.planted_faults import AIMED_AT, FAULTS

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.log.data_log import DataLog, SealedSegment
-from storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, encode_frame_head, group_seed
-from storage.log.options import LogOptions
-from storage.log.rewriting import Left
-from storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
+from lockstep.storage.log.data_log import DataLog, SealedSegment
+from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, encode_frame_head, group_seed
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_compaction import Left
+from lockstep.storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 

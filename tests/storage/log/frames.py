@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
-from storage.log.rewriting import Judge, Left
-from storage.types import Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
+from lockstep.storage.log.segment_compaction import Judge, Left
+from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 
 def batch(base_offset: int, body: bytes, leader_epoch: int = 0) -> bytes:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from storage.log.data_log import DataLog
-from storage.log.file_system import FileSystem
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.types import OffsetOutOfRange
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 from tests.storage.log.test_installation import checkpoint_of
 

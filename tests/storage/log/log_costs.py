@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from storage.log.data_log import DataLog
-from storage.log.options import LogOptions
-from storage.types import Checkpoint
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint
 from tests.storage.log.frames import FrameMaker
 
 

@@ -7,19 +7,20 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage.log import checkpoint_file, installation, marker, scan, segment_pool, state_file, writer
-from storage.log.file_system import write_all
-from storage.log.format import position
-from storage.log.housekeeping import Housekeeping
-from storage.log.installation import Installation
-from storage.log.joiner import Joiner
-from storage.log.recovery import Recovery
-from storage.log.replacing import ReplacingLog
-from storage.log.rewriting import Rewriter
-from storage.log.segment_rewrite import SegmentRewrite
-from storage.log.segments import Segment
-from storage.log.state_file import LogState, StateFile, encode_slot
-from storage.types import Checkpoint
+from lockstep.storage.log import checkpoint_file, installation, marker, segment_pool, state_file, writer
+from lockstep.storage.log import segment_scan as scan
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.file_system import write_all
+from lockstep.storage.log.format import position
+from lockstep.storage.log.installation import Installation
+from lockstep.storage.log.joiner import Joiner
+from lockstep.storage.log.log_truncation import ReplacingLog
+from lockstep.storage.log.recovery import Recovery
+from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_rewrite import SegmentRewrite
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log.state_file import LogState, StateFile, encode_slot
+from lockstep.storage.types import Checkpoint
 
 SimpleFault = Callable[[], AbstractContextManager[Any]]
 
@@ -84,7 +85,7 @@ def new_name_not_durable() -> Iterator[None]:
             with patch.object(self._fs, "fsync_dir", lambda _: None):
                 return super().prepare(pace)
 
-    with patch("storage.log.data_log.SegmentPool", Pool):
+    with patch("lockstep.storage.log.data_log.SegmentPool", Pool):
         yield
 
 
@@ -124,7 +125,7 @@ def checkpoint_not_flushed() -> Iterator[None]:
         with patch.object(fs, "fdatasync", lambda _: None):
             return real(fs, *rest)
 
-    with patch("storage.log.housekeeping.write_checkpoint", write):
+    with patch("lockstep.storage.log.background_maintenance.write_checkpoint", write):
         yield
 
 
@@ -170,7 +171,7 @@ def payload_not_verified() -> Iterator[None]:
 @contextmanager
 def cut_without_marker() -> Iterator[None]:
     """A generation begins without a marker at the cut: after a roll, the write cut there goes on again."""
-    with patch("storage.log.writer.LogWriter._mark", lambda self: None):
+    with patch("lockstep.storage.log.writer.LogWriter._mark", lambda self: None):
         yield
 
 
@@ -233,7 +234,7 @@ def installed_segments_count_at_once() -> Iterator[None]:
 def incoming_checkpoint_counts_at_once() -> Iterator[None]:
     """A shipped checkpoint gets its final name before the switch."""
     final = checkpoint_file.checkpoint_name
-    with patch("storage.log.installation.incoming_name", lambda _, index: final(index)):
+    with patch("lockstep.storage.log.installation.incoming_name", lambda _, index: final(index)):
         yield
 
 
@@ -254,7 +255,7 @@ def old_log_removed_before_the_switch() -> Iterator[None]:
 @contextmanager
 def incoming_checkpoint_overlooked() -> Iterator[None]:
     """Between the switch and the new checkpoint's final name recovery does not look for it."""
-    with patch("storage.log.checkpoint_file.is_installed", lambda name, oldest: False):
+    with patch("lockstep.storage.log.checkpoint_file.is_installed", lambda name, oldest: False):
         yield
 
 

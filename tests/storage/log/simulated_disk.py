@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from storage.log.file_system import WriteBuffer
-from storage.types import Buffer
+from lockstep.storage.log.file_system import WriteBuffer
+from lockstep.storage.types import Buffer
 
 SECTOR_BYTES = 512
 

@@ -7,8 +7,9 @@ import tracemalloc
 import pytest
 from crc32c import crc32c
 
-from storage.log import batch_index
-from storage.log.batch_index import (
+from lockstep.storage.log import batch_index
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED
+from lockstep.storage.log.batch_index import (
     DEAD_PARTITION,
     INDEX_HEADER_BYTES,
     NO_TIMESTAMP,
@@ -24,8 +25,7 @@ from storage.log.batch_index import (
     forget_partition,
     index_head_bytes,
 )
-from storage.log.marks import ENTRY_REMOVED
-from storage.types import CONTROL_PARTITION
+from lockstep.storage.types import CONTROL_PARTITION
 
 Row = tuple[int, ...]
 HEADER = IndexHeader(7, 2, 9000, 41, 77, 0xDEADBEEF, 3, 1_700_000_000_000)

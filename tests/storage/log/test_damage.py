@@ -6,16 +6,16 @@ import errno
 
 import pytest
 
-from storage.log import reading
-from storage.log.damage import DAMAGE_NAME, MAX_RANGES
-from storage.log.data_log import DataLog
-from storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
-from storage.log.verified import VerifiedRowsCache
-from storage.types import NO_PARTITION, Buffer, DamagedBatch
+from lockstep.storage.log import batch_reader as reading
+from lockstep.storage.log.damage import DAMAGE_NAME, MAX_RANGES
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
+from lockstep.storage.log.verified import VerifiedRowsCache
+from lockstep.storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_batch_index import in_format_1
-from tests.storage.log.test_rewriting import reopened, two_logs
+from tests.storage.log.test_segment_compaction import reopened, two_logs
 
 PARTITION = 1
 

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from storage.log.damage_search import Damage, DamageSearch
-from storage.log.data_log import DataLog
-from storage.log.format import SEGMENT_HEADER_BYTES
-from storage.log.scan import ScannedFrame
-from storage.log.segment_files import index_name, segment_name
-from storage.log.state_file import StateFile
-from storage.types import NO_PARTITION
+from lockstep.storage.log.damage_search import Damage, DamageSearch
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
+from lockstep.storage.log.segment_files import index_name, segment_name
+from lockstep.storage.log.segment_scan import ScannedFrame
+from lockstep.storage.log.state_file import StateFile
+from lockstep.storage.types import NO_PARTITION
 from tests.storage.log.crash_world import DIRECTORY, GROUP
-from tests.storage.log.test_rewriting import two_logs
+from tests.storage.log.test_segment_compaction import two_logs
 
 Batch = tuple[int, int, int]
 """Partition, first and last offset."""

@@ -8,15 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import segment_files, segments
-from storage.log.data_log import DataLog
-from storage.log.file_system import RealFileSystem
-from storage.log.format import SEGMENT_HEADER_BYTES
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.log.writer import PAGE_BYTES
-from storage.types import Buffer, Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
+from lockstep.storage.log import segment_files, segments
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.writer import PAGE_BYTES
+from lockstep.storage.types import (
+    Buffer,
+    Checkpoint,
+    CorruptLog,
+    Frame,
+    HardState,
+    NewerFormat,
+    OffsetOutOfRange,
+)
 from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.memory_log import MemoryLog
 
 SMALL = LogOptions(segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10)
 

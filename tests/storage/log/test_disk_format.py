@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import format, marker, marks, state_file
+from lockstep.storage.log import batch_flags as marks
+from lockstep.storage.log import format, marker, state_file
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "disk_format.md"
 CODES = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}

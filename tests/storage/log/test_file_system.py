@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import file_system
-from storage.log.file_system import RealFileSystem, is_lost
-from storage.log.options import LogOptions
-from storage.log.segment_pool import SegmentPool
+from lockstep.storage.log import file_system
+from lockstep.storage.log.file_system import RealFileSystem, is_lost
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_pool import SegmentPool
 
 needs_call = pytest.mark.skipif(file_system._SYNC_FILE_RANGE is None, reason="no sync_file_range here")
 

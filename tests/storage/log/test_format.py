@@ -7,7 +7,8 @@ import random
 import pytest
 from crc32c import crc32c
 
-from storage.log.format import (
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED
+from lockstep.storage.log.format import (
     CRC,
     ENTRY_RAW,
     FORMAT,
@@ -29,8 +30,7 @@ from storage.log.format import (
     position,
     position_text,
 )
-from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED
-from storage.types import Frame
+from lockstep.storage.types import Frame
 from tests.storage.log.frames import FrameMaker, same
 
 SEED = group_seed(3)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.options import LogOptions
-from storage.types import Checkpoint, FlushFailed, Frame, HardState, StorageFull
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint, FlushFailed, Frame, HardState, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.simulated_disk import SimulatedFileSystem

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.format import decode_frames, frame_buffers
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesUnavailable, HardState, StorageError, StorageFull
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import decode_frames, frame_buffers
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable, HardState, StorageError, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 
 AnyLog = DataLog | MemoryLog

@@ -13,13 +13,12 @@ from unittest.mock import patch
 
 import pytest
 
-from storage.log import inspect
-from storage.log.data_log import DataLog
-from storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC
-from storage.log.leftovers import is_void
-from storage.log.memory_log import MemoryLog
-from storage.log.rewriting import cleaned
-from storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
+from lockstep.storage.log import inspect
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC
+from lockstep.storage.log.segment_compaction import cleaned
+from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.joined_logs import (
@@ -31,6 +30,7 @@ from tests.storage.log.joined_logs import (
     small_segments,
     two_checkpoints,
 )
+from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem, Write
 
 
@@ -583,7 +583,7 @@ def test_what_comes_before_a_sector_that_cannot_be_read_is_asked_of_nobody() -> 
 
     log._frame_reader._scanned.clear()
     disk.pread = pread  # type: ignore[method-assign]
-    with patch("storage.log.scan.WINDOW_BYTES", 512):
+    with patch("lockstep.storage.log.segment_scan.WINDOW_BYTES", 512):
         found = log.scrub(8)
         assert found is not None and 8 <= found[0] <= 11 and found[1] == 16
         log.rewrite_segment(8, model.ship_frames(found[0], 16, 1 << 20))

@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from storage.log import inspect, joiner
-from storage.log.batch_index import BatchIndex, SegmentSummary
-from storage.log.data_log import DataLog
-from storage.log.file_system import RealFileSystem
-from storage.log.joiner import OVERHEAD_BYTES, plan_groups
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.log.segments import Segment
-from storage.log.state_file import LogState, decode_slot, encode_slot
-from storage.types import FlushFailed, HardState, StorageFull
+from lockstep.storage.log import inspect, joiner
+from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.joiner import OVERHEAD_BYTES, plan_groups
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log.state_file import LogState, decode_slot, encode_slot
+from lockstep.storage.types import FlushFailed, HardState, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import by_turns, whole
 from tests.storage.log.joined_logs import (
@@ -30,6 +29,7 @@ from tests.storage.log.joined_logs import (
     small_segments,
     two_checkpoints,
 )
+from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 
 # -- what is worth it ----------------------------------------------------------------------------------

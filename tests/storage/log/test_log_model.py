@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage.log.data_log import DataLog
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesUnavailable, HardState, OffsetOutOfRange
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable, HardState, OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY
 from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 
 PARTITIONS = (0, 1, 2, 7)

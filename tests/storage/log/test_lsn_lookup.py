@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
-from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, FramesUnavailable
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, by_turns
 
 SMALL = LogOptions(

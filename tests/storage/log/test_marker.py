@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.log.format import group_seed, position
-from storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker, encode_marker
+from lockstep.storage.log.format import group_seed, position
+from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker, encode_marker
 
 SEED = group_seed(3)
 OWN, FLUSHED = position(7, 4096), position(6, 90_000)

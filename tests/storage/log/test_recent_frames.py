@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from storage.log.format import encode_frame_head, frame_bytes
-from storage.log.recent_frames import RecentFrames, cost_bytes
-from storage.types import Frame
+from lockstep.storage.log.format import encode_frame_head, frame_bytes
+from lockstep.storage.log.recent_frames import RecentFrames, cost_bytes
+from lockstep.storage.types import Frame
 from tests.storage.log.frames import FrameMaker
 
 

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from storage.log.rewriting import cleaned
-from storage.types import CorruptLog
+from lockstep.storage.log.segment_compaction import cleaned
+from lockstep.storage.types import CorruptLog
 from tests.storage.log.frames import whole, whole_batches
-from tests.storage.log.test_rewriting import agree, reopened, two_logs
+from tests.storage.log.test_segment_compaction import agree, reopened, two_logs
 
 
 def test_a_segment_that_the_disk_cannot_read_has_rotted() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import inspect
-from storage.log.data_log import DataLog
-from storage.types import Checkpoint, CorruptLog, DamagedBatch, Frame, NewerFormat
+from lockstep.storage.log import inspect
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.types import Checkpoint, CorruptLog, DamagedBatch, Frame, NewerFormat
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import same, whole
 from tests.storage.log.simulated_disk import FlushNames, Image, SimulatedFileSystem, Write

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES
-from storage.log.marker import MARKER_BYTES
-from storage.types import CorruptLog, HardState
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES
+from lockstep.storage.log.marker import MARKER_BYTES
+from lockstep.storage.types import CorruptLog, HardState
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, chains
 from tests.storage.log.frames import FrameMaker, by_turns, same
 from tests.storage.log.joined_logs import OPTIONS as SMALL

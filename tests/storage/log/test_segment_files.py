@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.log.segment_files import JoinedFile, SegmentFiles, joined_of, outermost, segment_name
+from lockstep.storage.log.segment_files import JoinedFile, SegmentFiles, joined_of, outermost, segment_name
 
 SEQUENCES = st.integers(1, 12)
 NUMBERS = st.integers(1, 6)

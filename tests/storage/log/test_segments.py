@@ -8,10 +8,10 @@ from itertools import combinations
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.segments import PartitionSpans, _runs
-from storage.log.tombstones import Run
-from storage.types import Checkpoint, OffsetOutOfRange
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.freed_segments import Run
+from lockstep.storage.log.segments import PartitionSpans, _runs
+from lockstep.storage.types import Checkpoint, OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, whole
 from tests.storage.log.joined_logs import agree, on_a_simulated_disk

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.file_system import RealFileSystem, WriteBuffer
-from storage.log.options import LogOptions
-from storage.log.shared_reads import LEAST_SHARED_BYTES, MOST_SHARED, SharedReads
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import RealFileSystem, WriteBuffer
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.shared_reads import LEAST_SHARED_BYTES, MOST_SHARED, SharedReads
 from tests.storage.log.frames import FrameMaker, whole
 
 KIB = 1 << 10

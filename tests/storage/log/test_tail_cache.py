@@ -7,8 +7,8 @@ import tracemalloc
 
 import pytest
 
-from storage.log.tail_cache import BATCH_COST_BYTES, PARTITION_COST_BYTES, TailCache
-from storage.types import Buffer
+from lockstep.storage.log.tail_cache import BATCH_COST_BYTES, PARTITION_COST_BYTES, TailCache
+from lockstep.storage.types import Buffer
 
 
 def room(batches: int, batch_bytes: int, partitions: int = 1) -> int:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.data_log import DataLog
-from storage.log.file_system import RealFileSystem
-from storage.log.options import LogOptions
-from storage.log.segment_pool import FILL_BYTES, ReadyFile, SegmentPool
-from storage.types import Checkpoint, FlushFailed, OffsetOutOfRange
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_pool import FILL_BYTES, ReadyFile, SegmentPool
+from lockstep.storage.types import Checkpoint, FlushFailed, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, whole
 
 OPTIONS = LogOptions(

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.log import segments
-from storage.log.data_log import DataLog
-from storage.log.memory_log import MemoryLog
-from storage.log.options import LogOptions
-from storage.types import Checkpoint, CorruptLog, Frame, FramesUnavailable
+from lockstep.storage.log import segments
+from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.types import Checkpoint, CorruptLog, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.memory_log import MemoryLog
 
 SMALL = LogOptions(
     segment_bytes=16 << 10, tail_cache_bytes=2 << 10, reserve_bytes=1 << 10, recent_frames_bytes=6 << 10

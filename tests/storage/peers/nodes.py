@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from protocol.fields import Struct
-from protocol.peer_messages import PeerHandshake
-from storage.peers.envelope import pack, unpack
-from storage.peers.network import PeerError, PeerLimits, PeerNetwork
-from storage.raft.messages import Message
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.peer_messages import PeerHandshake
+from lockstep.storage.peers.envelope import pack, unpack
+from lockstep.storage.peers.network import PeerError, PeerLimits, PeerNetwork
+from lockstep.storage.raft.messages import Message
 
 
 def bound() -> socket.socket:

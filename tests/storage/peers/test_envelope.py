@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import peer_messages as wire
-from protocol.fields import Struct
-from protocol.messages import MESSAGES
-from protocol.peer_messages import PEER_MESSAGES
-from protocol.primitives import MalformedMessage
-from storage.peers.envelope import is_bulky, message_in, pack, pack_message, unpack
-from storage.raft import messages as raft
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Heartbeat, Install, Message, RangeResponse
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.protocol import peer_messages as wire
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.peer_messages import PEER_MESSAGES
+from lockstep.protocol.primitives import MalformedMessage
+from lockstep.storage.peers.envelope import is_bulky, message_in, pack, pack_message, unpack
+from lockstep.storage.raft import messages as raft
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, Heartbeat, Install, Message, RangeResponse
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.protocol.instances import PROFILE
 from tests.protocol.instances import messages as instances
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from storage.group import LogGroup
-from storage.group_options import node_of
-from storage.raft.messages import Message
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.raft.messages import Message
 from tests.storage.cluster import Cluster, append
 from tests.storage.peers.nodes import Node
 

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from protocol.fields import Struct
-from protocol.peer_messages import (
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.peer_messages import (
     HandshakeAccepted,
     HandshakeRejected,
     HeartbeatBody,
@@ -15,10 +15,10 @@ from protocol.peer_messages import (
     PeerHandshake,
     ResponseBody,
 )
-from storage.group_options import member_of
-from storage.peers.envelope import pack
-from storage.peers.network import PeerLimits
-from storage.raft.messages import Heartbeat
+from lockstep.storage.group_options import member_of
+from lockstep.storage.peers.envelope import pack
+from lockstep.storage.peers.network import PeerLimits
+from lockstep.storage.raft.messages import Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
 QUICK = PeerLimits(handshake_bytes=1000, frame_bytes=5000, unidentified=4, last_pause_seconds=0.1)

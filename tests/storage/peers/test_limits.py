@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from storage.peers.limits import PeerLimits, tune
+from lockstep.storage.peers.limits import PeerLimits, tune
 
 
 def test_what_a_connection_is_set_to() -> None:

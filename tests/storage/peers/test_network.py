@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from storage.peers.network import PeerError, PeerLimits, PeerUnreachable
-from storage.peers.outgoing import NOBODY_THERE
-from storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
-from storage.snapshot_chunk import ChunkPayload, PayloadKind
+from lockstep.storage.peers.network import PeerError, PeerLimits, PeerUnreachable
+from lockstep.storage.peers.outgoing import NOBODY_THERE
+from lockstep.storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
+from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.storage.peers.nodes import Node, nodes, until
 
 QUICK = PeerLimits(last_pause_seconds=0.1)

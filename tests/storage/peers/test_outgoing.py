@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from protocol.fields import Struct
-from protocol.peer_messages import (
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.peer_messages import (
     AppendBody,
     HandshakeAccepted,
     HeartbeatBody,
@@ -19,10 +19,10 @@ from protocol.peer_messages import (
     PeerHandshake,
     RequestBody,
 )
-from storage.peers.envelope import pack, unpack
-from storage.peers.network import PeerLimits, PeerUnreachable
-from storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
-from storage.raft.messages import Append, Heartbeat
+from lockstep.storage.peers.envelope import pack, unpack
+from lockstep.storage.peers.network import PeerLimits, PeerUnreachable
+from lockstep.storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
+from lockstep.storage.raft.messages import Append, Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
 MiB = 1 << 20

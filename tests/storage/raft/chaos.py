@@ -11,12 +11,12 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRejected
-from storage.raft.raft import Raft
-from storage.raft.settings import RaftSettings
-from storage.raft.transitions import Role
-from storage.types import NotLeader
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import NotLeader
 from tests.storage.raft.world import LawBroken, Node, World
 
 

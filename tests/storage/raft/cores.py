@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import (
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
@@ -14,12 +14,12 @@ from storage.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.raft.settings import RaftSettings
-from storage.raft.term_index import TermIndex
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 
 ME = 1
 THREE = Configuration((1, 2, 3))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.raft import (
+from lockstep.storage.raft import (
     election,
     follower,
     membership,
@@ -17,14 +17,14 @@ from storage.raft import (
     term_checks,
     transfer,
 )
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import Append, AppendResponse, Message, VoteRequest, VoteResponse
-from storage.raft.progress import Progress
-from storage.raft.raft import Raft
-from storage.raft.settings import RaftSettings
-from storage.raft.state import LeaderState
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import Append, AppendResponse, Message, VoteRequest, VoteResponse
+from lockstep.storage.raft.progress import Progress
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.state import LeaderState
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 
 Patch = pytest.MonkeyPatch
 

@@ -24,9 +24,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRejected
-from storage.raft.messages import (
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
@@ -38,8 +38,8 @@ from storage.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from storage.raft.settings import RaftSettings
-from storage.types import NotLeader
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.types import NotLeader
 from tests.storage.raft.world import LawBroken, Node, World
 
 FOLDER = Path(__file__).parent / "scripts"

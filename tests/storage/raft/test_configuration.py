@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.raft.configuration import MAX_MEMBERS, Configuration, ConfigurationStack
+from lockstep.storage.raft.configuration import MAX_MEMBERS, Configuration, ConfigurationStack
 
 IDS = st.lists(st.integers(0, 2**63 - 1), max_size=5).map(tuple)
 

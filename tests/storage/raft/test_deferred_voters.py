@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from storage.raft.configuration import Configuration
-from storage.raft.deferred_voters import PROBE_INTERVAL_MS, DeferredVoters
-from storage.raft.messages import Append
-from storage.raft.progress import SendState
-from storage.raft.raft import Raft
-from storage.raft.settings import NEVER_MS, RaftSettings
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.deferred_voters import PROBE_INTERVAL_MS, DeferredVoters
+from lockstep.storage.raft.messages import Append
+from lockstep.storage.raft.progress import SendState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import NEVER_MS, RaftSettings
 from tests.storage.raft.cores import THREE, drained, holds, leader, said
 
 FIVE = Configuration((1, 2, 3, 4, 5))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Heartbeat, TimeoutNow, VoteRequest, VoteResponse
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Heartbeat, TimeoutNow, VoteRequest, VoteResponse
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 from tests.storage.raft.cores import ME, START_MS, ballot, core, drained, give_votes, leader, role, said
 
 FIVE = Configuration((1, 2, 3, 4, 5))

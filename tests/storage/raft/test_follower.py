@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.raft import follower
-from storage.raft.configuration import Configuration
-from storage.raft.follower import IllegalTruncation
-from storage.raft.messages import Append, AppendResponse, HeartbeatResponse
-from storage.raft.raft import Raft
-from storage.raft.transitions import Role
+from lockstep.storage.raft import follower
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.follower import IllegalTruncation
+from lockstep.storage.raft.messages import Append, AppendResponse, HeartbeatResponse
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.transitions import Role
 from tests.storage.raft.cores import (
     ME,
     START_MS,

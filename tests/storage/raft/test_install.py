@@ -2,10 +2,10 @@
 
 import pytest
 
-from storage.raft.configuration import Configuration
-from storage.raft.follower import IllegalTruncation
-from storage.raft.messages import AppendResponse, Install, InstallResponse
-from storage.raft.progress import SendState
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.follower import IllegalTruncation
+from lockstep.storage.raft.messages import AppendResponse, Install, InstallResponse
+from lockstep.storage.raft.progress import SendState
 from tests.storage.raft.cores import ME, START_MS, THREE, core, drained, entries, heartbeat, leader, said
 
 

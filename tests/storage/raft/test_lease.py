@@ -1,7 +1,7 @@
 """Since when a majority is known to listen, and what may be concluded from that."""
 
-from storage.raft.configuration import Configuration
-from storage.raft.transitions import Role
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.transitions import Role
 from tests.storage.raft.cores import beats, core, drained, leader, role
 
 

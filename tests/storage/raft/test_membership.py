@@ -2,12 +2,12 @@
 
 import pytest
 
-from storage.raft.configuration import Configuration
-from storage.raft.membership import ConfigurationRejected
-from storage.raft.messages import Heartbeat, TimeoutNow
-from storage.raft.raft import Raft
-from storage.raft.transitions import Role
-from storage.types import NotLeader
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.messages import Heartbeat, TimeoutNow
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import NotLeader
 from tests.storage.raft.cores import ME, THREE, core, drained, holds, leader, said
 
 

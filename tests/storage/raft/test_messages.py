@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.raft import messages
+from lockstep.storage.raft import messages
 
 
 def test_equal_by_kind_and_content() -> None:

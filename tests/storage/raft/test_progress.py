@@ -1,7 +1,7 @@
 """What a leader may send to one member, as answers and timeouts come."""
 
-from storage.raft.progress import Progress, SendState
-from storage.raft.settings import LONG_AGO_MS, RaftSettings
+from lockstep.storage.raft.progress import Progress, SendState
+from lockstep.storage.raft.settings import LONG_AGO_MS, RaftSettings
 
 SETTINGS = RaftSettings()
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.raft import quorum
+from lockstep.storage.raft import quorum
 
 MATCH = st.dictionaries(st.integers(1, 7), st.integers(0, 9))
 VOTERS = st.lists(st.integers(1, 7), unique=True, max_size=7)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import (
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import (
     AppendResponse,
     Heartbeat,
     HeartbeatResponse,
@@ -12,12 +12,12 @@ from storage.raft.messages import (
     Message,
     TimeoutNow,
 )
-from storage.raft.progress import SendState
-from storage.raft.raft import Raft
-from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
-from storage.raft.term_index import TermIndex
-from storage.raft.transitions import TRANSITIONS, IllegalTransition, Role, check
-from storage.types import HardState, NotLeader
+from lockstep.storage.raft.progress import SendState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.raft.transitions import TRANSITIONS, IllegalTransition, Role, check
+from lockstep.storage.types import HardState, NotLeader
 from tests.storage.raft.cores import ME, START_MS, core, drained, entries, heartbeat, leader
 
 ALONE = Configuration((1,))

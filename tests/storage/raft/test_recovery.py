@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
-from storage.raft.configuration import Configuration
-from storage.raft.settings import RaftSettings
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.types import HardState
 from tests.storage.raft.planted_faults import FAULTS
 from tests.storage.raft.world import Entry, Node, World
 

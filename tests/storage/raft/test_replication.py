@@ -1,11 +1,17 @@
 """What answers mean to a leader, what it commits, what it does with each heartbeat."""
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, InstallResponse
-from storage.raft.progress import Progress, SendState
-from storage.raft.raft import Raft
-from storage.raft.settings import RaftSettings
-from storage.raft.transitions import Role
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import (
+    Append,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallResponse,
+)
+from lockstep.storage.raft.progress import Progress, SendState
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.transitions import Role
 from tests.storage.raft.cores import ME, beats, core, drained, heartbeat, holds, lacks, leader, role, said
 
 FIVE = Configuration((1, 2, 3, 4, 5))

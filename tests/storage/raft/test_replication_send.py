@@ -1,9 +1,9 @@
 """What a leader sends, to whom, and when it waits."""
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Heartbeat
-from storage.raft.raft import Raft
-from storage.raft.settings import RaftSettings
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import Append, Heartbeat
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.settings import RaftSettings
 from tests.storage.raft.cores import ME, drained, holds, lacks, leader, said
 
 TWO = Configuration((1, 2))

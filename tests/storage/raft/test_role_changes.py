@@ -1,10 +1,10 @@
 """Who may stand, when a leader counts as heard, what a new term and stepping down leave behind."""
 
-from storage.raft import role_changes
-from storage.raft.configuration import Configuration
-from storage.raft.settings import NEVER_MS
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft import role_changes
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.settings import NEVER_MS
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 from tests.storage.raft.cores import START_MS, core, entries, heartbeat, leader, role
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from storage.raft.settings import RaftSettings
+from lockstep.storage.raft.settings import RaftSettings
 
 
 @pytest.mark.parametrize(

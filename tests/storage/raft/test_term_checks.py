@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.raft.configuration import Configuration
-from storage.raft.messages import (
+from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.raft.messages import (
     AppendResponse,
     HeartbeatResponse,
     Install,
@@ -12,7 +12,7 @@ from storage.raft.messages import (
     TimeoutNow,
     VoteResponse,
 )
-from storage.raft.transitions import Role
+from lockstep.storage.raft.transitions import Role
 from tests.storage.raft.cores import ME, START_MS, ballot, core, entries, heartbeat, leader, said
 
 

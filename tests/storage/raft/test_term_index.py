@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.raft.term_index import TermIndex
+from lockstep.storage.raft.term_index import TermIndex
 
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=30)
 Plain = dict[int, tuple[int, int]]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from storage.raft.membership import ConfigurationRejected
-from storage.raft.messages import TimeoutNow, VoteRequest
-from storage.raft.raft import Raft
-from storage.raft.transitions import Role
-from storage.types import NotLeader
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.messages import TimeoutNow, VoteRequest
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import NotLeader
 from tests.storage.raft.cores import ME, beats, core, drained, holds, leader, said
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from storage.raft.transitions import TRANSITIONS, IllegalTransition, Role, check
+from lockstep.storage.raft.transitions import TRANSITIONS, IllegalTransition, Role, check
 
 
 def test_whatever_the_table_does_not_name_is_refused_in_words() -> None:

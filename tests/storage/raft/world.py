@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storage.raft.configuration import Configuration, ConfigurationStack
-from storage.raft.messages import Append, Install, Message
-from storage.raft.raft import Raft
-from storage.raft.ready import Ready
-from storage.raft.settings import RaftSettings
-from storage.raft.term_index import TermIndex
-from storage.raft.transitions import Role
-from storage.types import HardState
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.messages import Append, Install, Message
+from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.ready import Ready
+from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.raft.transitions import Role
+from lockstep.storage.types import HardState
 
 
 class Entry:

@@ -15,7 +15,7 @@ import pytest
 
 from lockstep.demo.shard.__main__ import main
 from lockstep.demo.shard.tables import Tables
-from player.transport.grpc_streams import GrpcStreams
+from lockstep.player.transport.grpc_streams import GrpcStreams
 from tests.lockstep.postgres import Postgres
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard

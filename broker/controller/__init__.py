@@ -1,0 +1,20 @@
+"""The controller: topics, partitions, configurations and members of the cluster, recorded in log group 0.
+
+| file | owns |
+|---|---|
+| `topics` | creating, growing and deleting topics |
+| `rejected_creations` | topics whose creation was rejected lately, which are not auto-created |
+| `replica_assignment` | replicas that a client names for new partitions |
+| `partition_commands` | commands to the leaders of data groups: open and close partitions |
+| `orphan_partitions` | partitions without a topic, found and closed |
+| `config_changes` | changes of configurations while the broker runs |
+| `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |
+| `forwarder` | requests forwarded to the controller (KIP-590) |
+| `reassignment` | partitions that clients move, by whole log groups |
+| `cluster_admin` | nodes added and removed, leadership transferred |
+| `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
+| `damage_reports` | damaged offset ranges on each node, and skipping them |
+| `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |
+
+`api/` has the handlers.
+"""

@@ -1,0 +1,19 @@
+"""AddRaftVoter: rejected as by a Kafka whose kraft.version is 0 (KIP-853)."""
+
+from __future__ import annotations
+
+from lockstep.broker.controller.raft_voters import voter_change_error
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+API_KEY = ApiKey.ADD_RAFT_VOTER
+VERSIONS = (0, 1)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> HandlerResponse:
+    """The reason why the voters stay as they are."""
+    error, text = voter_change_error(
+        context, "add", request.cluster_id, request.voter_id, request.voter_directory_id
+    )
+    return AddRaftVoterResponse(error_code=error, error_message=text)

@@ -1,0 +1,54 @@
+"""AlterPartitionReassignments: partitions move by whole log groups, or stay (KIP-455, KIP-860).
+
+The rule is `broker/controller/reassignment.py`.
+"""
+
+from __future__ import annotations
+
+from lockstep.broker.controller.reassignment import Reassignment, ReassignmentRequest
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+API_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+VERSIONS = (0, 1)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """One result per named partition, as often as it is named; reassignments continue after the response."""
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+    )
+    wishes = [
+        [ReassignmentRequest(topic.name, each.partition_index, each.replicas) for each in topic.partitions]
+        for topic in request.topics
+    ]
+    reassignment = Reassignment(context.services, request.allow_replication_factor_change)
+    try:
+        await reassignment.make([each for of_topic in wishes for each in of_topic])
+    except RequestError as rejection:
+        response.error_code, response.error_message = rejection.error, rejection.message
+        return response
+    response.responses = [
+        ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
+        for topic, of_topic in zip(request.topics, wishes, strict=True)
+    ]
+    return response
+
+
+def _result(wish: ReassignmentRequest) -> ReassignablePartitionResponse:
+    rejection = wish.refused
+    return ReassignablePartitionResponse(
+        partition_index=wish.index,
+        error_code=ErrorCode.NONE if rejection is None else rejection.error,
+        error_message=None if rejection is None else rejection.message,
+    )

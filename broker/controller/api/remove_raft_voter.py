@@ -1,0 +1,19 @@
+"""RemoveRaftVoter: rejected as by a Kafka whose kraft.version is 0 (KIP-853)."""
+
+from __future__ import annotations
+
+from lockstep.broker.controller.raft_voters import voter_change_error
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+API_KEY = ApiKey.REMOVE_RAFT_VOTER
+VERSIONS = (0, 0)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> HandlerResponse:
+    """The reason why the voters stay as they are."""
+    error, text = voter_change_error(
+        context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id
+    )
+    return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -1,0 +1,161 @@
+"""Operators' requests to a cluster: add a node, remove one, transfer a group's leadership.
+
+Each is a step towards what is wanted and is asked again until it is done: nothing is held open here, so that
+it outlives the controller and whoever asked. Invariants: a node is recorded as gone only when no log group
+has a part there; nothing is recorded where it is clear now that it could not come to an end.
+Does not: move anything (`broker/membership/` does, wherever a group is led), or parse requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.controller.cluster_status import GroupReports
+from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.membership.placement import with_node, without_node
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_image import place_command, remove_node_command
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import StorageError
+
+if TYPE_CHECKING:
+    from lockstep.broker.requests.request_context import Services
+
+
+FEWEST_NODES: Final = 2
+"""So many stay: with fewer, one disk would hold everything."""
+
+
+class ClusterAdmin:
+    """On the controller, for one request. Raises RequestError throughout."""
+
+    def __init__(self, services: Services) -> None:
+        if services.node is None:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST,
+                "this node is alone and stays so: it was started without --peers, and a cluster takes over "
+                "no log of a node alone",
+            )
+        self._node = services.node
+        self._reports: GroupReports = services.node.reports
+        self._cluster: Cluster = services.cluster
+        self._topics: Topics = services.topics
+        self._nodes = services.nodes
+        if not self._topics.leads:
+            raise RequestError(ErrorCode.NOT_CONTROLLER, self._no_controller())
+
+    def _no_controller(self) -> str:
+        voters = self._cluster.nodes_of(METADATA_GROUP)
+        alive = [each for each in voters if self._nodes.is_alive(each)]
+        return (
+            f"there is no controller: of the nodes that elect it ({_join_numbers(voters)}) this one hears "
+            f"{_join_numbers(alive) or 'none'}, and a majority is needed"
+        )
+
+    # --- add ------------------------------------------------------------------------------------------------
+
+    async def add(self, node_id: int) -> Document:
+        """Place log groups on a node; what is not there yet is in `waiting`."""
+        image = self._cluster.image
+        if node_id not in image.nodes:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST,
+                f"node {node_id} is not registered: start it first, with --peers that list it and the others",
+            )
+        if not self._holds(node_id):
+            if not self._nodes.is_alive(node_id):
+                raise RequestError(ErrorCode.INVALID_REQUEST, f"node {node_id} has not been heard of lately")
+            await self._record(place_command(with_node(image.placement, self._placed_nodes(), node_id)))
+        holds = self._holds(node_id)
+        waiting = []
+        for number, known in (await self._reports.of_all(holds)).items():
+            voters = [] if known is None else known["voters"]
+            superfluous = {each["node"] for each in voters} - set(self._cluster.nodes_of(number))
+            if superfluous or not any(each["node"] == node_id and each["in_sync"] for each in voters):
+                waiting.append(number)
+        return {"done": not waiting, "waiting": waiting, "groups": holds}
+
+    # --- remove ---------------------------------------------------------------------------------------------
+
+    async def remove(self, node_id: int) -> Document:
+        """Place a node's groups elsewhere; once none has a part there, record it as gone."""
+        image = self._cluster.image
+        holds = self._holds(node_id)
+        if holds:
+            if len(self._placed_nodes()) <= FEWEST_NODES:
+                raise RequestError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{len(self._placed_nodes())} nodes hold all groups, {node_id} is one: add another first",
+                )
+            await self._record(place_command(without_node(image.placement, self._placed_nodes(), node_id)))
+        elif node_id not in image.nodes:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no node {node_id}")
+        waiting = []
+        for number, known in (await self._reports.of_all(image.placement)).items():
+            if known is None or known["changing"] or node_id in self._parts(number, known):
+                waiting.append(number)
+        if not waiting:
+            try:
+                await self._topics.record([remove_node_command(node_id)])
+            except StorageError:  # it was this node that led group 0: the next controller is to be asked
+                waiting = [METADATA_GROUP]
+        return {"done": not waiting, "waiting": waiting}
+
+    @staticmethod
+    def _parts(number: int, known: Document) -> set[int]:
+        """The nodes that a group still needs. Every node that is not gone listens to group 0."""
+        members = known["voters"] if number == METADATA_GROUP else known["voters"] + known["learners"]
+        return {each["node"] for each in members}
+
+    # --- transfer -------------------------------------------------------------------------------------------
+
+    async def transfer(self, number: int, node_id: int) -> Document:
+        """Have a group led by a node, from now on by preference."""
+        placed = self._cluster.image.placement.get(number)
+        if placed is None:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no log group {number}")
+        if node_id not in placed:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST,
+                f"log group {number} has no part on node {node_id}, but on {_join_numbers(placed)}",
+            )
+        known = await self._reports.of(number)
+        if known is None:
+            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {number} now")
+        if not any(each["node"] == node_id and each["in_sync"] for each in known["voters"]):
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST, f"node {node_id} has not caught up with log group {number}"
+            )
+        if placed[0] != node_id:
+            others = [each for each in placed if each != node_id]
+            await self._record(place_command({number: (node_id, *others)}))
+        if known["leader"] != node_id:
+            try:
+                await self._node.transfer(number, node_id)
+            except (PeerError, StorageError) as error:
+                raise RequestError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
+        return {"done": known["leader"] == node_id}
+
+    # --- within ---------------------------------------------------------------------------------------------
+
+    def _holds(self, node_id: int) -> list[int]:
+        placement = self._cluster.image.placement
+        return [number for number, placed in sorted(placement.items()) if node_id in placed]
+
+    def _placed_nodes(self) -> list[int]:
+        """Every node that log groups are placed on."""
+        return sorted({each for placed in self._cluster.image.placement.values() for each in placed})
+
+    async def _record(self, command: dict[str, object]) -> None:
+        try:
+            await self._topics.record([command])
+        except StorageError as error:
+            raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
+
+
+def _join_numbers(numbers: object) -> str:
+    assert isinstance(numbers, list | tuple)
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,184 @@
+"""The cluster as one node can tell it: nodes, log groups, and who of a group's members is how far.
+
+Owns: asking for the report of a group (`group_report.py`), which only its leader can give. Invariant: what no
+leader confirms now is unknown, never guessed. Does not: change anything (`cluster_admin.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.controller.damage_reports import DamageReports
+from lockstep.broker.controller.group_report import Document, report
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import StorageError
+
+if TYPE_CHECKING:
+    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.requests.request_context import ClientContext
+
+REPORT_SECONDS: Final = 1.0
+"""So long a group's leader is asked for; status is also for clusters that are not well."""
+
+
+class GroupReports:
+    """Reports of groups, wherever they are led. Args: peering: None for a node alone."""
+
+    def __init__(self, cluster: Cluster, peering: PeerRpc | None) -> None:
+        self._cluster = cluster
+        self._peering = peering
+        if peering is not None:
+            peering.handlers[RequestKind.REPORT] = self._handle_request
+
+    async def of(self, number: int) -> Document | None:
+        """A group as its leader knows it; None where no leader answers."""
+        if self._peering is None:
+            group = self._cluster.groups.get(number)
+            return report(group) if group is not None and group.is_leader else None
+        body = json.dumps({"group": number}).encode()
+        try:
+            answer = await self._peering.ask_leader(
+                number, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
+            )
+        except (PeerError, StorageError):
+            return None
+        found: Document = json.loads(answer)
+        return found
+
+    async def of_all(self, numbers: Iterable[int]) -> dict[int, Document | None]:
+        """All of these at once."""
+        ordered = sorted(numbers)
+        found = await asyncio.gather(*(self.of(number) for number in ordered))
+        return dict(zip(ordered, found, strict=True))
+
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
+        number = int(json.loads(body)["group"])
+        group = self._cluster.groups.get(number)
+        if group is None or not group.has_lease:  # one that was cut off may think that it leads
+            raise NotLeaderHere(f"group {number} is not led here")
+        return json.dumps(report(group)).encode()
+
+
+async def status(context: ClientContext) -> Document:
+    """The whole cluster; answered by any node, also where there is no controller."""
+    services = context.services
+    image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
+    placement = image.placement or {number: (here,) for number in services.cluster.groups}
+    reports = await _reports(context).of_all(placement)
+    damage, silent = await _damage_reports(context).damage_known()
+    groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
+    known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
+    metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
+    told = [_node(context, each, metadata, disks_full.get(each)) for each in sorted(known)]
+    in_order = bool(groups) and all(map(_is_healthy, groups))
+    return {
+        "cluster_id": services.cluster.cluster_id,
+        "answered_by": here,
+        "controller": nodes.live_leader_of(METADATA_GROUP),
+        "healthy": in_order
+        and not any(each["disk_full"] for each in told)
+        and all(each["given_up"] for each in damage),
+        "waits_for_majority": _check_available(context),
+        "nodes": told,
+        "groups": groups,
+        "damage": damage,
+        "damage_unknown": silent,
+    }
+
+
+def _check_available(context: ClientContext) -> Document | None:
+    """Returns the voters that this node misses for a majority of group 0; None where it has one."""
+    node = context.services.node
+    reach = None if node is None else node.reach()
+    if reach is None or reach.is_majority:
+        return None
+    return {
+        "reached": reach.reached_count,
+        "voters": list(reach.voters),
+        "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
+    }
+
+
+def _reports(context: ClientContext) -> GroupReports:
+    services = context.services
+    return services.node.reports if services.node is not None else GroupReports(services.cluster, None)
+
+
+def _damage_reports(context: ClientContext) -> DamageReports:
+    services = context.services
+    if services.node is not None:
+        return services.node.damage_reports
+    return DamageReports(services.cluster, services.nodes, None)
+
+
+async def give_up(context: ClientContext, topic: str, index: int) -> Document:
+    """Have readers of a partition pass over what is damaged of it, on all nodes with a copy."""
+    given_up, unanswered = await _damage_reports(context).give_up(topic, index)
+    return {"given_up": given_up, "unanswered": unanswered}
+
+
+def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:
+    leader, term = nodes.live_leader_of(number), nodes.leader_of(number)[1]
+    unknown = {
+        "leader": leader,
+        "term": term,
+        "commit_index": None,
+        "last_index": None,
+        "changing": None,
+        "voters": None,
+        "learners": None,
+    }
+    return {
+        "group": number,
+        "preferred_leader": placed[0] if placed else -1,
+        "placed": list(placed),
+        **(unknown if known is None else known),
+    }
+
+
+def _is_healthy(group: Document) -> bool:
+    return group["leader"] >= 0 and bool(group["voters"]) and all(each["in_sync"] for each in group["voters"])
+
+
+def _node(
+    context: ClientContext, node_id: int, metadata: Document | None, disk_full: bool | None
+) -> Document:
+    nodes = context.services.nodes
+    entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
+    if node_id == nodes.node_id and nodes.is_removed:
+        entry = None  # by the controller's word; it may never hear of the record
+    listeners = {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
+    rack = None if entry is None else entry.rack
+    if node_id == nodes.node_id and not listeners:
+        endpoint = context.endpoint()
+        listeners, rack = {context.listener: _at(endpoint.host, endpoint.port)}, endpoint.rack
+    return {
+        "node": node_id,
+        "alive": alive,
+        "disk_full": disk_full if alive else None,
+        "registered": entry is not None or not context.services.cluster.image.nodes,
+        "listeners": listeners,
+        "peer": None if entry is None else _at(*entry.peer),
+        "rack": rack,
+        "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
+        "metadata": _part(node_id, metadata),
+    }
+
+
+def _part(node_id: int, metadata: Document | None) -> str:
+    """Voter, learner or none of group 0."""
+    if metadata is None:
+        return "unknown"
+    for part in ("voters", "learners"):
+        if any(each["node"] == node_id for each in metadata[part]):
+            return part.removesuffix("s")
+    return "none"
+
+
+def _at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

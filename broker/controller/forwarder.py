@@ -1,0 +1,154 @@
+"""The way to the controller, the node that leads group 0: requests that only it can serve are carried there.
+
+Owns: whether this node is the controller, forwarding clients' requests as they came, and making topics that
+somebody here needs. Invariant: who is answered from elsewhere sees the effect on this node, too, as soon as
+this node can know of it. Does not: decide anything about topics (`broker/controller/topics.py` does).
+Source: KIP-590 for forwarding; here a request is forwarded whole and answered in the client's own version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from struct import Struct as Binary
+from typing import TYPE_CHECKING, Any, Final
+
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, Topic
+from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext, EncodedResponse, await_response
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.compiler import decode, encode
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import NotLeader
+
+if TYPE_CHECKING:
+    from lockstep.broker.requests.request_context import Services
+    from lockstep.broker.requests.router import Router
+
+CONTROLLER_SECONDS: Final = 5.0
+"""How long a controller is looked for."""
+ANSWER_SECONDS: Final = 60.0
+"""How long it may work: ten thousand partitions take a while."""
+APPLY_TIMEOUT_SECONDS: Final = 1.0
+"""How long this node waits to know of what the controller has done."""
+CREATE_VERSION: Final = 7
+_HEAD: Final = Binary(">I")
+_APPLIED: Final = Binary(">Q")
+
+
+class Controller:
+    """See the module. Args: peering: None for a node alone, which is the controller."""
+
+    def __init__(self, cluster: Cluster, topics: Topics, peering: PeerRpc | None) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._peering = peering
+        self._services: Services | None = None
+        self._router: Router | None = None
+        self._making: dict[str, asyncio.Task[Topic]] = {}
+        if peering is not None:
+            peering.handlers[RequestKind.FORWARD] = self._forward
+
+    def serve(self, services: Services, router: Router) -> None:
+        """Serve what other nodes forward, too."""
+        self._services = services
+        self._router = router
+
+    @property
+    def is_here(self) -> bool:
+        """True where this node is the controller."""
+        if self._peering is None:
+            return True
+        return self._topics.leads
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    async def ensure(self, name: str) -> Topic:
+        """The topic of this name, made with the brokers' defaults if need be. Raises RequestError."""
+        topic = self._cluster.topic(name)
+        if topic is not None:
+            return topic
+        if self.is_here:
+            return await self._topics.ensure(name)
+        making = self._making.get(name)
+        if making is None:
+            making = self._making[name] = asyncio.ensure_future(self._create_at_controller(name))
+            making.add_done_callback(lambda done: self._made(name, done))
+        return await asyncio.shield(making)
+
+    def _made(self, name: str, done: asyncio.Task[Topic]) -> None:
+        del self._making[name]
+        if not done.cancelled():
+            done.exception()  # whoever waits is told; nobody may be waiting any more
+
+    async def _create_at_controller(self, name: str) -> Topic:
+        wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(CONTROLLER_SECONDS * 1000))
+        body = b"".join(bytes(each) for each in encode(request, CREATE_VERSION))
+        try:
+            answer = await self._ask(
+                RequestHeader(ApiKey.CREATE_TOPICS, CREATE_VERSION, 0, None), "", "", body
+            )
+        except (NotLeader, PeerError) as error:
+            raise RequestError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+        result = decode(CreateTopicsResponse, CREATE_VERSION, memoryview(answer), 0).topics[0]
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise RequestError(ErrorCode(result.error_code), result.error_message or "")
+        topic = self._cluster.topic(name)
+        if topic is None:
+            raise RequestError(ErrorCode.NOT_CONTROLLER, f"Topic '{name}' is not known here yet.")
+        return topic
+
+    # --- forwarding -----------------------------------------------------------------------------------------
+
+    async def forward(self, context: ClientContext, header: RequestHeader, body: bytes, local: Any) -> object:
+        """Have the controller answer a request; `local` answers it here where no controller is found, and
+        refuses it in the request's own words."""
+        try:
+            return EncodedResponse([await self._ask(header, context.listener, context.peer, body)])
+        except (NotLeader, PeerError):
+            return await await_response(local())
+
+    async def _ask(self, header: RequestHeader, listener: str, peer: str, body: bytes) -> bytes:
+        assert self._peering is not None
+        head = json.dumps([header.api_key, header.api_version, header.client_id, listener, peer]).encode()
+        question = _HEAD.pack(len(head)) + head + body
+        answer = await self._peering.ask_leader(
+            METADATA_GROUP, RequestKind.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
+        )
+        (applied,) = _APPLIED.unpack_from(answer)
+        await self._wait_until_applied(applied)
+        return answer[_APPLIED.size :]
+
+    async def _wait_until_applied(self, applied: int) -> None:
+        """Wait until this node has followed group 0 so far."""
+        deadline = asyncio.get_running_loop().time() + APPLY_TIMEOUT_SECONDS
+        group = self._cluster.groups.get(METADATA_GROUP)
+        while group is not None and group.applied_index < applied:
+            if asyncio.get_running_loop().time() >= deadline:
+                return
+            await asyncio.sleep(0.002)
+
+    async def _forward(self, node_id: int, question: bytes) -> bytes:
+        """Another node's client asks."""
+        if not self.is_here or self._services is None or self._router is None:
+            raise NotLeaderHere("not the controller")
+        (size,) = _HEAD.unpack_from(question)
+        body_at = _HEAD.size + size
+        api_key, api_version, client_id, listener, peer = json.loads(question[_HEAD.size : body_at])
+        header = RequestHeader(api_key, api_version, 0, client_id)
+        context = ClientContext(self._services, listener, peer, "")
+        context.is_forwarded = True
+        view = memoryview(question)[body_at:]
+        response = await await_response(self._router.route(context, header, view, 0))
+        if isinstance(response, EncodedResponse):
+            encoded = response.body
+        else:
+            assert response is not None
+            encoded = encode(response, header.api_version)
+        applied = self._cluster.groups[METADATA_GROUP].applied_index
+        return b"".join([_APPLIED.pack(applied), *map(bytes, encoded)])

@@ -1,0 +1,77 @@
+"""Partitions that log groups have open and no topic knows of; the controller has them closed.
+
+They come of a controller that was deposed while it opened partitions: its command was late, and its successor
+had finished the topic, and ended it, meanwhile. Invariants: what is closed is no topic's by the word of a
+controller that had its lease after the log group had told of it, so that no later one can have made it; no
+topic grows while partitions of it are closed here. A topic whose id is fixed is left alone: it may be made
+again under the same id. Does not: look into a node alone (`broker/controller/topics.py` does at its start).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.protocol.plural import pluralize
+from lockstep.storage.types import NotLeader, StorageError
+
+if TYPE_CHECKING:
+    from lockstep.broker.controller.partition_commands import GroupCommands
+
+log = logging.getLogger("lockstep.topics")
+
+FIRST_SECONDS: Final = 15.0
+"""After a controller began: commands of its predecessor that wait for a leader have ended by then."""
+EVERY_SECONDS: Final = 60.0
+_FIXED: Final = bytes(8)
+"""How ids begin that are not drawn."""
+
+
+def is_placed(image: ClusterImage, topic_id: bytes, index: int, number: int) -> bool:
+    """Returns whether a topic has this partition, or is getting it, in this log group."""
+    entry = image.topics.get(topic_id)
+    groups = [] if entry is None else entry.groups + entry.growing
+    return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
+
+
+class Orphans:
+    """On the controller. Args: growing: who is at work on a topic's partitions, by its id."""
+
+    def __init__(
+        self, cluster: Cluster, commands: GroupCommands, growing: dict[bytes, asyncio.Task[None]]
+    ) -> None:
+        self._cluster = cluster
+        self._commands = commands
+        self._growing = growing
+
+    async def run(self) -> None:
+        """Look every so often, until cancelled."""
+        await asyncio.sleep(FIRST_SECONDS)
+        while True:
+            for number in range(1, self._cluster.data_groups + 1):
+                try:
+                    await self._close_in(number)
+                except StorageError as error:
+                    log.debug("log group %d: partitions of no topic have to wait: %s", number, error)
+                except Exception:
+                    log.exception("log group %d: partitions of no topic could not be looked for", number)
+            await asyncio.sleep(EVERY_SECONDS)
+
+    async def _close_in(self, number: int) -> None:
+        """Raises StorageError."""
+        for topic_id, indexes in (await self._commands.find_unexplained(number)).items():
+            if not self._cluster.groups[METADATA_GROUP].has_lease:
+                raise NotLeader("another controller may know of them")
+            image = self._cluster.image
+            dead = [index for index in indexes if not is_placed(image, topic_id, index, number)]
+            if dead and topic_id not in self._growing:
+                log.warning("log group %d: closing %s of no topic", number, pluralize(len(dead), "partition"))
+                task = asyncio.ensure_future(self._commands.end(number, topic_id, dead))
+                self._growing[topic_id] = task
+                try:
+                    await task
+                finally:
+                    del self._growing[topic_id]

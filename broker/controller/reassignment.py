@@ -1,0 +1,205 @@
+"""Partitions that clients ask to be moved: whole log groups, or nothing.
+
+Owns: the rule which requests can be met, where a partition is while its group moves, and the word that a
+group has arrived. The rule: a partition's replicas are the members of its log group, so whoever moves one
+names every partition that clients have in that group, and the same brokers for all; the broker's own topics
+come along unnamed. The brokers are as many as a log group has. What stays where it is may be named alone;
+where the whole group is named, the first broker of the first partition named is its preferred leader.
+Invariants: the target is recorded in group 0 before anything moves, so that whoever leads the group, or
+group 0, next goes on; a move ends when the group's leader says that its voters are the target, and that those
+who came are in sync, so that clients are never told of the one before the other.
+Does not: change members (`broker/membership/` does), or speak Kafka's messages (the handlers do).
+Source: KIP-455, KIP-860; Kafka's ReplicationControlManager for which error answers what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.controller.cluster_status import GroupReports
+from lockstep.broker.controller.replica_assignment import check_replicas
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.membership.placement import MAX_DATA_VOTERS
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_image import (
+    Command,
+    finish_reassignment_command,
+    place_command,
+    start_reassignment_command,
+)
+from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.types import StorageError
+
+if TYPE_CHECKING:
+    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.requests.request_context import Services
+
+MAX_NAMED: Final = 100
+"""LIMIT. Partitions that a refusal lists; it is told in full for the first partition of a group only."""
+
+
+@dataclass
+class ReassignmentRequest:
+    """The requested replicas of one partition; None: those before. `refused` becomes why it will not be."""
+
+    topic: str
+    index: int
+    broker_ids: Sequence[int] | None
+    refused: RequestError | None = None
+
+    @property
+    def target(self) -> frozenset[int] | None:
+        """The brokers in no order."""
+        return None if self.broker_ids is None else frozenset(self.broker_ids)
+
+
+@dataclass(frozen=True)
+class ReplicaChange:
+    """The replicas of a log group's partitions, of which some are being added and some removed."""
+
+    replicas: list[int]
+    adding: list[int]
+    removing: list[int]
+
+
+def replica_change_of(cluster: Cluster, number: int) -> ReplicaChange:
+    """Returns the change that clients are shown; none added or removed where the group does not move."""
+    placed = cluster.nodes_of(number)
+    origin = cluster.image.moving.get(number, placed)
+    adding = [each for each in placed if each not in origin]
+    removing = [each for each in origin if each not in placed]
+    return ReplicaChange([*placed, *removing], adding, removing)
+
+
+class Reassignment:
+    """One request, on the controller. Args: may_resize: whether the number of replicas may change."""
+
+    def __init__(self, services: Services, may_resize: bool) -> None:
+        self._services = services
+        self._cluster = services.cluster
+        self._may_resize = may_resize
+        self._partitions: dict[int, list[tuple[str, int]]] | None = None
+        """What of topics that are not the broker's own is in each log group, once that was needed."""
+
+    async def make(self, requests: Sequence[ReassignmentRequest]) -> None:
+        """Record what can be met, and tell each other wish why not. Raises RequestError where nothing can
+        be."""
+        if self._services.node is not None and not self._services.topics.leads:
+            raise RequestError(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
+        by_group: dict[int, list[ReassignmentRequest]] = {}
+        for request in requests:
+            try:
+                by_group.setdefault(self._group_of(request), []).append(request)
+            except RequestError as refused:
+                request.refused = refused
+        planned = [self._plan(number, asked) for number, asked in by_group.items()]
+        commands = [command for command in planned if command is not None]
+        if commands:
+            try:
+                await self._services.topics.record(commands)
+            except StorageError as error:
+                raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
+
+    def _group_of(self, request: ReassignmentRequest) -> int:
+        """The log group that a wish is about, where it makes sense by itself. Raises RequestError."""
+        if self._cluster.topic(request.topic) is None:
+            shown = request.topic[:MAX_NAME_CHARACTERS]  # it is said for each partition
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
+        partition = self._cluster.partition(request.topic, request.index)
+        if partition is None:
+            raise RequestError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Unable to find partition {request.topic}:{request.index}.",
+            )
+        number = partition.group.group_id
+        origin = self._cluster.image.moving.get(number)
+        registered = self._services.nodes.registered()
+        if request.broker_ids is not None:
+            check_replicas(request.broker_ids, registered)
+            self._check_size(number, request.broker_ids)
+        elif origin is None:
+            error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+            raise RequestError(error, error.message)
+        else:
+            check_replicas(origin, registered)
+        return number
+
+    def _check_size(self, number: int, broker_ids: Sequence[int]) -> None:
+        """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
+        now, count = len(self._cluster.nodes_of(number)), len(self._services.nodes.registered())
+        least = min(MAX_DATA_VOTERS, count)
+        if len(broker_ids) == now:
+            return
+        if len(broker_ids) != least or not self._may_resize:
+            raise RequestError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is {now} and cannot become {len(broker_ids)}: with {count} brokers "
+                f"it is {least}{'' if self._may_resize else ', and this request is not to change it'}.",
+            )
+
+    def _plan(self, number: int, asked: Sequence[ReassignmentRequest]) -> Command | None:
+        """Returns the command that moves the group as requested, if that is possible."""
+        placed = self._cluster.nodes_of(number)
+        movers = [request for request in asked if request.target != frozenset(placed)]
+        missing = self._unrequested(number, asked)
+        first = asked[0].broker_ids
+        if not movers:
+            turned = first is not None and not missing and tuple(first) != placed
+            return place_command({number: list(first or ())}) if turned else None
+        if len(movers) < len(asked) or len({request.target for request in movers}) > 1:
+            _refuse(movers, number, f"Partitions of log group {number} are sent to different brokers")
+            return None
+        if missing:
+            more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+            listed = ", ".join(f"{name}-{index}" for name, index in missing[:MAX_NAMED])
+            _refuse(movers, number, f"Name the other partitions of log group {number}, too: {listed}{more}")
+            return None
+        origin = self._cluster.image.moving.get(number)
+        if first is None:
+            assert origin is not None
+            return place_command({number: origin})
+        if origin is not None and set(first) == set(origin):
+            return place_command({number: first})
+        return start_reassignment_command({number: first})
+
+    def _unrequested(self, number: int, asked: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
+        """Partitions of the group that should have been named and were not."""
+        if self._partitions is None:
+            self._partitions = {}
+            for topic in self._cluster.topics():
+                for partition in () if topic.is_internal else topic.partitions:
+                    found = self._partitions.setdefault(partition.group.group_id, [])
+                    found.append((topic.name, partition.index))
+        named = {(request.topic, request.index) for request in asked}
+        return [each for each in self._partitions.get(number, ()) if each not in named]
+
+
+def _refuse(requests: Sequence[ReassignmentRequest], number: int, why: str) -> None:
+    error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    requests[0].refused = RequestError(
+        error, f"{why}. The partitions of a log group move together or not at all."
+    )
+    for request in requests[1:]:
+        request.refused = RequestError(
+            error, f"The partitions of log group {number} move together or not at all."
+        )
+
+
+async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports: GroupReports) -> None:
+    """On the controller: record which groups are where they were sent. Raises StorageError."""
+    moving = list(cluster.image.moving)
+    arrived = []
+    for number, known in (await reports.of_all(moving)).items():
+        placed = set(cluster.nodes_of(number))
+        if known is None or known["changing"] or known["learners"]:
+            continue
+        if {each["node"] for each in known["voters"]} != placed or number not in cluster.image.moving:
+            continue
+        if not set(replica_change_of(cluster, number).adding) & set(nodes.behind(number)):
+            arrived.append(number)
+    if arrived:
+        await topics.record([finish_reassignment_command(arrived)])

@@ -1,0 +1,1 @@
+"""Handler: `find_coordinator`, for groups and transactions."""

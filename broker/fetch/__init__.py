@@ -1,0 +1,12 @@
+"""Reads of partitions: sessions, long polls, committed reads, reads from a follower.
+
+| file | owns |
+|---|---|
+| `fetch_session` | incremental fetch sessions (KIP-227) |
+| `fetch_purgatory` | fetches that wait for more bytes |
+| `aborted_transactions` | the aborted transactions of a read, for `read_committed` |
+| `replica_selector` | a replica in the client's rack (KIP-392) |
+| `follower_fetch` | what a follower may serve of its replica |
+
+`api/` has the handlers.
+"""

@@ -1,0 +1,211 @@
+"""ListOffsets: the ends of partitions, and the first record at or after a time.
+
+A search by time finds one batch in the index and opens at most that one. A batch whose header promises a
+later timestamp than its records have is answered with the batch itself: never a record too late.
+Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp; KIP-734, KIP-405, KIP-1005.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
+from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.batch_filter import MAX_RECORDS
+from lockstep.protocol.records.compression import DecompressedTooLarge
+from lockstep.protocol.records.record import iter_records
+from lockstep.storage.types import Buffer, OffsetOutOfRange, StorageError
+
+API_KEY = ApiKey.LIST_OFFSETS
+VERSIONS = (1, 11)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+OFFSET_NOT_AVAILABLE_MIN_VERSION: Final = 5
+MIN_VERSIONS: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Special timestamps and the first version that knows each."""
+READ_COMMITTED: Final = 1
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> HandlerResponse:
+    """Respond at once, unless a search by time has to open batches."""
+    searches: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
+    committed = request.isolation_level == READ_COMMITTED
+    response = ListOffsetsResponse()
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        topic_response = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(topic_response)
+        for requested in topic.partitions:
+            partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+            topic_response.partitions.append(partition_response)
+            if (topic.name, requested.partition_index) in seen:
+                partition_response.error_code = ErrorCode.INVALID_REQUEST
+                continue
+            seen.add((topic.name, requested.partition_index))
+            partition = context.services.cluster.partition(topic.name, requested.partition_index)
+            if _answer_without_search(
+                partition, requested, partition_response, header.api_version, committed
+            ):
+                continue
+            searches.append((partition, requested, partition_response))
+    if searches:
+        return _search_all(context, header.api_version, committed, searches, response)
+    return response
+
+
+def _answer_without_search(
+    partition: TopicPartition | None,
+    requested: ListOffsetsPartition,
+    response: ListOffsetsPartitionResponse,
+    api_version: int,
+    committed: bool,
+) -> bool:
+    """Fill in the response without a search; False where one is needed."""
+    if requested.timestamp < 0 and api_version < MIN_VERSIONS.get(requested.timestamp, 1 << 15):
+        response.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return True
+    if partition is None:
+        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return True
+    response.error_code = epoch_error(partition, requested.current_leader_epoch)
+    if response.error_code or requested.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return True  # without tiered storage nothing was ever uploaded, and nothing will be
+    if not partition.group.has_lease:  # another node may have committed more by now
+        knows_error = api_version >= OFFSET_NOT_AVAILABLE_MIN_VERSION
+        response.error_code = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if knows_error else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+        return True
+    if requested.timestamp == LATEST:
+        response.offset = _end(partition, committed)
+        _set_leader_epoch(response, api_version, partition.leader_epoch)
+        return True
+    if requested.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        response.offset = partition.log.log_start_offset
+        _set_leader_epoch(response, api_version, epoch_at(partition, response.offset))
+        return True
+    return False
+
+
+def _set_leader_epoch(response: ListOffsetsPartitionResponse, api_version: int, leader_epoch: int) -> None:
+    if api_version >= 4:
+        response.leader_epoch = leader_epoch
+
+
+async def _search_all(
+    context: ClientContext,
+    api_version: int,
+    committed: bool,
+    searches: Iterable[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]],
+    response: ListOffsetsResponse,
+) -> ListOffsetsResponse:
+    max_bytes = context.services.settings.lockstep_lookup_max_bytes
+    for partition, requested, partition_response in searches:
+        assert partition is not None
+        try:
+            found = await _search(partition, requested.timestamp, max_bytes, committed)
+        except (OSError, StorageError) as error:
+            log_read_failure(partition, f"no search by time: {error}")
+            partition_response.error_code = read_error(error)
+            continue
+        if found is not None:
+            partition_response.offset, partition_response.timestamp = found
+            _set_leader_epoch(partition_response, api_version, epoch_at(partition, partition_response.offset))
+    return response
+
+
+def _end(partition: TopicPartition, committed: bool) -> int:
+    """The end offset for a client with this isolation level."""
+    return partition.last_stable_offset if committed else partition.log.high_watermark
+
+
+async def _search(
+    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool, min_offset: int = 0
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after a time, or of the newest one, from an offset on.
+
+    As in Kafka, a record above the last stable offset is no result for read_committed, also the newest one,
+    though there are older ones.
+    """
+    data_log = partition.group.log
+    log = partition.log
+    log_start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
+    start = max(min_offset, log_start)
+    if timestamp == MAX_TIMESTAMP:
+        found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
+    else:
+        found = await asyncio.to_thread(data_log.timestamp_lookup, log.number, timestamp, start, end)
+    if found is None or found.base_offset >= readable:
+        return None
+    offset = max(found.base_offset, start)
+    try:
+        result = partition.group.read(log, offset, 1)
+        if result.cold or not result.buffers:
+            result = await partition.group.read_cold(log, offset, 1)
+    except OffsetOutOfRange:  # deleted while we looked: search what is left
+        has_moved = log.log_start_offset > log_start
+        return await _search(partition, timestamp, max_bytes, committed) if has_moved else None
+    if not result.buffers:
+        return None  # the topic was
+    batch = result.buffers[0]
+    target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
+    first = await asyncio.to_thread(first_record_at, batch, target, offset, max_bytes)
+    if first is not None:
+        return first
+    if timestamp == MAX_TIMESTAMP:
+        return offset, target
+    return await _search(partition, timestamp, max_bytes, committed, read_header(batch).last_offset + 1)
+
+
+def first_record_at(
+    batch: Buffer, timestamp: int, start_offset: int, max_bytes: int
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record at or after both a time and an offset. None where that
+    lies inside the batch and what is young enough before it.
+
+    Records were never opened before; one that lies outside its batch's offsets or times is not believed, and
+    where there are too many the batch is the answer.
+    Where all have the broker's time the first one is it, unless compaction took that.
+    """
+    header = read_header(batch)
+    first, last, max_timestamp = (
+        max(header.base_offset, start_offset),
+        header.last_offset,
+        header.max_timestamp,
+    )
+    if not header.is_log_append_time or header.record_count <= header.last_offset_delta:
+        try:
+            for record in islice(iter_records(batch, max_decompressed_bytes=max_bytes), MAX_RECORDS):
+                if timestamp <= record.timestamp <= max_timestamp and first <= record.offset <= last:
+                    return record.offset, record.timestamp
+            if first > header.base_offset and header.record_count <= MAX_RECORDS:
+                return None
+        except (ValueError, DecompressedTooLarge):
+            pass  # what the producer wrote cannot be read; the batch is the best answer there is
+    return first, max_timestamp

@@ -1,0 +1,81 @@
+"""Selects the replica for a consumer: a follower in its rack, if the settings ask for it (KIP-392).
+
+Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
+keeps up and holds everything below the offset; none is named if the leader is in the consumer's rack.
+Does not: serve reads (the Fetch handler does). Source: Kafka's ReplicaManager.findPreferredReadReplica and
+RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls in sync.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.membership.group_view import is_up_to_date
+from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.storage.group_options import node_of
+from lockstep.storage.log_group import LogGroup
+
+NO_NODE: Final = -1
+MAX_SCANNED_BYTES: Final = 64 << 20
+"""The newest frames, which are in memory: more than an in-sync follower may be missing."""
+
+
+class NearbyReplicas:
+    """The followers in one consumer's rack, looked for once per log group that it reads from here."""
+
+    __slots__ = ("_context", "_found", "_rack")
+
+    def __init__(self, context: ClientContext, rack: str) -> None:
+        self._context = context
+        self._rack = rack
+        self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
+
+    def select(self, partition: TopicPartition, offset: int) -> int:
+        """The node from which to read a partition that this node leads; -1: from this node."""
+        group, log = partition.group, partition.log
+        followers = self._found.get(group.group_id)
+        if followers is None:
+            followers = self._found[group.group_id] = self._followers(group)
+        if offset <= log.high_watermark:
+            for node_id, missing in followers:
+                if offset <= missing.get(log.number, offset):
+                    return node_id
+        return NO_NODE
+
+    def _followers(self, group: LogGroup) -> list[tuple[int, dict[int, int]]]:
+        """Each in-sync follower in the rack, and its missing offsets; the most complete first."""
+        context, raft = self._context, group.raft
+        if context.endpoint().rack == self._rack:
+            return []
+        nodes = context.services.nodes
+        placed = context.services.cluster.nodes_of(group.group_id)
+        candidates = []
+        for member in raft.configuration.voters:
+            node_id, progress = node_of(member), raft.progress(member)
+            endpoint = context.endpoint_of(node_id)
+            if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
+                continue  # clients go only where Metadata says that there is a replica
+            if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
+                candidates.append((progress.match_index, node_id))
+        followers = [
+            (node_id, missing_offsets(group, match_index))
+            for match_index, node_id in sorted(candidates, reverse=True)
+        ]
+        return [(node_id, missing) for node_id, missing in followers if missing is not None]
+
+
+def missing_offsets(group: LogGroup, match_index: int) -> dict[int, int] | None:
+    """The first missing offset of each partition for a replica with the log up to `match_index`; None where
+    those frames are not all in memory."""
+    committed = group.applied_index
+    if match_index >= committed:
+        return {}
+    frames = group.log.frames(match_index + 1, MAX_SCANNED_BYTES)
+    if not frames or frames[-1].index < committed:
+        return None
+    missing: dict[int, int] = {}
+    for frame in frames:
+        for entry in frame.directory:
+            missing.setdefault(entry.partition, entry.base_offset)
+    return missing

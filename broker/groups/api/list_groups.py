@@ -1,0 +1,29 @@
+"""ListGroups: every group coordinated here, by state and type if asked (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+API_KEY = ApiKey.LIST_GROUPS
+VERSIONS = (0, 5)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> HandlerResponse:
+    """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
+    try:
+        listed = context.services.consumer_groups.listed()
+    except RequestError as rejection:
+        return ListGroupsResponse(error_code=rejection.error)
+    states = {each.strip().lower() for each in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            group
+            for group in listed
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+        ]
+    )

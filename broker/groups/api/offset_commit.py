@@ -1,0 +1,175 @@
+"""OffsetCommit: stores the valid offsets in one batch, and responds when it is committed.
+
+Versions 2 to 4 may set the retention of offsets, 9 and newer have an error for an unknown group (KIP-848), 10
+names topics by id. An unknown partition gets its own error; an error of the group or of the member is every
+other partition's.
+Source: Kafka's KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_records import (
+    NEVER,
+    CommittedOffset,
+    Record,
+    are_too_large,
+    is_too_long,
+    offset_record,
+)
+from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+API_KEY = ApiKey.OFFSET_COMMIT
+VERSIONS = (2, 10)
+
+UNKNOWN_GROUP_MIN_VERSION: Final = 9
+TOPIC_IDS_MIN_VERSION: Final = 10
+INT64_MAX: Final = 2**63 - 1
+
+
+def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> HandlerResponse:
+    """Store the valid offsets."""
+    commit = _Commit(context, header.api_version, request)
+    response = OffsetCommitResponse(topics=[commit.topic(each) for each in request.topics if each.partitions])
+    if not commit.valid:
+        return response
+    group_id = request.group_id
+    try:
+        store, coordinator = context.services.consumer_groups.of(group_id)
+        error = commit.check(coordinator)
+        if error is ErrorCode.NONE:
+            records = commit.records(store.time_ms())
+    except RequestError as rejection:
+        error = rejection.error
+    if error is not ErrorCode.NONE:
+        commit.fail(error)
+        return response
+    return _OffsetCommitResponse(response, commit.stored, store, group_id, records) if records else response
+
+
+class _Commit:
+    """One request."""
+
+    __slots__ = ("_api_version", "_context", "_request", "stored", "valid")
+
+    def __init__(self, context: ClientContext, api_version: int, request: OffsetCommitRequest) -> None:
+        self._context = context
+        self._api_version = api_version
+        self._request = request
+        self.valid: list[tuple[Topic, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
+        """The known partitions with their responses."""
+        self.stored: list[OffsetCommitResponsePartition] = []
+
+    def topic(self, requested: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+        """The response for one topic, as if all succeeds."""
+        cluster = self._context.services.cluster
+        if self._api_version >= TOPIC_IDS_MIN_VERSION:
+            topic = cluster.topic_by_id(requested.topic_id)
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = cluster.topic(requested.name)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        count = 0 if topic is None else len(topic.partitions)
+        partition_responses = []
+        for partition in requested.partitions:
+            response = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            partition_responses.append(response)
+            if topic is None:
+                response.error_code = error
+            elif 0 <= partition.partition_index < count:
+                self.valid.append((topic, partition, response))
+            else:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return OffsetCommitResponseTopic(
+            name=requested.name, topic_id=requested.topic_id, partitions=partition_responses
+        )
+
+    def check(self, coordinator: GroupCoordinator) -> ErrorCode:
+        """The error of the group or the member, or NONE."""
+        request = self._request
+        error = coordinator.check_commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+        )
+        metadata_texts = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if error is ErrorCode.NONE and are_too_large(request.group_id, len(self.valid), metadata_texts):
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        if (
+            error is ErrorCode.ILLEGAL_GENERATION
+            and self._api_version >= UNKNOWN_GROUP_MIN_VERSION
+            and not coordinator.exists(request.group_id)
+        ):
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return error
+
+    def fail(self, error: ErrorCode) -> None:
+        """Set an error for all known partitions: nothing is stored."""
+        for _, _, response in self.valid:
+            response.error_code = error
+
+    def records(self, time_ms: int) -> list[Record]:
+        """The records to append; a partition with too long metadata gets an error."""
+        expire_time_ms = NEVER
+        if self._request.retention_time_ms != -1:
+            expire_time_ms = min(time_ms + self._request.retention_time_ms, INT64_MAX)
+        max_bytes = self._context.services.settings.offset_metadata_max_bytes
+        group_id = self._request.group_id
+        records = []
+        for topic, partition, response in self.valid:
+            metadata = partition.committed_metadata or ""
+            if is_too_long(metadata, max_bytes):
+                response.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                time_ms,
+                expire_time_ms,
+                topic.topic_id,
+            )
+            records.append(offset_record(group_id, topic.name, partition.partition_index, committed))
+            self.stored.append(response)
+        return records
+
+
+class _OffsetCommitResponse(PendingResponse):
+    """An OffsetCommit response that waits for the commit."""
+
+    __slots__ = ("_stored", "_waiting_response")
+
+    def __init__(
+        self,
+        response: OffsetCommitResponse,
+        stored: list[OffsetCommitResponsePartition],
+        store: GroupStore,
+        group_id: str,
+        records: list[Record],
+    ) -> None:
+        super().__init__()
+        self._waiting_response = response
+        self._stored = stored
+        store.append(group_id, records, self._on_committed)
+
+    def _on_committed(self, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            for each in self._stored:
+                each.error_code = error
+        self.complete(self._waiting_response)

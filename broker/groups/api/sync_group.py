@@ -1,0 +1,32 @@
+"""SyncGroup: the leader sends all assignments, and every member gets its own after the commit.
+
+Source: Kafka's KafkaApis.handleSyncGroupRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+API_KEY = ApiKey.SYNC_GROUP
+VERSIONS = (0, 5)
+PROTOCOL_MIN_VERSION: Final = 5
+"""From here on the request must name the protocol (KIP-559)."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> HandlerResponse:
+    """Serve one SyncGroup."""
+    if header.api_version >= PROTOCOL_MIN_VERSION and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not request.group_id:
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        coordinator = context.services.consumer_groups.coordinator(request.group_id)
+    except RequestError as rejection:
+        return SyncGroupResponse(error_code=rejection.error)
+    return coordinator.sync(request)

@@ -1,0 +1,225 @@
+"""TxnOffsetCommit: stores offsets within a transaction; responds when they are committed (KIP-98).
+
+Versions: up to 2 they do not name the member (KIP-447); 4 knows TRANSACTION_ABORTABLE; 5 adds the group's
+    partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). 6 names topics by id
+    (KIP-1319) and is not served: after a topic was deleted and created anew Apache Kafka 4.4.0's producer
+    repeats a request with the old id for ever, while by name it continues. Nothing is written before the
+    transaction's coordinator knows of this partition: without a marker the offsets would stay pending for
+    ever.
+Source: Kafka's KafkaApis.handleTxnOffsetCommitRequest, OffsetMetadataManager.commitTransactionalOffset.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from lockstep.broker.coordination.coordinator_shard import with_read_barrier
+from lockstep.broker.groups.group_records import (
+    CommittedOffset,
+    Record,
+    are_too_large,
+    is_too_long,
+    offset_record,
+)
+from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, Topic
+from lockstep.broker.produce.appender import VerificationGuardMismatch, VerificationRequired
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    HandlerResponse,
+    PendingResponse,
+    await_response,
+)
+from lockstep.broker.transactions.verification_client import Question
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+API_KEY = ApiKey.TXN_OFFSET_COMMIT
+VERSIONS = (0, 5)
+
+LOADING_MIN_VERSION: Final = 2
+"""Producers before Kafka 2.0 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+ABORTABLE_MIN_VERSION: Final = 4
+ADDS_MIN_VERSION: Final = 5
+
+
+def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> HandlerResponse:
+    """Store the valid offsets, at once if the transaction is open in the group's partition."""
+    commit = _Commit(context, header.api_version, request)
+    if not commit.valid:
+        return commit.response
+    if not request.group_id:
+        return commit.error_response(ErrorCode.INVALID_GROUP_ID)
+    try:
+        return commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
+    except RequestError as rejection:
+        return commit.error_response(rejection.error)
+    except VerificationRequired as required:
+        return commit.store_when_verified(required.guard)
+
+
+class _Commit:
+    """One request."""
+
+    __slots__ = ("_api_version", "_context", "_request", "response", "valid")
+
+    def __init__(self, context: ClientContext, api_version: int, request: TxnOffsetCommitRequest) -> None:
+        self._context = context
+        self._api_version = api_version
+        self._request = request
+        self.valid: list[tuple[Topic, TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition]] = []
+        """The known partitions with their responses."""
+        self.response = TxnOffsetCommitResponse(
+            topics=[self._topic(each) for each in request.topics if each.partitions]
+        )
+
+    def _topic(self, requested: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
+        """The response for one topic, as if all succeeds."""
+        topic = self._context.services.cluster.topic(requested.name)
+        count = 0 if topic is None else len(topic.partitions)
+        partition_responses = []
+        for partition in requested.partitions:
+            response = TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
+            partition_responses.append(response)
+            if topic is not None and 0 <= partition.partition_index < count:
+                self.valid.append((topic, partition, response))
+            else:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
+
+    def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse:
+        """Append the valid offsets. Raises RequestError, LeaseExpired, VerificationRequired; then nothing has
+        changed."""
+        request = self._request
+        group_id = request.group_id
+        store, coordinator = self._context.services.consumer_groups.of(group_id)
+        error = coordinator.check_commit(
+            group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+            transactional=True,
+        )
+        if error is not ErrorCode.NONE:
+            raise RequestError(error, "the member may not commit")
+        metadata_texts = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if are_too_large(group_id, len(self.valid), metadata_texts):
+            raise RequestError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
+        stored, records = self._records(store.time_ms())
+        if not records:
+            return self.response
+        return _TxnOffsetCommitResponse(self, stored, store, group_id, records, transaction)
+
+    async def store_when_verified(self, guard: int) -> object | None:
+        """Ask the transaction's coordinator first."""
+        request, services = self._request, self._context.services
+        partition_key = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
+        adds_partition = self._api_version >= ADDS_MIN_VERSION
+        question = Question(
+            request.transactional_id, request.producer_id, request.producer_epoch, adds_partition
+        )
+        while True:
+            codes = await services.verification.ask(question, [partition_key])
+            error = codes[partition_key]
+            if error is not ErrorCode.NONE:
+                return self.error_response(error)
+            transaction = OffsetTransaction(
+                request.producer_id, request.producer_epoch, verified=True, guard=guard
+            )
+            try:
+                return await await_response(await with_read_barrier(partial(self.store, transaction)))
+            except VerificationGuardMismatch as mismatch:
+                if not adds_partition:
+                    return self.error_response(mismatch.error)
+                guard = mismatch.guard  # the marker may be that of the transaction before
+            except RequestError as rejection:
+                return self.error_response(rejection.error)
+
+    def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
+        """The records to append, and their partitions' responses; an unknown partition or too long metadata
+        gets an error."""
+        max_bytes = self._context.services.settings.offset_metadata_max_bytes
+        stored, records = [], []
+        for topic, partition, response in self.valid:
+            if topic.deleted:  # while the transaction's coordinator was asked
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            metadata = partition.committed_metadata or ""
+            if is_too_long(metadata, max_bytes):
+                response.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                time_ms,
+                topic_id=topic.topic_id,
+            )
+            records.append(
+                offset_record(self._request.group_id, topic.name, partition.partition_index, committed)
+            )
+            stored.append(response)
+        return stored, records
+
+    def error_response(self, error: ErrorCode) -> TxnOffsetCommitResponse:
+        """Set an error for all known partitions: nothing is stored."""
+        self.fail([response for _, _, response in self.valid], error)
+        return self.response
+
+    def fail(self, partition_responses: list[TxnOffsetCommitResponsePartition], error: ErrorCode) -> None:
+        """Set an error for these partitions."""
+        translated = _translated_error(error, self._api_version)
+        for each in partition_responses:
+            each.error_code = translated
+
+
+class _TxnOffsetCommitResponse(PendingResponse):
+    """A TxnOffsetCommit response that waits for the commit. Raises VerificationRequired: there will be
+    none."""
+
+    __slots__ = ("_commit", "_stored")
+
+    def __init__(
+        self,
+        commit: _Commit,
+        stored: list[TxnOffsetCommitResponsePartition],
+        store: GroupStore,
+        group_id: str,
+        records: list[Record],
+        transaction: OffsetTransaction,
+    ) -> None:
+        super().__init__()
+        self._commit = commit
+        self._stored = stored
+        store.append_within(transaction, group_id, records, self._on_committed)
+
+    def _on_committed(self, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            self._commit.fail(self._stored, error)
+        self.complete(self._commit.response)
+
+
+def _translated_error(error: ErrorCode, api_version: int) -> ErrorCode:
+    """The error in terms of the request's version. Source: Kafka's AddPartitionsToTxnManager, KafkaApis."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_MIN_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    is_busy = (
+        error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_MIN_VERSION
+    )  # some give up at that
+    if is_busy or error is ErrorCode.NETWORK_EXCEPTION:
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for the coordinator
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_MIN_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error

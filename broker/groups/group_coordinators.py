@@ -1,0 +1,129 @@
+"""The front door to consumer groups: the coordinator and the store of each.
+
+Owns: `Groups`, one per broker, with a store and a coordinator per data log group that the node has a copy of.
+Invariants: nothing is said of a group but by a leader that has its lease, or is confirmed to lead.
+Does not: map groups to log groups or make `__consumer_offsets` (`broker/coordination/`), expire offsets
+(`expiration.py`), or know members (`group_coordinator.py`).
+Source: Kafka's GroupCoordinatorService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from lockstep.broker.coordination.coordinator_shard import LeaseExpired
+from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_shard import GroupShard
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.groups.group_store import GroupStore, OwnAppender
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.list_groups import ListedGroup
+from lockstep.storage.log_group import LogGroup
+
+CONFLICTING_TOPIC: Final = (
+    f"the topic {CONSUMER_OFFSETS} is an ordinary one, made before this broker served consumer groups: "
+    "no group can be served until it is deleted"
+)
+
+
+LONGEST_ID: Final = 1_024
+"""Characters of a group's id. Kafka allows 32,767 bytes; each offset is written with its group's id, so one
+request about all partitions would come to gigabytes."""
+
+
+class Groups(CoordinatorRegistry[GroupShard]):
+    """Nothing is hosted at first; see `host`."""
+
+    topic_name = CONSUMER_OFFSETS
+    topic_id = CONSUMER_OFFSETS_TOPIC_ID
+    conflicting_topic = CONFLICTING_TOPIC
+    log = logging.getLogger("lockstep.groups")
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        controller: TopicMaker,
+        clock_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(cluster, controller)
+        self._clock_ms = clock_ms
+        self._loop = loop
+
+    def host(
+        self, number: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
+    ) -> None:
+        """This node has a copy of a data log group: serve its consumer groups whenever it is led here.
+
+        Args:
+            state: what its partitions of `__consumer_offsets` are replayed into.
+            appender: its append path, for what is part of a transaction; None where nothing will be.
+        """
+        self._require_absent(number)
+        store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
+        coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
+        self._hosted[number] = GroupShard(store, coordinator)
+
+    def coordinator(self, group_id: str) -> GroupCoordinator:
+        """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError,
+        LeaseExpired."""
+        hosted = self._find_shard(group_id)
+        hosted.require_lease()
+        return hosted.coordinator
+
+    def store(self, group_id: str) -> GroupStore:
+        """Returns the store of this group, with its committed state. Raises RequestError, LeaseExpired."""
+        return self.of(group_id)[0]
+
+    def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
+        """Both of them. Raises RequestError, LeaseExpired."""
+        hosted = self._find_shard(group_id)
+        return hosted.store, hosted.require()
+
+    def listed(self) -> list[ListedGroup]:
+        """Every group that is coordinated here. Raises RequestError where that cannot be said now,
+        LeaseExpired."""
+        found: list[ListedGroup] = []
+        for hosted in self._hosted.values():
+            if hosted.group.is_leader:
+                try:
+                    hosted.require_lease()
+                except RequestError as refused:
+                    raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message) from None
+                found += hosted.require().listed()
+            elif hosted.group.leader_id < 0:
+                raise RequestError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody is known to coordinate some groups"
+                )
+        return found
+
+    def active_shards(self) -> list[tuple[GroupStore, GroupCoordinator]]:
+        """Store and coordinator of every log group that is led here and loaded."""
+        return [(each.store, each.coordinator) for each in self._serving_shards()]
+
+    def _find_shard(self, key: str) -> GroupShard:
+        if len(key) > LONGEST_ID:
+            problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
+            raise RequestError(ErrorCode.INVALID_GROUP_ID, problem)
+        return super()._find_shard(key)
+
+    def _batch_bytes(self) -> int:
+        topic = self._find()
+        return self._cluster.settings.message_max_bytes if topic is None else topic.config.max_message_bytes
+
+    def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
+        """Returns the shard of one log group. Raises RequestError where it is not led here, or not loaded."""
+        hosted = self._hosted.get(number)
+        if hosted is None:
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
+        try:
+            return hosted.store, hosted.require()
+        except LeaseExpired as uncertain:  # whoever asks this asks again
+            raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None

@@ -1,0 +1,260 @@
+"""The way of a group's records into its partition of `__consumer_offsets`.
+
+Owns: `GroupStore`, one per data log group: one append is one record batch (several where they would not
+fit), like a producer's, and shares the group commit with whatever else the turn brings. Invariants: `done` is
+called exactly once, never before `append` returns, and with NONE only when `state` has the records; whose
+records are under way is known, because what is decided from `state` alone is then out of date; nothing of
+this is left of a leadership that is over (`resign`).
+Does not: decide what may be written (handlers and the coordinator do; of transactions the log group's
+append path), or follow the leadership (`broker/coordination/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.process.log_text import printable
+from lockstep.broker.produce.appender import VerificationGuardMismatch
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import BatchHeader
+from lockstep.protocol.records.record import key_value_batch
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import BatchTooLarge, NotLeader, StorageError
+
+log = logging.getLogger("lockstep.groups")
+
+BATCH_BYTES: Final = 256 << 10
+"""Records beyond this go into a batch of their own: readers take whole batches."""
+
+RECORD_OVERHEAD_BYTES: Final = 20
+"""At most, besides key and value."""
+
+Done = Callable[[ErrorCode], None]
+
+
+class OffsetTransaction(NamedTuple):
+    """The transaction that a commit is part of, and its coordinator's verification."""
+
+    producer_id: int
+    producer_epoch: int
+    verified: bool = False
+    guard: int | None = None
+    """From the `VerificationRequired` that the coordinator was asked after."""
+
+
+class OwnAppender(Protocol):
+    """The append path into the log group; `lockstep.broker.produce.appender.Appender`."""
+
+    def append_coordinator_batch(
+        self,
+        partition: PartitionLog,
+        batch: bytearray,
+        header: BatchHeader,
+        *,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> int:
+        """Append what is part of a transaction. Raises VerificationRequired, RequestError, StorageError."""
+
+
+class _Write:
+    """One append, until its `done` has been called."""
+
+    __slots__ = ("done", "group_id")
+
+    def __init__(self, group_id: str, done: Done) -> None:
+        self.group_id = group_id
+        self.done = done
+
+
+class GroupStore:
+    """Writes records of consumer groups, reads what they came to.
+
+    Args:
+        group: the data log group.
+        state: what its partitions of `__consumer_offsets` are replayed into.
+        partition_of: the partition that holds a group's records; None where there is none here.
+        clock_ms: milliseconds since 1970.
+        appender: the append path of what is part of a transaction; None where nothing will be.
+    """
+
+    def __init__(
+        self,
+        group: LogGroup,
+        state: GroupsState,
+        partition_of: Callable[[str], PartitionLog | None],
+        clock_ms: Callable[[], int],
+        appender: OwnAppender | None = None,
+    ) -> None:
+        self.group = group
+        self.state = state
+        self._partition_of = partition_of
+        self._clock_ms = clock_ms
+        self._appender = appender
+        self._loop = asyncio.get_running_loop()
+        self._writes: dict[_Write, None] = {}
+        """Those whose outcome is not known yet."""
+        self._under_way: dict[str, int] = {}
+
+    def time_ms(self) -> int:
+        """The time to write into records. Like the log's it never goes back."""
+        return max(self._clock_ms(), self.group.time_ms)
+
+    def clock_ms(self) -> int:
+        """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
+        return self._clock_ms()
+
+    def partition(self, group_id: str) -> PartitionLog | None:
+        """The partition that holds a group's records; None where there is none here."""
+        return self._partition_of(group_id)
+
+    def is_under_way(self, group_id: str) -> bool:
+        """Are records of this group appended that `state` does not have yet?"""
+        return group_id in self._under_way
+
+    def append(self, group_id: str, records: Sequence[Record], done: Done) -> None:
+        """Write records of one group, in order; `done` gets NONE after the commit, or the error to answer.
+
+        Nothing to write is done at the next commit. After an error some of the records may be there all the
+        same: each says what holds, so sending them again is safe.
+        """
+        self._write(group_id, records, done, self._append_batch)
+
+    def append_within(
+        self, transaction: OffsetTransaction, group_id: str, records: Sequence[Record], done: Done
+    ) -> None:
+        """The same within a transaction: readers of `state` find it when its marker is committed.
+
+        Raises VerificationRequired where it would begin the transaction in this partition and its coordinator
+        has not been asked, VerificationGuardMismatch where a marker came meanwhile; then nothing has changed,
+        and `done` is never called.
+        """
+        self._write(group_id, records, done, partial(self._append_within, transaction))
+
+    def _write(
+        self,
+        group_id: str,
+        records: Sequence[Record],
+        done: Done,
+        append_batch: Callable[[PartitionLog, Sequence[Record]], None],
+    ) -> None:
+        write = _Write(group_id, done)
+        self._writes[write] = None
+        partition = self._partition_of(group_id)
+        if partition is None or not self.group.is_leader:
+            self._loop.call_soon(self._settle, write, ErrorCode.NOT_COORDINATOR)
+            return
+        try:
+            _append_batches(partition, records, append_batch)
+        except StorageError as error:
+            self._loop.call_soon(self._settle, write, kafka_error(error))
+            return
+        except RequestError as refused:
+            if isinstance(refused, VerificationGuardMismatch):
+                del self._writes[write]
+                raise
+            self._loop.call_soon(self._settle, write, refused.error)
+            return
+        except BaseException:
+            del self._writes[write]
+            raise
+        under_way = self._under_way
+        under_way[group_id] = under_way.get(group_id, 0) + 1
+        self.group.when_committed(lambda error: self._on_commit(write, error))
+
+    async def committed(self) -> None:
+        """Wait until everything appended so far is committed. Raises NotLeader where it is not for us to say.
+
+        Unlike the log group's, which waits for the outcome, this ends as soon as the leadership is lost.
+        """
+        lost = NotLeader(f"log group {self.group.group_id} is not led here any more")
+        if not self.group.is_leader:
+            raise lost
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def settle(error: ErrorCode) -> None:
+            if future.done():
+                return
+            if error is ErrorCode.NONE:
+                future.set_result(None)
+            else:
+                future.set_exception(lost)
+
+        write = _Write("", settle)
+        self._writes[write] = None
+        self.group.when_committed(
+            lambda error: self._settle(write, ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+        )
+        await future
+
+    def resign(self) -> None:
+        """The leadership is lost: what is under way is answered, for others will say what became of it."""
+        writes, self._writes, self._under_way = self._writes, {}, {}
+        for write in writes:
+            try:
+                write.done(ErrorCode.NOT_COORDINATOR)
+            except Exception:  # the others are answered all the same
+                log.exception("group %s: an answer failed", printable(write.group_id))
+
+    def _on_commit(self, write: _Write, error: BaseException | None) -> None:
+        if write not in self._writes:
+            return  # it has been answered when the leadership was lost
+        left = self._under_way[write.group_id] - 1
+        if left:
+            self._under_way[write.group_id] = left
+        else:
+            del self._under_way[write.group_id]
+        self._settle(write, ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+
+    def _settle(self, write: _Write, error: ErrorCode) -> None:
+        if write in self._writes:
+            del self._writes[write]
+            write.done(error)
+
+    def _append_batch(self, partition: PartitionLog, records: Sequence[Record]) -> None:
+        batch, header = key_value_batch(records, self.time_ms())
+        self.group.append(partition, batch, header)
+
+    def _append_within(
+        self, transaction: OffsetTransaction, partition: PartitionLog, records: Sequence[Record]
+    ) -> None:
+        assert self._appender is not None
+        producer_id, producer_epoch, verified, guard = transaction
+        batch, header = key_value_batch(records, self.time_ms(), (producer_id, producer_epoch))
+        self._appender.append_coordinator_batch(partition, batch, header, verified=verified, guard=guard)
+
+
+def _append_batches(
+    partition: PartitionLog,
+    records: Sequence[Record],
+    append_batch: Callable[[PartitionLog, Sequence[Record]], None],
+) -> None:
+    first = size = 0
+    for place, (key, value) in enumerate(records):
+        size += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if size > BATCH_BYTES and place > first:
+            append_batch(partition, records[first:place])
+            first, size = place, len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+    if records:
+        append_batch(partition, records[first:] if first else records)
+
+
+def kafka_error(error: StorageError) -> ErrorCode:
+    """Returns the error response for a failed append. Source: Kafka's CoordinatorOperationExceptionHelper.
+
+    A full disk and a backlog are COORDINATOR_NOT_AVAILABLE, not Kafka's NOT_COORDINATOR: clients ask again
+    either way, and this one says why.
+    """
+    if isinstance(error, NotLeader):
+        return ErrorCode.NOT_COORDINATOR
+    if isinstance(error, BatchTooLarge):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,0 +1,276 @@
+"""The check of a batch's locks before its append, and the locks that it raises.
+
+Owns the rules and the words of a refusal. Records are checked in order, each against the state that those
+before it leave; records of one request never conflict with each other. A batch is taken or refused whole, and
+a refusal changes nothing. It may rest on batches that are not committed yet: whoever says it waits for those.
+
+POLICY_VIOLATION means: catch up and compute it again. INVALID_RECORD means that it will never pass as it is.
+Source: the project's rules for locks; seeds 003 and 004; KIP-27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from urllib.parse import quote_from_bytes
+
+from lockstep.broker.locks.lock_headers import (
+    BadLockHeader,
+    LockRequest,
+    PartitionLocks,
+    TooManyLocks,
+    lock_requests,
+)
+from lockstep.broker.locks.lock_table import LockTable, begin, end, raises, since
+from lockstep.broker.locks.lock_versions import HASH_BYTES, LockVersions
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.lock_words import REJECTION_PREFIX
+from lockstep.protocol.records.batch import BatchHeader, MalformedBatch, read_header
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import Buffer
+
+if TYPE_CHECKING:
+    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.storage.log_group import LogGroup
+
+RETRY: Final = ErrorCode.POLICY_VIOLATION
+NEVER: Final = ErrorCode.INVALID_RECORD
+
+
+class LockConflict(RequestError):
+    """Another batch has raised the lock since. `is_exact`: not by an estimate."""
+
+    def __init__(self, error: ErrorCode, message: str, is_exact: bool) -> None:
+        super().__init__(error, message)
+        self.is_exact = is_exact
+
+
+class _Conflict(NamedTuple):
+    """A lock in the way; of several the greatest is told, so that reading up to one mark is enough."""
+
+    is_trimmed: bool
+    mark: int
+    name: bytes
+    mode: str
+    is_exact: bool
+
+
+class _Place:
+    """One partition in which locks are looked up."""
+
+    __slots__ = ("hashes", "log", "marks")
+
+    def __init__(self, log: PartitionLog, marks: LockVersions | None) -> None:
+        self.log = log
+        self.marks = LockVersions(log.next_offset - 1) if marks is None else marks
+        """Where nothing was kept, anything may have been raised by what is there."""
+        self.hashes: dict[bytes, bytes] = {}
+        """Of the names that were looked at."""
+
+    def hash_of(self, name: bytes) -> bytes:
+        """Returns the hash of a lock of this partition."""
+        lock = self.hashes.get(name)
+        if lock is None:
+            lock = self.hashes[name] = hash_of(self.log.topic_id, name)
+        return lock
+
+
+class LockChecks:
+    """The checks for one log group's partitions, while it is led here."""
+
+    def __init__(self, table: LockTable, group: LogGroup, cluster: Cluster) -> None:
+        self.table = table
+        self._group = group
+        self._cluster = cluster
+        self.accepted = 0
+        """Batches with locks or expected offsets that were taken."""
+        self.refused = 0
+        self.refused_by_estimate = 0
+        """Of those refused: by an offset that may be too high."""
+
+    def check_and_encode(
+        self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str
+    ) -> bytes:
+        """Checks a batch, the next of its partition; returns its notes for the tail machines.
+
+        Args: mode: the topic's `lockstep.locks`.
+        Raises RequestError: the batch may not be appended.
+        """
+        number, next_offset = partition.number, partition.next_offset
+        marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
+        if mode == LOCKS_IGNORED:
+            if marks is None:
+                return b""
+            if marks.since <= metadata_index:
+                return end(number, next_offset)
+            mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
+        requests = self._requests(partition, records, header)
+        if mode != LOCKS_KEPT:
+            if requests:
+                self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
+            return b""
+        if marks is None:
+            found = begin(number, next_offset - 1, metadata_index)
+        else:
+            found = since(number, metadata_index) if metadata_index > marks.since else b""
+        if not requests:
+            return found
+        if header.is_transactional:
+            self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
+        try:
+            raised = self._check_all(partition, requests)
+        except RequestError as refused:
+            self.refused += 1
+            self.refused_by_estimate += isinstance(refused, LockConflict) and not refused.is_exact
+            raise
+        self.accepted += 1
+        return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
+
+    def _requests(self, partition: PartitionLog, records: Buffer, header: BatchHeader) -> list[LockRequest]:
+        """Returns the lock requests to check. Raises RequestError."""
+        try:
+            return [each for each in lock_requests(records, header) if each.is_conditional]
+        except TooManyLocks as error:
+            self._never("TOO_MANY_LOCKS", partition, error.record, error)
+        except BadLockHeader as error:
+            self._never("BAD_HEADER", partition, error.record, error)
+        except MalformedBatch as error:
+            raise RequestError(NEVER, str(error)) from None
+
+    def _check_all(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
+        """The hashes of what the batch raises, in the records' order."""
+        here = self._place(partition)
+        raised: dict[bytes, None] = {}
+        for records in _together(requests):
+            for each in records:
+                self._check_record(here, each, raised)
+            for each in records:
+                raised.update(dict.fromkeys([here.hash_of(name) for name in each.writes + each.appends]))
+        return raised
+
+    def _check_record(self, here: _Place, request: LockRequest, raised: Container[bytes]) -> None:
+        log, record = here.log, request.record
+        own = log.next_offset + record
+        if request.expected_offset is not None and request.expected_offset != own:
+            self._reject_offset(log, record, request.expected_offset, own)
+        self._check(here, record, request, raised)
+        for (topic, index), asked in request.other_partitions.items():
+            name = f"{topic}-{index}"
+            partition = self._cluster.partition(topic, index)
+            if partition is None:
+                raise RequestError(
+                    NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quote(name)}")
+                )
+            if partition.group is not self._group:
+                raise RequestError(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quote(name)}"))
+            if partition.topic.config.lockstep_locks != LOCKS_KEPT:
+                raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quote(name)}"))
+            there = self._place(partition.log)
+            self._check(there, record, asked, raised if partition.log is log else ())
+
+    def _reject_offset(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
+        """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
+        if expected > own:
+            self._require_lease()
+            raise RequestError(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
+        text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
+        raise LockConflict(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
+
+    def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
+        log = place.log
+        if asked.topic_id is not None and asked.topic_id != log.topic_id:
+            raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
+        if not (asked.writes or asked.reads):
+            return
+        hwm = asked.hwm
+        if hwm is None:
+            raise RequestError(
+                NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm")
+            )
+        if hwm >= log.last_stable_offset:
+            self._require_lease()
+            text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
+            raise RequestError(NEVER, self._line("AHEAD", log, record, text))
+        worst: _Conflict | None = None
+        for mode, names in (("W", asked.writes), ("R", asked.reads)):
+            for name in names:
+                lock = place.hash_of(name)
+                mark, is_exact = place.marks.of(lock)
+                if lock in raised:
+                    # By a record that is refused with this one: nobody will ever read it.
+                    conflict = _Conflict(False, log.next_offset - 1, name, mode, True)
+                elif mark > hwm:
+                    conflict = _Conflict(mark < log.log_start_offset, mark, name, mode, is_exact)
+                else:
+                    continue
+                if worst is None or conflict[:2] > worst[:2]:
+                    worst = conflict
+        if worst is not None:
+            raise self._conflict(log, record, hwm, worst)
+
+    def _conflict(self, log: PartitionLog, record: int, hwm: int, by: _Conflict) -> LockConflict:
+        text = (
+            f"lock={quote_from_bytes(by.name, '')} mode={by.mode} hwm={hwm} conflict_offset={by.mark} "
+            f"{'exact' if by.is_exact else 'estimate'}"
+        )
+        reason = "TRIMMED" if by.is_trimmed else "LOCK"
+        return LockConflict(
+            NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact
+        )
+
+    def _require_lease(self) -> None:
+        """Before saying for good that there is not so much in the log: another leader may have more."""
+        if not self._group.has_lease:
+            raise RequestError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now"
+            )
+
+    def _place(self, log: PartitionLog) -> _Place:
+        return _Place(log, self.table.partitions.get(log.number))
+
+    def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
+        self.refused += 1
+        raise RequestError(NEVER, self._line(reason, partition, record, str(problem))) from None
+
+    def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
+        topic = self._cluster.topic_by_id(log.topic_id)
+        name = _quote(f"{topic.name if topic else '?'}-{log.index}")
+        return f"{REJECTION_PREFIX}reason={reason} record={record} topic-partition={name} {rest}"
+
+
+def require_no_locks(records: Buffer, most_bytes: int) -> None:
+    """For a batch that nobody waits for the answer to. Raises RequestError where a record has locks.
+
+    One of more than `most_bytes` is refused anyway, and not opened for that.
+    """
+    if len(records) > most_bytes:
+        return
+    try:
+        if any(each.is_conditional for each in lock_requests(records, read_header(records))):
+            raise RequestError(NEVER, "locks need acks=1 or acks=all")
+    except (BadLockHeader, MalformedBatch) as error:
+        raise RequestError(NEVER, str(error)) from None
+
+
+def hash_of(topic_id: bytes, name: bytes) -> bytes:
+    """Returns the hash of a lock in a topic."""
+    return blake2b(name, digest_size=HASH_BYTES, key=topic_id).digest()
+
+
+def _together(requests: Sequence[LockRequest]) -> Iterator[Sequence[LockRequest]]:
+    """The records of each request."""
+    at = 0
+    while at < len(requests):
+        end = at + 1
+        if requests[at].parts > 1:
+            while end < len(requests) and requests[end].request == requests[at].request:
+                end += 1
+        yield requests[at:end]
+        at = end
+
+
+def _quote(name: str) -> str:
+    return quote_from_bytes(name.encode(), "")

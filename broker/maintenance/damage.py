@@ -1,0 +1,120 @@
+"""The damaged offset ranges of this node by topic and partition, for status, health, metrics and the log.
+
+Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
+ones. Ranges below a partition's log start and those of deleted topics are not reported. Does not: find damage
+(`storage/log/batch_reader.py`, `scrub.py`) or ask other nodes (`broker/controller/damage_reports.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from lockstep.storage.types import NO_PARTITION
+
+if TYPE_CHECKING:
+    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.storage.log.damage import DamagedRange
+    from lockstep.storage.log_group import LogGroup
+
+log = logging.getLogger("lockstep.damage")
+
+Document = dict[str, Any]
+
+MAX_REPORTED_RANGES: Final = 200
+"""LIMIT. Ranges of one node in the cluster's status."""
+
+
+def group_damage(cluster: Cluster, group_id: int, group: LogGroup) -> list[Document]:
+    """The damaged ranges of one log group on this node, by segment, partition and offset."""
+    return [
+        each for damage in group.log.damage.known() if (each := _document(cluster, group_id, group, damage))
+    ]
+
+
+def node_damage(cluster: Cluster) -> list[Document]:
+    """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`."""
+    ranges: list[Document] = []
+    for group_id, group in sorted(cluster.groups.items()):
+        ranges += group_damage(cluster, group_id, group)
+    return ranges[:MAX_REPORTED_RANGES]
+
+
+def damage_text(damage: Document) -> str:
+    """One range as a line of the log, of `/health` or of the status."""
+    return _text(damage, "damaged and given up" if damage["given_up"] else "damaged")
+
+
+def _text(damage: Document, state: str) -> str:
+    first, last = damage["first_offset"], damage["last_offset"]
+    where = f"log group {damage['group']}, log file {damage['segment']}"
+    if damage["topic"] is None:
+        return f"log entries {first} to {last} are {state} ({where})"
+    offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
+    return f"{damage['topic']}-{damage['partition']}: {offsets} {state} ({where})"
+
+
+class HealedDamageLog:
+    """Logs each damaged range of this node that was known at the last update and is not any more."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: list[Document] = []
+
+    def update(self) -> None:
+        """Compare the known ranges with those of the last update."""
+        before, self._known = self._known, []
+        for group_id, group in sorted(self._cluster.groups.items()):
+            self._known += group_damage(self._cluster, group_id, group)
+        for each in before:
+            if not any(_overlap(each, other) for other in self._known):
+                log.warning("%s: %s", _text(each, "no longer damaged"), self._reason(each))
+
+    def _reason(self, damage: Document) -> str:
+        group, sequence = self._cluster.groups.get(damage["group"]), damage["segment"]
+        if group is None or all(sequence != each.sequence for each in group.log.segments()):
+            return "the log file was deleted"
+        return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"
+
+
+def _overlap(a: Document, b: Document) -> bool:
+    return (
+        (a["group"], a["topic"], a["partition"]) == (b["group"], b["topic"], b["partition"])
+        and a["first_offset"] <= b["last_offset"]
+        and b["first_offset"] <= a["last_offset"]
+    )
+
+
+def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:
+    """Have readers pass over the damaged ranges of a partition on this node; returns them. Raises OSError."""
+    partition = cluster.partition(topic, index)
+    if partition is None:
+        return []
+    for group_id, group in sorted(cluster.groups.items()):
+        if group is partition.group:
+            given_up = group.log.damage.give_up(partition.log.number)
+            return [each for damage in given_up if (each := _document(cluster, group_id, group, damage))]
+    return []
+
+
+def _document(cluster: Cluster, group_id: int, group: LogGroup, damage: DamagedRange) -> Document | None:
+    """The range as it is reported; None if it is not."""
+    document = {
+        "group": group_id,
+        "segment": damage.sequence,
+        "topic": None,
+        "partition": -1,
+        "first_offset": damage.first_offset,
+        "last_offset": damage.end_offset - 1,
+        "given_up": damage.given_up,
+        "problem": damage.problem,
+    }
+    if damage.partition == NO_PARTITION:
+        return document
+    partition = group.partitions.get(damage.partition)
+    if partition is None or damage.end_offset <= partition.log_start_offset:
+        return None
+    topic = cluster.topic_by_id(partition.topic_id)
+    if topic is None:
+        return None
+    return document | {"topic": topic.name, "partition": partition.index}

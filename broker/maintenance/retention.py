@@ -1,0 +1,158 @@
+"""Retention deletes records that are too old or too many, and frees their space.
+
+Owns: the rules (`expired_by_size`, `expired_by_time`) and the loop that applies them off the hot path.
+By time a record goes as soon as it and all before it are too old, whichever file holds it; by size a
+partition loses what a sealed segment holds of it, oldest first, while more than the limit would remain.
+Invariants: nothing at or above the high watermark goes; a log start is logged by the group's leader before
+a segment is freed. Does not: free a segment that holds a live record of any partition: what is dead in
+it goes when it is rewritten (`compaction.py`).
+Source: Kafka's UnifiedLog.deleteOldSegments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from lockstep.broker.maintenance.future_records import FutureRecords
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
+from lockstep.protocol.plural import pluralize
+from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.retention")
+
+COMMIT_SECONDS: Final = 10.0
+"""So long a log start's commit is waited for; it comes later all the same, where it can."""
+PARTITIONS_PER_STEP: Final = 50
+"""Partitions looked at in one go on a thread: few enough that others hardly notice."""
+FIRST_CHECK_SECONDS: Final = 30.0
+"""The first check comes early, as in Kafka: a broker that is restarted often still enforces retention."""
+
+
+def _key(partition: TopicPartition) -> tuple[int, int]:
+    return partition.group.group_id, partition.log.number
+
+
+def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
+    """The new log start by size: 0 where nothing is too much.
+
+    `shares` are the partition's parts of sealed segments, oldest first.
+    """
+    start = 0
+    for share in shares:
+        if total_bytes - share.total_bytes < retention_bytes:
+            break
+        total_bytes -= share.total_bytes
+        start = share.last_offset + 1
+    return start
+
+
+def first_kept_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -> BatchPlace | None:
+    """The first batch that is still young enough; None where there is none. Reads indexes."""
+    log_start, end = partition.log.log_start_offset, partition.log.high_watermark
+    if log_start >= end:
+        return None
+    data_log = partition.group.log
+    return data_log.first_younger(partition.log.number, now_ms - retention_ms, log_start, end)
+
+
+def expired_by_time(partition: TopicPartition, kept: BatchPlace | None) -> int:
+    """The new log start by time, where `kept` is the first batch to be kept."""
+    log_start = partition.log.log_start_offset
+    return max(log_start, partition.log.high_watermark if kept is None else kept.base_offset)
+
+
+class Retention:
+    """The loop over one broker's topics."""
+
+    def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._clock_ms = clock_ms
+        self._future_records = FutureRecords(log, "retention by time")
+
+    async def run(self, interval_seconds: float) -> None:
+        """Enforce periodically, until cancelled."""
+        await asyncio.sleep(min(interval_seconds, FIRST_CHECK_SECONDS))
+        while True:
+            try:
+                await self.enforce(self._clock_ms())
+            except (StorageError, OSError) as error:
+                log.warning("retention is delayed: %s", error)
+            except Exception:  # a group may be given up in the midst of it; the disk fills where this ends
+                log.exception("retention failed")
+            await asyncio.sleep(interval_seconds)
+
+    async def enforce(self, now_ms: int) -> int:
+        """Apply every topic's limits once; returns how many partitions lost records."""
+        limited = [
+            partition
+            for topic in self._cluster.topics()
+            if "delete" in topic.config.cleanup_policy
+            and (topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0)
+            for partition in topic.partitions
+            if partition.group.is_leader and partition.log.log_start_offset < partition.log.high_watermark
+        ]
+        starts: dict[LogGroup, dict[int, int]] = {}
+        for first in range(0, len(limited), PARTITIONS_PER_STEP):
+            step = limited[first : first + PARTITIONS_PER_STEP]
+            for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms):
+                if start > partition.log.log_start_offset:
+                    starts.setdefault(partition.group, {})[partition.log.number] = start
+        self._future_records.keep({_key(each) for each in limited})
+        self._advance_metadata_start(starts)
+        for group, new_starts in starts.items():
+            still_open = {number: start for number, start in new_starts.items() if number in group.partitions}
+            if still_open:
+                try:  # whatever becomes of it, the others' turn comes, and that of the freeing
+                    async with asyncio.timeout(COMMIT_SECONDS):
+                        await group.advance_log_starts(still_open)
+                except NotLeader:
+                    pass  # whoever leads by now sees to it
+                except TimeoutError:
+                    log.warning("log group %d: retention is delayed: no majority commits it", group.group_id)
+                except StorageError as error:
+                    log.warning("log group %d: retention is delayed: %s", group.group_id, error)
+        for group in list(self._cluster.groups.values()):
+            freed = group.free_dead_segments()
+            if freed:
+                log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
+        return sum(len(new_starts) for new_starts in starts.values())
+
+    def _advance_metadata_start(self, starts: dict[LogGroup, dict[int, int]]) -> None:
+        """Checkpoints carry the metadata: its records are needed no longer than the file they are in."""
+        group = self._cluster.groups.get(METADATA_GROUP)
+        if group is not None and group.is_leader and group.log.segments():
+            for partition in group.partitions.values():
+                has_records = partition.log_start_offset < partition.high_watermark
+                if partition.topic_id == METADATA_TOPIC_ID and has_records:
+                    starts.setdefault(group, {})[partition.number] = partition.high_watermark
+
+    def _new_starts(
+        self, partitions: Sequence[TopicPartition], now_ms: int
+    ) -> list[tuple[TopicPartition, int]]:
+        """The new log starts; a partition whose log cannot be read keeps its records and delays no other."""
+        starts: list[tuple[TopicPartition, int]] = []
+        for partition in partitions:
+            try:
+                starts.append((partition, self._new_start(partition, now_ms)))
+            except (StorageError, OSError) as error:
+                name = f"{partition.topic.name}-{partition.index}"
+                log.warning("%s: retention is delayed: %s", name, error)
+        return starts
+
+    def _new_start(self, partition: TopicPartition, now_ms: int) -> int:
+        config = partition.topic.config
+        start = partition.log.log_start_offset
+        if config.retention_ms >= 0:
+            kept = first_kept_by_time(partition, now_ms, config.retention_ms)
+            start = max(start, expired_by_time(partition, kept))
+            self._future_records.note(partition, kept, now_ms)
+        if config.retention_bytes >= 0:
+            shares, total = partition.group.log.partition_shares(partition.log.number, start)
+            start = max(start, expired_by_size(shares, total, config.retention_bytes))
+        return min(start, partition.log.high_watermark)

@@ -1,0 +1,168 @@
+"""Scrubbing reads sealed segments periodically, so that corruption is found while other nodes have copies.
+
+Owns: the schedule. The segments of all log groups are read one at a time, evenly over
+`lockstep.scrub.interval.ms`, from a random one after a start. A corrupt segment, and all segments of a group
+in which a read met corruption, are read sooner and repeatedly, at growing intervals, as perhaps no node can
+repair them. Does not: read or verify (`storage/log/segment_compaction.py`), fetch corrupt frames
+(`storage/segment_repair.py`), or look at the active segment: recovery reads that. Source: Ceph's deep scrub;
+protocol-aware recovery; docs/storage_rules.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from lockstep.broker.maintenance.compaction import IoThrottle
+from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, group_damage
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.storage.segment_repair import ScrubEnded
+
+log = logging.getLogger("lockstep.scrubbing")
+
+CHECK_SECONDS: Final = 30.0
+"""The interval of the checks for due segments."""
+RETRY_SECONDS: Final = 60.0
+"""A corrupt segment is read again after so long, then after twice as long, and so on ..."""
+MAX_RETRY_SECONDS: Final = 3600.0
+"""... up to this."""
+MAX_LOGGED_RANGES: Final = 20
+"""Damaged ranges that one scrub of a segment names in the log; `lockstep cluster status` has all."""
+
+LogFile = tuple[int, int]
+"""A log file: its log group's number and its sequence."""
+
+
+class RetryAt(NamedTuple):
+    """The time of the next read, and the wait after that. Seconds."""
+
+    due: float
+    wait_s: float
+
+
+def _retry_after(now: float, last: RetryAt | None) -> RetryAt:
+    wait_s = RETRY_SECONDS if last is None else last.wait_s
+    return RetryAt(now + wait_s, min(2 * wait_s, MAX_RETRY_SECONDS))
+
+
+class Scrubber:
+    """The loop over one broker's log groups.
+
+    Args:
+        new_throttle: makes a throttle from bytes a second.
+        random_fraction: from 0 to 1: the part of an interval that is over at a start, so that a node that is
+            restarted often reads all.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        new_throttle: Callable[[float], Callable[[int], None]] = IoThrottle,
+        monotonic: Callable[[], float] = time.monotonic,
+        random_fraction: Callable[[], float] = random.random,
+    ) -> None:
+        self._cluster = cluster
+        self._new_throttle = new_throttle
+        self._monotonic = monotonic
+        self._last_check = monotonic()
+        self._due_files = random_fraction()
+        """The number of segments that are due by now."""
+        self._last_file: LogFile | None = None
+        """The last segment that was read in order."""
+        self._corrupt_files: dict[LogFile, RetryAt] = {}
+        self._healed_log = HealedDamageLog(cluster)
+        self._suspect_groups: dict[int, RetryAt] = {}
+        """By log group: the time from which its segments are read again if a read meets corruption."""
+
+    async def run(self) -> None:
+        """Check periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self.check()
+
+    async def check(self) -> int:
+        """Read the due segments, each once; returns how many."""
+        now = self._monotonic()
+        elapsed, self._last_check = now - self._last_check, now
+        files = {
+            group_id: [(group_id, segment.sequence) for segment in group.log.segments()]
+            for group_id, group in sorted(self._cluster.groups.items())
+        }
+        log_files = [log_file for each in files.values() for log_file in each]
+        self._corrupt_files = {
+            log_file: self._corrupt_files[log_file]
+            for log_file in log_files
+            if log_file in self._corrupt_files
+        }
+        due = [
+            log_file
+            for group_id, each in files.items()
+            if self._is_suspect(group_id, now)
+            for log_file in each
+        ]
+        due += [log_file for log_file, retry in self._corrupt_files.items() if retry.due <= now]
+        interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
+        if interval_s and log_files:
+            self._due_files = min(self._due_files + elapsed / interval_s * len(log_files), len(log_files))
+            while self._due_files >= 1:
+                self._due_files -= 1
+                due.append(self._next(log_files))
+        scrubbed = sum([await self._scrub(log_file) for log_file in dict.fromkeys(due)])
+        self._healed_log.update()
+        return scrubbed
+
+    def _is_suspect(self, group_id: int, now: float) -> bool:
+        """True if a read met corruption in this group, and a scrub of it is due."""
+        last, data_log = self._suspect_groups.get(group_id), self._cluster.groups[group_id].log
+        if last is not None and now < last.due:
+            return False
+        if not data_log.rot_met:
+            self._suspect_groups.pop(group_id, None)
+            return False
+        data_log.rot_met = False
+        self._suspect_groups[group_id] = _retry_after(now, last)
+        return True
+
+    def _next(self, log_files: list[LogFile]) -> LogFile:
+        if self._last_file is None:
+            self._last_file = random.choice(log_files)
+        else:
+            self._last_file = next(
+                (log_file for log_file in log_files if log_file > self._last_file), log_files[0]
+            )
+        return self._last_file
+
+    async def _scrub(self, log_file: LogFile) -> bool:
+        group_id, sequence = log_file
+        group = self._cluster.groups.get(group_id)
+        if group is None:
+            return False
+        throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
+        try:
+            corruption = await group.scrub(sequence, throttle)
+        except ScrubEnded:
+            return False
+        except OSError as error:
+            log.warning("log group %d: log file %d cannot be read through: %s", group_id, sequence, error)
+            if log_file in self._corrupt_files:
+                self._corrupt_files[log_file] = _retry_after(self._monotonic(), self._corrupt_files[log_file])
+            return False
+        except Exception:  # a group may be given up in the midst of it; rot gathers where this ends
+            log.exception("log group %d: scrubbing of log file %d failed", group_id, sequence)
+            return False
+        if corruption is None:
+            self._corrupt_files.pop(log_file, None)
+        else:
+            damage = group_damage(self._cluster, group_id, group)
+            ranges = [each for each in damage if each["segment"] == sequence]
+            for each in ranges[:MAX_LOGGED_RANGES]:
+                log.error("%s", damage_text(each))
+            if len(ranges) > MAX_LOGGED_RANGES:
+                more = len(ranges) - MAX_LOGGED_RANGES
+                log.error("log group %d, log file %d: %d more ranges are damaged", group_id, sequence, more)
+            self._corrupt_files[log_file] = _retry_after(self._monotonic(), self._corrupt_files.get(log_file))
+        return True

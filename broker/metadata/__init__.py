@@ -1,0 +1,14 @@
+"""The cluster's metadata: topics, partitions, nodes and their leaders, recorded and as clients see it.
+
+| file | owns |
+|---|---|
+| `metadata_image` | the recorded metadata, replayed from log group 0 |
+| `metadata_cache` | the metadata as served: partitions with their leaders |
+| `remote_leader` | a log group that this node has no replica of |
+| `replica_state` | replicas, leader and in-sync replicas of a partition, as Metadata reports them |
+| `leader_epochs` | checks of a client's leader epoch |
+| `topic_names` | which names a topic may have |
+| `topic_validation` | checks of a topic to be created |
+
+`api/` has the handlers: this broker, the cluster, topics.
+"""

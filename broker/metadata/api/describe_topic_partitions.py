@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions: topics by name, a page of partitions at a time (KIP-966).
+
+The lists of eligible leaders are never null: Kafka's tools and Java's admin client read them without looking.
+Source: Kafka's DescribeTopicPartitionsRequestHandler and KRaftMetadataCache.describeTopicResponse.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.metadata.replica_state import ReplicaStates
+from lockstep.broker.metadata.topic_names import check_name
+from lockstep.broker.requests.authorized_operations import TOPIC_OPERATIONS
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+VERSIONS = (0, 0)
+
+MAX_PARTITIONS: Final = 2000
+"""Kafka's default of max.request.partition.size.limit."""
+
+
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest
+) -> HandlerResponse:
+    """One page, from the cursor on."""
+    names, cursor = {topic.name for topic in request.topics}, request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ]
+        )
+    if not names:
+        names = {topic.name for topic in context.services.cluster.topics()}
+    begin = cursor.topic_name if cursor is not None else ""
+    response = DescribeTopicPartitionsResponse()
+    remaining = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    for name in sorted(name for name in names if name >= begin):
+        if remaining == 0:
+            response.next_cursor = Cursor(topic_name=name)
+            break
+        first = cursor.partition_index if cursor is not None and name == begin else 0
+        topic = context.services.cluster.topic(name)
+        if topic is None:
+            response.topics.append(_unknown_topic(name))
+            continue
+        end = min(len(topic.partitions), first + remaining)
+        response.topics.append(_page(context, topic, first, end))
+        remaining -= max(0, end - first)
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    replicas = ReplicaStates(context)
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition.index,
+                leader_id=state.leader_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=state.nodes,
+                isr_nodes=state.in_sync,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=state.offline,
+            )
+            for partition in topic.partitions[first:end]
+            for state in [replicas.of(partition)]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_name(name)
+    except RequestError as rejection:
+        error = rejection.error
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )

@@ -1,0 +1,276 @@
+"""Metadata: brokers, topics, partitions; creates missing topics where that is allowed.
+
+A missing topic is created at once and the response waits for it, at most a second; a leader is named once it
+is known to serve a new partition, for which the response waits at most `SERVED_WAIT_SECONDS`. After that, or
+after a creation that failed temporarily, the client retries on LEADER_NOT_AVAILABLE. A node that has just
+started and knows no controller returns that error for an unknown topic; it closes the connection of a request
+for all topics, as no error says that a list may be incomplete.
+Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
+from lockstep.broker.metadata.replica_state import ReplicaStates
+from lockstep.broker.metadata.topic_names import check_name
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    ConnectionRejected,
+    EncodedResponse,
+    HandlerResponse,
+    await_response,
+)
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.compiler import encode
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from lockstep.protocol.primitives import ZERO_UUID
+
+API_KEY = ApiKey.METADATA
+VERSIONS = (0, 13)
+
+TOPICS_BY_ID_MIN_VERSION: Final = 12
+LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
+MAX_CACHED_RESPONSES: Final = 32
+MAX_CREATION_WAIT_SECONDS: Final = 1.0
+INFORMED_WAIT_SECONDS: Final = 1.0
+INFORMED_POLLS: Final = 50
+SERVED_WAIT_SECONDS: Final = 0.25
+"""The leader of a new partition replays its record at about the same time as this node."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
+    """Respond at once, unless topics must be created first, or this node has just started without a
+    controller."""
+    if not context.services.nodes.is_informed:
+        return _respond_when_informed(context, header, request)
+    return _respond(context, header, request)
+
+
+async def _respond_when_informed(
+    context: ClientContext, header: RequestHeader, request: MetadataRequest
+) -> object | None:
+    """Wait for the metadata of a node that has just started: an unknown topic may exist."""
+    for _ in range(INFORMED_POLLS):
+        await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
+        if context.services.nodes.is_informed:
+            break
+    else:
+        if _requested_topics(header, request) is None:
+            raise ConnectionRejected(
+                "a client requested all topics, and this node does not know all of them yet"
+            )
+    return await await_response(_respond(context, header, request))
+
+
+def _respond(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
+    builder = _MetadataBuilder(context, header.api_version, request)
+    requested = _requested_topics(header, request)
+    if requested is None:
+        return builder.all_topics()
+    if header.api_version < TOPICS_BY_ID_MIN_VERSION and any(
+        each.name is None or each.topic_id != ZERO_UUID for each in requested
+    ):
+        return builder.response(
+            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
+        )
+    ids = dict.fromkeys(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
+    if any(each.name is None and each.topic_id == ZERO_UUID for each in requested):
+        return builder.response(
+            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
+        )
+    if ids:
+        return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
+    names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
+    missing = builder.missing_topics(names)
+    if missing:
+        return builder.create_and_respond(names, missing)
+    return builder.when_served(lambda: [builder.by_name(name) for name in names])
+
+
+def _requested_topics(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
+    """The requested topics, or None for all, which version 0 means by an empty list."""
+    return None if header.api_version == 0 and not request.topics else request.topics
+
+
+class _MetadataBuilder:
+    """Builds one Metadata response."""
+
+    __slots__ = ("_cluster_operations", "_context", "_may_create", "_operations", "_replicas", "_version")
+
+    def __init__(self, context: ClientContext, api_version: int, request: MetadataRequest) -> None:
+        self._context = context
+        self._version = api_version
+        self._cluster_operations = request.include_cluster_authorized_operations
+        self._replicas = ReplicaStates(context)
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+        self._may_create = (
+            request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
+        )
+
+    def response(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+        services = self._context.services
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in self._context.endpoints()
+            ],
+            cluster_id=services.cluster.cluster_id,
+            controller_id=services.nodes.live_leader_of(METADATA_GROUP),
+            topics=topics,
+        )
+        if self._cluster_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> HandlerResponse:
+        """The response for these topics, once the leaders of new partitions are known to serve them.
+
+        That takes milliseconds, so that waiting spares the client a retry with LEADER_NOT_AVAILABLE.
+        """
+        metadata = topics()
+        return self.response(metadata) if self._replicas.is_complete else self._respond_when_complete(topics)
+
+    async def _respond_when_complete(
+        self, topics: Callable[[], list[MetadataResponseTopic]]
+    ) -> MetadataResponse:
+        """Build the response again, once: when each awaited leader has reported that it applied group 0 up to
+        the required index, or on timeout."""
+        await _wait_until_applied(self._context.services.nodes, self._replicas.unconfirmed_leaders)
+        self._replicas = ReplicaStates(self._context)
+        return self.response(topics())
+
+    def all_topics(self) -> EncodedResponse:
+        """The response for all topics, encoded once per version and address until a topic changes: many
+        clients ask."""
+        services = self._context.services
+        own_endpoint = self._context.endpoint()
+        cluster = services.cluster
+        cache = cluster.cached_responses
+        seen = services.nodes.seen()
+        address = (self._context.listener, own_endpoint.host, own_endpoint.port)
+        key = (self._version, address, self._operations, self._cluster_operations, seen)
+        encoded = cache.get(key)
+        if encoded is None:
+            if len(cache) >= MAX_CACHED_RESPONSES:
+                cache.clear()
+            response = self.response([self.topic_metadata(topic) for topic in cluster.topics()])
+            encoded = EncodedResponse(encode(response, self._version))
+            if self._replicas.is_complete:
+                cache[key] = encoded
+        return encoded
+
+    def topic_metadata(self, topic: Topic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[self.partition(partition) for partition in topic.partitions],
+            topic_authorized_operations=self._operations,
+        )
+
+    def partition(self, partition: TopicPartition) -> MetadataResponsePartition:
+        replicas = self._replicas.of(partition)
+        error = replicas.error
+        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_MIN_VERSION:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=partition.index,
+            leader_id=replicas.leader_id,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas.nodes,
+            isr_nodes=replicas.in_sync,
+            offline_replicas=replicas.offline,
+        )
+
+    def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        topic = self._context.services.cluster.topic_by_id(topic_id)
+        if topic is not None:
+            return self.topic_metadata(topic)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+    def by_name(self, name: str) -> MetadataResponseTopic:
+        topic = self._context.services.cluster.topic(name)
+        if topic is not None:
+            return self.topic_metadata(topic)
+        try:
+            check_name(name)
+        except RequestError as rejection:
+            return self.topic_error(name, rejection.error)
+        is_informed = self._context.services.nodes.is_informed
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
+        return self.topic_error(name, error)
+
+    def topic_error(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+        """The error of a topic, with its authorized operations even for an unknown one, as in Kafka
+        (KIP-430)."""
+        topic = _error_topic(name, error)
+        topic.topic_authorized_operations = self._operations
+        return topic
+
+    def missing_topics(self, names: list[str]) -> list[str]:
+        """The topics that must be created first."""
+        if not self._may_create:
+            return []
+        cluster = self._context.services.cluster
+        missing = [name for name in names if cluster.topic(name) is None]
+        return missing[: self._context.services.settings.lockstep_max_topics_per_metadata]
+
+    async def create_and_respond(self, names: list[str], missing: list[str]) -> object | None:
+        failures = dict(zip(missing, await asyncio.gather(*map(self._create, missing)), strict=True))
+
+        def metadata_of(name: str) -> MetadataResponseTopic:
+            error = failures.get(name, ErrorCode.NONE)
+            return self.by_name(name) if error is ErrorCode.NONE else self.topic_error(name, error)
+
+        return await await_response(self.when_served(lambda: [metadata_of(name) for name in names]))
+
+    async def _create(self, name: str) -> ErrorCode:
+        controller = self._context.services.controller
+        try:
+            await asyncio.wait_for(controller.ensure(name), MAX_CREATION_WAIT_SECONDS)
+        except RequestError as rejection:
+            if rejection.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
+                return ErrorCode.LEADER_NOT_AVAILABLE
+            return rejection.error
+        except TimeoutError:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+
+async def _wait_until_applied(nodes: Nodes, unconfirmed_leaders: Mapping[int, int]) -> None:
+    """Wait until each of these nodes has followed group 0 to its index, at most `SERVED_WAIT_SECONDS`."""
+    followed = asyncio.Event()
+
+    def look() -> None:
+        if all([nodes.has_followed(node_id, index) for node_id, index in unconfirmed_leaders.items()]):
+            followed.set()
+
+    nodes.on_notification[look] = None
+    look()  # a status may have arrived between building `unconfirmed_leaders` and registering the listener
+    try:
+        async with asyncio.timeout(SERVED_WAIT_SECONDS):
+            await followed.wait()
+    except TimeoutError:
+        pass
+    finally:
+        del nodes.on_notification[look]
+
+
+def _error_topic(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)

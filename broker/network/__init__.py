@@ -1,0 +1,13 @@
+"""Clients' connections: frames in, responses out, and how much a client may have the broker hold.
+
+| file | owns |
+|---|---|
+| `listeners` | listening sockets, and how many clients each may have |
+| `listener_conflicts` | this node's listeners by setting: two that want one address |
+| `connection` | one client: its requests and the order of their responses |
+| `connection_registry` | all clients: limits, joint writes, idle connections |
+| `response_encoder` | responses to bytes |
+| `receive_memory` | memory of large requests that have not arrived in full |
+
+Does not: know what a request means (`broker/requests/router.py`).
+"""

@@ -1,0 +1,524 @@
+"""One client's connection: frames in, replies out in the order of their requests.
+
+Invariants: requests are dispatched in order and may complete in any; replies leave in order. The replies of
+one loop iteration are written together unless there are too many. A connection is not read while too many
+bytes of it are in flight or unsent, or too many of all clients, so no client exceeds the broker's memory
+limits; nor after its requests have used up a time slice, so that none delays the others; nor while one of
+them continues in later slices (`PendingResponse.blocks_connection`). A client's bytes or a handler's error
+end at most this connection. An idle connection keeps a few KB. Does not: decode requests
+(`broker/requests/router.py`), know what they mean, or count those of other connections
+(`connection_registry.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any, Final
+
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, Reply, coalesce, encode_reply
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    ConnectionRejected,
+    EncodedResponse,
+    PendingResponse,
+)
+from lockstep.broker.requests.time_slices import TIME_SLICE_SECONDS
+from lockstep.protocol.api import ApiKey, read_request_header
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.frame_reader import MAX_UNRESERVED_BYTES, FrameReader, MalformedFrame
+from lockstep.protocol.primitives import Buffer, MalformedMessage
+
+FETCH: Final = (ApiKey.FETCH).to_bytes(2, "big")
+"""A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
+PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
+"""A Produce waits for memory, however small: its bytes are what fills it."""
+IMMEDIATE: Final = (Struct, EncodedResponse)
+"""Types of a complete response; any other result completes later."""
+SMALL_FRAME_BYTES: Final = 4096
+"""A request of up to so much is dispatched without free memory: consumers' requests, heartbeats and the like
+must not wait behind batches of a megabyte. All of them together get a quarter of the limit more."""
+SLOW_CLIENT_TIMEOUT_SECONDS: Final = 30.0
+"""The longest time without progress while other connections wait for memory, or after the close."""
+SLOW_CLIENT_MIN_BYTES: Final = 512 << 10
+"""Fewer bytes of a request are no progress while others wait."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    __slots__ = (
+        "_active",
+        "_blocking_reply",
+        "_closing",
+        "_context",
+        "_fetching",
+        "_frame_bytes",
+        "_host",
+        "_idle_since",
+        "_is_blocked",
+        "_is_paused",
+        "_is_resuming",
+        "_last_received",
+        "_last_unsent",
+        "_output",
+        "_output_bytes",
+        "_pending_reply_bytes",
+        "_queued_frames",
+        "_reader",
+        "_reading",
+        "_replies",
+        "_shared",
+        "_slice_seconds",
+        "_slice_since",
+        "_transport",
+        "_unsent_bytes",
+        "_writable",
+    )
+
+    def __init__(self, shared: Connections, listener: str) -> None:
+        self._shared = shared
+        self._context = ClientContext(shared.services, listener, "", "")
+        self._reader = FrameReader(shared.max_frame_bytes)
+        self._replies: list[Reply] | None = None
+        """Requests not yet answered in order, oldest first; None while there is none."""
+        self._blocking_reply: Reply | None = None
+        """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
+        created again before its deletion is complete."""
+        self._output: list[Buffer] = []
+        self._output_bytes = 0
+        self._pending_reply_bytes = 0
+        """Bytes of complete replies that wait for older ones."""
+        self._queued_frames: deque[memoryview] | None = None
+        """Whole frames received and not dispatched; nothing is read while there are any."""
+        self._frame_bytes = 0
+        """The memory of a large frame in `unfinished_frames`, until its request is dispatched."""
+        self._unsent_bytes = 0
+        """The part of this connection in `Services.unsent_bytes`."""
+        self._reading = True
+        self._writable = True
+        self._closing = False
+        self._fetching = False
+        self._is_resuming = False
+        self._is_paused = False
+        """True after the connection's time slice; `resume` does nothing before the next one."""
+        self._is_blocked = False
+        """True while a request continues in later slices: nothing is read before its end."""
+        self._slice_seconds = self._slice_since = 0.0
+        """The time that dispatches took since the last pause, and the start of the current one."""
+        self._active = True
+        self._idle_since = 0.0
+        self._last_received = self._last_unsent = 0
+        """The received bytes of an unfinished request at the last progress, and the unsent bytes at the last
+        check."""
+        self._host = ""
+        self._transport: Any = None
+
+    # --- asyncio's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        local = transport.get_extra_info("sockname") or ("", 0)
+        self._host = str(peer[0])
+        self._context.peer = f"{peer[0]}:{peer[1]}"
+        self._context.local_host = str(local[0])
+        error = self._shared.admit(self, self._host)
+        if error is not None:
+            self._shared.log_client_error(self._context.peer, error)
+            self.abort()
+            return
+        connected_socket = transport.get_extra_info("socket")
+        if connected_socket is not None:
+            connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active = True
+        failure: MalformedFrame | None = None
+        try:
+            frames = self._reader.commit(nbytes)
+        except MalformedFrame as error:
+            frames, failure = error.frames, error
+        if self._closing:
+            return
+        if self._queued_frames is not None:
+            self._queued_frames.extend(frames)
+        elif frames:
+            self._dispatch_all(frames)
+        if self._reader.is_full:
+            if not self._has_frame_memory():
+                self._pause_reading()
+        elif self._frame_bytes:
+            self._release_frame_memory()
+        if failure is not None and not self._closing:
+            self._reject(str(failure), key=str(failure))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._count_unsent()
+
+    def resume_writing(self) -> None:
+        self._writable = self._active = True
+        self._count_unsent()
+        self.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.remove(self, self._host)
+        self._shared.services.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0
+        self._release()
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def _dispatch_all(self, frames: list[memoryview]) -> None:
+        self._slice_since = self._shared.clock()
+        for index, frame in enumerate(frames):
+            if self._must_wait(frame):
+                self._queued_frames = deque(frames[index:])
+                self._pause_reading()
+                return
+            self._dispatch(frame)
+            if self._closing:
+                return
+            if self._is_out_of_time():
+                self._queued_frames = deque(frames[index + 1 :])
+                self._pause_reading()
+                return
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """True if this request may not be dispatched yet: `resume` is called when it may."""
+        if self._output_bytes > self._shared.write_buffer_bytes:
+            self.write_out()
+        if not self._writable or self._pending_reply_bytes > self._shared.write_buffer_bytes:
+            return True
+        if self._blocking_reply is not None or (self._fetching and frame[:2] == FETCH):
+            return True
+        if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
+            return True
+        max_bytes, in_flight_bytes = (
+            self._shared.max_in_flight_bytes,
+            self._shared.in_flight_bytes,
+        )  # is_full, inline
+        if 0 <= max_bytes < in_flight_bytes and (
+            len(frame) > SMALL_FRAME_BYTES
+            or max_bytes + max_bytes // 4 < in_flight_bytes
+            or frame[:2] == PRODUCE
+        ):
+            self._shared.wait_for_memory(self)
+            return True
+        return False
+
+    def _is_out_of_time(self) -> bool:
+        """True if the time slice is used up: `resume` continues in the next one.
+
+        Counted from the last pause: several reads and responses of one iteration may each dispatch requests.
+        """
+        now = self._shared.clock()
+        self._slice_seconds += now - self._slice_since
+        self._slice_since = now
+        if self._slice_seconds < TIME_SLICE_SECONDS or self._closing:
+            return False
+        self._slice_seconds = 0.0
+        self._is_paused = True
+        self._shared.services.time_slicer.schedule(self._end_pause)
+        return True
+
+    def _end_pause(self) -> None:
+        self._is_paused = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Dispatch the queued requests as far as limits allow, then read again."""
+        if self._is_resuming or self._is_paused:
+            return  # an answer that was there at once: the loop below goes on anyway, or the next turn does
+        self._is_resuming = True
+        self._slice_since = self._shared.clock()
+        try:
+            while self._queued_frames and not self._closing:
+                if self._must_wait(self._queued_frames[0]):
+                    return
+                self._dispatch(self._queued_frames.popleft())
+                if self._is_out_of_time():
+                    return
+        finally:
+            self._is_resuming = False
+        if self._is_blocked:
+            return
+        self._queued_frames = None
+        if self._frame_bytes:
+            self._release_frame_memory()
+        if self._reading or self._closing or not self._writable or self._shared.stopping:
+            return
+        if not self._reader.is_full or self._has_frame_memory():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _has_frame_memory(self) -> bool:
+        """True if there is memory for the rest of an unfinished frame; if not, `resume` is called later."""
+        frame_bytes = self._reader.next_buffer_bytes
+        if frame_bytes > MAX_UNRESERVED_BYTES:
+            shared = self._shared
+            more = frame_bytes - self._frame_bytes
+            if not shared.unfinished_frames.grow(self, more, shared.frame_room_bytes):
+                return False
+            self._frame_bytes = frame_bytes
+        return True
+
+    def _release_frame_memory(self) -> None:
+        """Release a finished frame's memory; while its request is queued, only its first place."""
+        if not self._reader.next_buffer_bytes:
+            freed = 0 if self._queued_frames else self._frame_bytes
+            self._frame_bytes -= freed
+            self._shared.unfinished_frames.release(self, freed)
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _dispatch(self, frame: memoryview) -> None:
+        shared = self._shared
+        try:
+            header, pos = read_request_header(frame)
+            response = shared.router.route(self._context, header, frame, pos)
+            if isinstance(response, IMMEDIATE):
+                buffers, reply_bytes = encode_reply(header, response)
+                if self._replies is None:
+                    self._queue_output(buffers, reply_bytes)
+                    if reply_bytes > shared.write_buffer_bytes:
+                        self._count_unsent()
+                    return
+                reply = Reply(self, header, len(frame), False)
+                reply.buffers, reply.reply_bytes = buffers, reply_bytes
+                self._pending_reply_bytes += reply_bytes
+                if reply_bytes > shared.write_buffer_bytes:
+                    self._count_unsent()
+            elif response is None:
+                return
+            else:
+                fetching = header.api_key == ApiKey.FETCH
+                request_bytes = len(frame)
+                if isinstance(response, PendingResponse) and not response.holds_request:
+                    request_bytes = 0
+                reply = Reply(self, header, request_bytes, fetching)
+                self._fetching = self._fetching or fetching
+        except MalformedMessage as error:
+            self._reject(str(error))
+            return
+        except Exception as error:
+            self._reject("a request failed, the broker closes its connection", error)
+            return
+        if self._replies is None:
+            self._replies = [reply]
+        else:
+            self._replies.append(reply)
+        shared.on_request_start(reply.request_bytes)
+        if reply.buffers is None:
+            pending = response if isinstance(response, PendingResponse) else self._start_task(reply, response)
+            if pending.blocks_connection:
+                self._block_on(reply)
+            reply.pending = pending
+            pending.listen(reply.on_done)
+
+    def _start_task(self, reply: Reply, response: Any) -> PendingResponse:
+        """Run a coroutine in a task of its own."""
+        self._blocking_reply = reply
+        return PendingResponse.from_awaitable(response)
+
+    def _block_on(self, reply: Reply) -> None:
+        """Dispatch and read nothing else until this reply is complete."""
+        self._blocking_reply, self._is_blocked = reply, True
+        self._queued_frames = self._queued_frames or deque()
+        self._pause_reading()
+
+    # --- replies ------------------------------------------------------------------------------------------
+
+    def on_response(self, reply: Reply, pending: PendingResponse) -> None:
+        """A response is complete; send the replies that are next in order."""
+        if self._closing or self._replies is None:
+            return
+        if reply is self._blocking_reply:
+            self._blocking_reply = None
+            self._is_blocked = False
+        if pending.failure is not None:
+            self._reject("a request failed, the broker closes its connection", pending.failure)
+            return
+        response = pending.response
+        if isinstance(response, PendingResponse):
+            self._await_response(reply, response)
+            return
+        reply.buffers = []
+        if response is not None:
+            try:
+                reply.buffers, reply.reply_bytes = encode_reply(reply.header, response)
+            except Exception as error:
+                self._reject("a response cannot be encoded", error)
+                return
+            self._pending_reply_bytes += reply.reply_bytes
+        self._send_ready(self._replies)
+        if reply.reply_bytes > self._shared.write_buffer_bytes:
+            self._count_unsent()
+        if self._queued_frames is not None:
+            self.resume()
+
+    def _send_ready(self, replies: list[Reply]) -> None:
+        """Output the replies that are next in order."""
+        while replies and replies[0].buffers is not None:
+            reply = replies.pop(0)
+            if reply.buffers:
+                self._pending_reply_bytes -= reply.reply_bytes
+                self._queue_output(reply.buffers, reply.reply_bytes)
+            if reply.holds_fetch:
+                self._fetching = False
+            self._shared.on_request_end(reply.request_bytes)
+        if not replies:
+            self._replies = None
+
+    def _await_response(self, reply: Reply, pending: PendingResponse) -> None:
+        """Wait for a response that a task returned as pending; further requests are dispatched, unless it
+        blocks the connection."""
+        if not pending.holds_request:
+            self._shared.on_request_end(reply.request_bytes)
+            reply.request_bytes = 0
+        if pending.blocks_connection:
+            self._block_on(reply)
+        reply.pending = pending
+        pending.listen(reply.on_done)
+        if self._queued_frames is not None:
+            self.resume()
+
+    def _queue_output(self, buffers: list[Buffer], reply_bytes: int) -> None:
+        if not self._output:
+            self._shared.send_later(self)
+        self._output += buffers
+        self._output_bytes += reply_bytes
+
+    def write_out(self) -> None:
+        """Give the transport all output at once."""
+        output = self._output
+        if not output or self._closing:
+            return
+        self._output = []
+        total, self._output_bytes = self._output_bytes, 0
+        if total < JOIN_BELOW_BYTES:
+            self._transport.write(b"".join(output))
+        else:
+            self._transport.writelines(coalesce(output))
+        if self._unsent_bytes:
+            self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        """Update the shared count of unsent bytes; only where they may be more than the write buffer."""
+        unsent = self._pending_reply_bytes + self._output_bytes
+        if not self._writable:
+            unsent += self._transport.get_write_buffer_size()
+        self._shared.services.unsent_bytes += unsent - self._unsent_bytes
+        self._unsent_bytes = unsent
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def has_requests(self) -> bool:
+        """True if requests are in flight."""
+        return bool(self._replies)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if requests are in flight or output is unsent."""
+        return bool(
+            self._replies or self._output or (self._transport and self._transport.get_write_buffer_size())
+        )
+
+    def quiesce(self) -> None:
+        """Take no more requests; close a connection that only waits in a long poll."""
+        self._pause_reading()
+        self._queued_frames = None
+        for reply in self._replies or ():
+            pending = reply.pending
+            if pending is None:
+                continue
+            if pending.is_long_poll:
+                self.close()
+                return
+            pending.on_shutdown()
+
+    def reap_idle(self, now: float, max_idle_seconds: float, others_waiting: bool) -> None:
+        """Close the connection if it was idle for too long; shrink the buffer of an idle one.
+
+        A client that reads its output is not idle, nor one that waits for memory of others, nor, without a
+        large unfinished request, one that waits for a response. There is less time after `close`, and for a
+        large request while others wait for memory.
+        """
+        unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
+        is_active = self._active or unsent < self._last_unsent
+        is_slow = self._closing
+        if self._frame_bytes and self._reading and others_waiting:
+            is_slow = True
+            is_active = not 0 <= received - self._last_received < SLOW_CLIENT_MIN_BYTES
+        elif self._writable and not is_active and not self._closing:
+            is_active = self._shared.is_waiting(self) or (self._replies is not None and not self._frame_bytes)
+        self._active = False
+        self._last_unsent = unsent
+        if is_active:
+            self._idle_since = now
+            self._last_received = received
+            return
+        self._reader.trim()
+        if now - self._idle_since > (
+            min(max_idle_seconds, SLOW_CLIENT_TIMEOUT_SECONDS) if is_slow else max_idle_seconds
+        ):
+            if self._closing:
+                self.abort()
+            else:
+                self.close()
+
+    def _reject(self, text: str, failure: BaseException | None = None, key: str | None = None) -> None:
+        """Close the connection with a rate-limited log line."""
+        if isinstance(failure, ConnectionRejected):
+            text = str(failure)
+            key = text if failure.is_same_for_all_clients else None
+            failure = None
+        self._shared.log_client_error(self._context.peer, text, failure, key)
+        self.write_out()
+        self.close()
+
+    def close(self) -> None:
+        """Send what was written, then close; `reap_idle` drops what the client does not take."""
+        self._release()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._release()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _release(self) -> None:
+        """Release all shared memory, once: nothing more is dispatched or sent."""
+        self._closing = self._active = True
+        shared = self._shared
+        shared.unfinished_frames.release(self, self._frame_bytes)
+        if self._frame_bytes:
+            self._frame_bytes = 0
+            self._reader = FrameReader(shared.max_frame_bytes)
+        replies, self._replies = self._replies, None
+        self._queued_frames = None
+        self._output = []
+        self._output_bytes = self._pending_reply_bytes = 0
+        if self._unsent_bytes:
+            self._count_unsent()
+        for reply in replies or ():
+            shared.on_request_end(reply.request_bytes)
+            pending, reply.pending = reply.pending, None
+            if pending is not None and pending.on_disconnect is not None:
+                pending.on_disconnect()

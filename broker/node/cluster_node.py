@@ -1,0 +1,465 @@
+"""A node's life in a cluster of several: finding its part, registering, following where groups are placed.
+
+Owns: the first start (founder or stranger), this node's status, registration with the controller, a
+reconciler for each group it has a part in, and opening and giving up groups as they are placed. Invariants:
+Raft says nothing before the node's part is known and remembered; what is placed here is opened, what is
+placed elsewhere is given up only when this node is no member of it any more. Does not: send messages
+(`broker/peers/peer_rpc.py`), choose members (`broker/membership/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from lockstep.broker.controller.cluster_status import GroupReports
+from lockstep.broker.controller.damage_reports import DamageReports
+from lockstep.broker.controller.reassignment import note_arrivals
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.membership.group_view import DesiredMembers
+from lockstep.broker.membership.placement import initial
+from lockstep.broker.membership.reconciler import Reconciler, TransferRejected
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_image import (
+    Command,
+    NodeEntry,
+    node_command,
+    parse_node,
+    place_command,
+)
+from lockstep.broker.node.data_directory import DataDirectory
+from lockstep.broker.node.first_start import ClusterPart, explain, part_of
+from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_status import Status
+from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.broker.peers.quorum_watch import MajorityWatch, QuorumReach
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.threads import in_thread
+from lockstep.storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.cluster")
+
+PART_LOOK_SECONDS: Final = 0.05
+"""Between two looks at what the others told, while it is not known what this node is."""
+WATCH_SECONDS: Final = 1.0
+"""Between two looks at who is reached."""
+FOLLOW_SECONDS: Final = 1.0
+"""Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
+ANSWER_SECONDS: Final = 5.0
+"""How long a leader is looked for, to register with or to be asked for a hand-over."""
+REMOVED: Final = "was removed from the cluster"
+"""What the controller's refusal of a registration says on the wire, where a refusal is a text."""
+
+
+class ClusterNode:
+    """See the module.
+
+    Args:
+        entry: this node, as it is to be registered.
+        after_commit: called once per commit of any group.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        directory: DataDirectory,
+        local_groups: LocalGroups,
+        cluster: Cluster,
+        nodes: Nodes,
+        peering: PeerRpc,
+        topics: Topics,
+        consumer_groups: Groups,
+        transactions: Transactions,
+        entry: NodeEntry,
+        after_commit: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._local_groups = local_groups
+        self._cluster = cluster
+        self._nodes = nodes
+        self._peering = peering
+        self._topics = topics
+        self._consumer_groups = consumer_groups
+        self._transactions = transactions
+        self._entry = entry
+        self._after_commit = after_commit
+        self._loop = asyncio.get_running_loop()
+        self._reconcilers: dict[int, Reconciler] = {}
+        self._wake = asyncio.Event()
+        self._complaint = ""
+        """What the last look failed with: it is said once."""
+        self._registered: set[int] = set()
+        """The nodes that were recorded at the last look."""
+        self._in_sync = InSyncReplicas()
+        self._placement = initial(sorted(settings.peers()), settings.data_groups)
+        self._groups_compared = False
+        """Whether lockstep.data.groups was held against what is recorded."""
+        self.removed = asyncio.Event()
+        """Set once a controller says that this node was removed: the process may end."""
+        self.was_part = False
+        """Whether others have counted this node in since it started."""
+        self.reports = GroupReports(cluster, peering)
+        self.damage_reports = DamageReports(cluster, nodes, peering)
+        peering.handlers[RequestKind.REGISTER] = self._handle_register
+        peering.handlers[RequestKind.TRANSFER] = self._handle_transfer
+        cluster.on_nodes.append(self._wake.set)
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open what this node has a part in already. Raises what `LocalGroups.open` does."""
+        peers = self._settings.peers()
+        own = peers[self._settings.node_id]
+        self._peering.address = own.host, own.port
+        self._peering.direct = self._settings.peer_listener() == own
+        for node_id, address in peers.items():
+            self._peering.know(node_id, address.host, address.port)
+        if not self._directory.part:
+            self._directory.forget_groups()
+            return
+        for number in self._directory.groups():
+            self._serve(await self._local_groups.open(number))
+        self._peering.open = True
+
+    async def run(self) -> None:
+        """Find this node's part if it has none; then follow the cluster, until cancelled."""
+        while not self._directory.part:
+            try:
+                await self._take_part()
+            except Exception as error:  # a full disk, for one: there may be room later
+                self._warn(f"taking part in the cluster has to wait: {error}", error)
+                await asyncio.sleep(FOLLOW_SECONDS)
+        while True:
+            self._wake.clear()
+            try:
+                await self._follow()
+            except Exception as error:  # whatever it is, the node goes on following
+                self._warn(str(error), error)
+            else:
+                self._complaint = ""
+            with contextlib.suppress(TimeoutError):  # wait_for may swallow a cancellation that meets the wake
+                async with asyncio.timeout(FOLLOW_SECONDS):
+                    await self._wake.wait()
+
+    async def watch(self) -> None:
+        """Say whom this node does not reach while it waits for a majority, until cancelled."""
+        watch = MajorityWatch()
+        while True:
+            if not self.removed.is_set():
+                watch.look(self.reach(), self._loop.time())
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def reach(self) -> QuorumReach:
+        """The voters of group 0 that this node reaches, as far as it knows them."""
+        voters = self._cluster.image.placement.get(METADATA_GROUP) or self._placement[METADATA_GROUP]
+        silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
+        return QuorumReach(voters, {each: self._peering.problem(each) for each in silent})
+
+    def _warn(self, text: str, error: Exception) -> None:
+        """Say once what goes wrong again and again."""
+        if text != self._complaint:
+            expected = isinstance(error, StorageError | OSError | PeerError)
+            log.warning("%s", text, exc_info=None if expected else error)
+        self._complaint = text
+
+    def stop(self) -> None:
+        """Nothing more is changed by this node."""
+        for reconciler in self._reconcilers.values():
+            reconciler.stop()
+
+    async def _take_part(self) -> None:
+        began = self._loop.time()
+        founders, would_make = self.founders(), len(self._placement) - 1
+        part = None
+        while part is None:
+            waited = self._loop.time() - began
+            part = part_of(self._settings.node_id, founders, self._nodes.statuses, waited, would_make)
+            if part is None:
+                await asyncio.sleep(PART_LOOK_SECONDS)
+        opened: list[LogGroup] = []
+        try:
+            if part is ClusterPart.FOUNDER:
+                for number, nodes in self._placement.items():
+                    if self._settings.node_id in nodes:
+                        opened.append(await self._local_groups.open(number, nodes))
+            if all(group.group_id != METADATA_GROUP for group in opened):
+                opened.append(await self._local_groups.open(METADATA_GROUP))
+            self._directory.record_part(part.value)  # nobody is served here before
+        except BaseException:  # a stop of the node, too
+            await self._local_groups.undo_open(opened)
+            raise
+        log.info("%s", explain(self._settings.node_id, part))
+        self._peering.open = True
+        for group in opened:
+            self._serve(group)
+            nodes = self._placement[group.group_id]
+            if part is ClusterPart.FOUNDER and self._settings.node_id in nodes:
+                # The preferred node comes first; a little later, when the others are there.
+                group.campaign_after(nodes.index(self._settings.node_id) + 2)
+        self._peering.tell_soon()
+
+    def _serve(self, group: LogGroup) -> None:
+        number = group.group_id
+        group.after_commit = self._after_commit if number != METADATA_GROUP else self._metadata_committed
+        group.on_leading.append(partial(self._on_leading, number))
+        self._local_groups.serve(group, self._cluster, self._consumer_groups, self._transactions)
+        reconciler = Reconciler(
+            group,
+            partial(self._desired_members, number),
+            self._loop,
+            balance=lambda: self._cluster.settings.auto_leader_rebalance_enable,
+        )
+        self._reconcilers[number] = reconciler
+        reconciler.start()
+
+    def _metadata_committed(self) -> None:
+        """Others name this node as the leader of a new partition once they hear that it knows of it."""
+        self._after_commit()
+        self._peering.tell_soon()
+
+    def _on_leading(self, number: int, leads: bool) -> None:
+        term = self._cluster.groups[number].term if number in self._cluster.groups else 0
+        log.info("log group %d: this node %s in term %d", number, "leads" if leads else "leads no more", term)
+        if number == METADATA_GROUP:
+            if leads:
+                self._topics.become_controller(self._founding_commands())
+            else:
+                self._topics.resign()
+        self._cluster.on_leader_change(number)
+        self._peering.tell_soon()
+
+    def _founding_commands(self) -> Sequence[Command]:
+        return [place_command(self._placement)]
+
+    def _desired_members(self, number: int) -> DesiredMembers:
+        image = self._cluster.image
+        nodes = image.placement.get(number, ())
+        learners: tuple[int, ...] = ()
+        if number == METADATA_GROUP:
+            learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
+        return DesiredMembers(
+            nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.disks_full()
+        )
+
+    # --- what others hear of this node ----------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """This node, as of now."""
+        groups, image = self._cluster.groups, self._cluster.image
+        metadata = groups.get(METADATA_GROUP)
+        return Status(
+            bool(self._directory.part),
+            metadata is not None and metadata.raft.last_index > 0,
+            image.cluster_id,
+            tuple(image.nodes),
+            image.placement.get(METADATA_GROUP, ()),
+            {number: group.term for number, group in groups.items() if group.is_leader},
+            {number: group.raft.member_id for number, group in groups.items()},
+            metadata.applied_index if metadata is not None else 0,
+            max(len(image.placement) - 1, 0),
+            self._nodes.disk_full,
+            self._behind(),
+        )
+
+    def _behind(self) -> dict[int, tuple[int, ...]]:
+        """Log group that is led here -> the nodes whose copy lags now; clients of this node are told, too."""
+        placement, nodes, now = self._cluster.image.placement, self._nodes, self._loop.time()
+        found: dict[int, tuple[int, ...]] = {}
+        for number, group in self._cluster.groups.items():
+            if group.is_leader:
+                placed, before = placement.get(number, ()), nodes.behind(number)
+                behind = self._in_sync.look(number, group.raft, placed, nodes.is_alive, before, now)
+                found[number] = behind
+                nodes.on_behind(number, group.term, behind)
+        return found
+
+    def cluster_id(self) -> str | None:
+        """Returns the recorded id; until this node has followed so far, the id at its last stop."""
+        return self._cluster.cluster_id or self._directory.cluster_id
+
+    def founders(self) -> list[int]:
+        """The nodes that this one was told of at its start, in order."""
+        return sorted(self._settings.peers())
+
+    def data_groups(self) -> int:
+        """Returns the recorded number, or until then the setting here."""
+        return self._cluster.data_groups
+
+    def receive(self, number: int, message: Message) -> None:
+        """Raft's message of a peer."""
+        group = self._cluster.groups.get(number)
+        if group is not None:
+            group.receive(message)
+
+    def on_link_change(self, node_id: int, up: bool) -> None:
+        """The connection to a node came up or went down."""
+        if not up:
+            for group in self._cluster.groups.values():
+                group.report_unreachable(node_id)
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """The process of a node has ended: nobody waits for what it led, and what it holds lags from now on,
+        however soon it is back."""
+        for group in self._cluster.groups.values():
+            group.on_node_stopped(node_id)
+        self._peering.tell_soon()
+
+    # --- following ------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        image = self._cluster.image
+        if image.cluster_id not in (None, self._directory.cluster_id):
+            await in_thread(partial(self._directory.record_cluster, image.cluster_id))
+        for node in image.nodes.values():
+            self._peering.know(node.node_id, *node.peer)
+        for gone in self._registered.difference(image.nodes, self._settings.peers()):
+            self._peering.forget(gone)
+        self._registered = set(image.nodes)
+        self._compare_data_groups()
+        for reconciler in self._reconcilers.values():
+            reconciler.look()  # who is wanted may have changed, and the keeper of a group of one rests
+        await self._give_up_groups()  # first: it makes room for others
+        problem = await self._open_groups()
+        await self._register()
+        if self._topics.leads and image.moving:
+            await note_arrivals(self._cluster, self._nodes, self._topics, self.reports)
+        if problem is not None:
+            raise problem
+
+    def _compare_data_groups(self) -> None:
+        """Say once, as soon as it is known, that this node was told another number of log groups."""
+        recorded, own = len(self._cluster.image.placement) - 1, self._settings.lockstep_data_groups
+        if self._groups_compared or recorded <= 0:
+            return
+        self._groups_compared = True
+        if own not in (None, recorded):
+            log.warning(
+                "the cluster has %d log group%s; lockstep.data.groups=%d of this node has no effect",
+                recorded,
+                "" if recorded == 1 else "s",
+                own,
+            )
+
+    async def _give_up_groups(self) -> None:
+        """Deletes groups that were placed on other nodes, once this node is no member of them."""
+        leaving = [group for group in self._cluster.groups.values() if self._is_leaving(group)]
+        are_out = await asyncio.gather(*map(self._is_out, leaving))
+        for group, is_out in zip(leaving, are_out, strict=True):
+            # Deleting those before may have taken seconds: this one may have been placed here again since,
+            # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
+            if is_out and await self._is_out(group) and self._is_leaving(group):
+                self._reconcilers.pop(group.group_id).stop()
+                await self._local_groups.remove(
+                    group.group_id, self._cluster, self._consumer_groups, self._transactions
+                )
+
+    def _is_leaving(self, group: LogGroup) -> bool:
+        """Returns whether a group is placed on other nodes, by this node's metadata, and not led here."""
+        number, here = group.group_id, self._settings.node_id
+        placed = self._cluster.image.placement.get(number, (here,))
+        return number != METADATA_GROUP and here not in placed and not group.is_leader
+
+    async def _open_groups(self) -> Exception | None:
+        """Opens groups that were placed here; returns the error of the first that failed, which delays no
+        other."""
+        problem: Exception | None = None
+        for number, nodes in list(self._cluster.image.placement.items()):
+            if self._settings.node_id in nodes and number not in self._cluster.groups:
+                try:
+                    self._serve(await self._local_groups.open(number))
+                except (StorageError, OSError) as error:
+                    problem = problem or error
+                self._peering.tell_soon()
+        return problem
+
+    async def _is_out(self, group: LogGroup) -> bool:
+        """Returns whether this node is no member by the leader's report: a removed node may not have the
+        record."""
+        known = await self.reports.of(group.group_id)
+        if known is None or known["changing"]:
+            return False
+        return all(each["member"] != group.raft.member_id for each in known["voters"] + known["learners"])
+
+    async def _register(self) -> None:
+        entry, metadata = self._entry, self._cluster.groups.get(METADATA_GROUP)
+        missed = metadata is not None and self._nodes.is_removed_for_peers(metadata.applied_index)
+        if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
+            self.was_part = self.was_part or self._nodes.is_registered_for_peers
+            if not self._directory.is_registered:
+                await in_thread(self._directory.record_registered)
+            return
+        question = {**node_command(entry), "first": not self._directory.is_registered}
+        try:
+            await self._peering.ask_leader(
+                METADATA_GROUP, RequestKind.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
+            )
+        except NotLeader:
+            log.debug("no controller to register with yet")
+        except PeerError as error:
+            if REMOVED not in str(error):
+                raise
+            await self._end()
+
+    async def _end(self) -> None:
+        """By the controller's word this node was removed: clients go on where the others are, and there is no
+        way back with this directory."""
+        if self.removed.is_set():
+            return
+        self._nodes.is_removed = True
+        self._cluster.cached_responses.clear()
+        log.error(
+            "node %d %s and serves nobody any more; with an empty data directory it can come back",
+            self._settings.node_id,
+            REMOVED,
+        )
+        self.removed.set()
+        await in_thread(self._directory.record_removal)
+
+    # --- what the controller is asked -----------------------------------------------------------------------
+
+    async def _handle_register(self, node_id: int, body: bytes) -> bytes:
+        leads = self._topics.leads and self._cluster.groups[METADATA_GROUP].has_lease
+        if not leads or self._cluster.cluster_id is None:
+            raise NotLeaderHere("not the controller")
+        try:
+            question = json.loads(body)
+            entry, first = parse_node(question), bool(question.get("first"))
+        except (ValueError, RecursionError) as error:
+            raise PeerError(f"a registration that is not understood: {error}") from None
+        if entry.node_id != node_id:
+            raise PeerError(f"node {node_id} cannot register node {entry.node_id}")
+        if not first and node_id not in self._cluster.image.nodes:
+            raise PeerError(f"node {node_id} {REMOVED}; with an empty data directory it can come back")
+        await self._topics.record([node_command(entry)])
+        return b""
+
+    async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:
+        """Hand a group that is led here to a node."""
+        question = json.loads(body)
+        number = int(question["group"])
+        group = self._cluster.groups.get(number)
+        if group is None or not group.is_leader:
+            raise NotLeaderHere(f"group {number} is not led here")
+        try:
+            self._reconcilers[number].transfer_to(int(question["to"]))
+        except TransferRejected as error:
+            raise PeerError(str(error)) from None
+        return b""
+
+    async def transfer(self, number: int, to: int) -> None:
+        """Have a group's leader begin to hand it to a node. Raises PeerError where it refuses, NotLeader."""
+        body = json.dumps({"group": number, "to": to}).encode()
+        await self._peering.ask_leader(number, RequestKind.TRANSFER, body, ANSWER_SECONDS)

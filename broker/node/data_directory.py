@@ -1,0 +1,248 @@
+"""The broker's data directory: one broker at a time, one node's, of a format we know.
+
+Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
+held), `meta.properties` (format, node id, the node's part in its cluster) and `groups/N`, one directory per
+log group; `groups/N.gone` is the rest of a removed one.
+Does not: look inside a group's directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from lockstep.protocol.printable import escape_unprintable
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.types import NewerFormat
+
+FORMAT: Final = 1
+"""Grows when a broker of this format could not read what a later one wrote."""
+_LOCK: Final = ".lock"
+_META: Final = "meta.properties"
+_PART: Final = "part"
+_REGISTERED: Final = "registered"
+_CLUSTER: Final = "cluster.id"
+_REMOVED: Final = "removed"
+_GONE: Final = ".gone"
+_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+ALONE: Final = "alone"
+
+
+class DirectoryInUse(Exception):
+    """Another broker runs on this directory."""
+
+
+class WrongDirectory(Exception):
+    """The directory belongs to another node, is not a broker's, or may not be written by this user."""
+
+
+class DataDirectory:
+    """A locked data directory. `close` unlocks it."""
+
+    def __init__(self, path: Path, node_id: int, *, alone: bool = True) -> None:
+        """Create it if it is missing, lock it, check its node id and whether it is of a single node.
+
+        Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
+        """
+        self.path = path
+        self._recording = threading.Lock()  # records are written by threads beside the event loop
+        try:
+            if path.exists() and not path.is_dir():
+                raise WrongDirectory(f"{path} is a file, not a directory")
+            _check_no_nodes_below(path)
+            RealFileSystem().make_dir(path)
+            self._lock = _lock_file(path / _LOCK)
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+            raise WrongDirectory(
+                f"the data directory {path} is not writable for this user ({describe_os_error(error)})"
+            ) from None
+        self._properties: dict[str, str] = {}
+        try:
+            self._check(node_id, alone)
+        except BaseException:
+            self.close()
+            raise
+        for removed in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
+            shutil.rmtree(removed, ignore_errors=True)
+
+    def group(self, group_id: int) -> Path:
+        """The directory of a log group."""
+        return self.path / "groups" / str(group_id)
+
+    def groups(self) -> list[int]:
+        """The groups that are there, in order."""
+        try:
+            names = os.listdir(self.path / "groups")
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def mark_removed(self, group_id: int) -> Path | None:
+        """Mark a log group's directory as removed, durably; returns the directory to delete, at any time and
+        in any order, or None for none. Raises OSError."""
+        removed = self.path / "groups" / f"{group_id}{_GONE}"
+        shutil.rmtree(removed, ignore_errors=True)
+        try:
+            os.rename(self.group(group_id), removed)
+        except FileNotFoundError:
+            return None
+        _flush_names(removed.parent)
+        return removed
+
+    def close(self) -> None:
+        """Unlock it. The process's id is removed first: another process may get the same one later."""
+        with suppress(OSError):
+            os.ftruncate(self._lock, 0)
+        os.close(self._lock)
+
+    @property
+    def part(self) -> str:
+        """The node's part in its cluster of several; "" before it has one."""
+        return self._properties.get(_PART, "")
+
+    @property
+    def is_registered(self) -> bool:
+        """True once the cluster has registered the node."""
+        return _REGISTERED in self._properties
+
+    def record_part(self, part: str) -> None:
+        """Record the node's part, durably. Raises OSError."""
+        self._record(_PART, part)
+
+    def record_registered(self) -> None:
+        """Record that the cluster has registered the node, durably. Raises OSError."""
+        if not self.is_registered:
+            self._record(_REGISTERED, "true")
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster of several that the node is part of; None before it knows one."""
+        return self._properties.get(_CLUSTER)
+
+    def record_cluster(self, cluster_id: str) -> None:
+        """Record the cluster's id, durably. Raises OSError."""
+        if self.cluster_id != cluster_id:
+            self._record(_CLUSTER, cluster_id)
+
+    def record_removal(self) -> None:
+        """Record that the node was removed from its cluster, durably: it does not start from this directory
+        again. Raises OSError."""
+        self._record(_REMOVED, "true")
+
+    def forget_groups(self) -> None:
+        """Remove the log groups of a start that never came to take part."""
+        shutil.rmtree(self.path / "groups", ignore_errors=True)
+
+    def _record(self, key: str, value: str) -> None:
+        with self._recording:
+            properties = {**self._properties, key: value}
+            _write_flushed(
+                self.path / _META, "".join(f"{name}={text}\n" for name, text in properties.items())
+            )
+            self._properties = properties
+
+    def _check(self, node_id: int, alone: bool) -> None:
+        meta = self.path / _META
+        if not meta.exists():
+            if self.groups():
+                raise WrongDirectory(f"{self.path} has log groups but no {_META}")
+            self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
+            self._record(_PART, ALONE if alone else "")
+            return
+        try:
+            properties: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
+        if "format" not in properties:
+            raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
+        if not properties["format"].isdecimal() or int(properties["format"]) > FORMAT:
+            raise NewerFormat(
+                f"{self.path} has format {escape_unprintable(properties['format'])}; "
+                f"this version of Lockstep knows up to {FORMAT}"
+            )
+        if properties.get("node.id") != str(node_id):
+            raise WrongDirectory(
+                f"{self.path} belongs to node.id={escape_unprintable(str(properties.get('node.id')))}, "
+                f"this is node.id={node_id}"
+            )
+        if _REMOVED in properties:
+            raise WrongDirectory(
+                f"{self.path} belongs to node {node_id}, which was removed from the cluster; with an "
+                "empty data directory it can come back"
+            )
+        self._properties = properties
+        was_alone = properties.get(_PART, ALONE) == ALONE
+        if alone and not was_alone:
+            raise WrongDirectory(
+                f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start "
+                "it with the --peers that it had (`make cluster` starts its own nodes), or choose another "
+                "data directory (--data-dir, or make serve DATA_DIR=)"
+            )
+        if not alone and was_alone and self.groups():
+            raise WrongDirectory(
+                f"{self.path} belongs to a node that was alone; a cluster does not take its log over: start "
+                "with another data directory (--data-dir), or without --peers"
+            )
+        if not alone and was_alone:
+            self._record(_PART, "")
+
+
+def describe_os_error(error: OSError) -> str:
+    """The text of a system error, without its number."""
+    problem = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {problem}" if error.filename else problem
+
+
+def _check_no_nodes_below(path: Path) -> None:
+    """Raises WrongDirectory where a new directory would be made around those of a cluster's nodes."""
+    if (path / _META).exists():
+        return
+    nodes = sorted(each.parent.name for each in path.glob(f"[0-9]*/{_META}"))
+    if nodes:
+        names = ", ".join(f"{path.name}/{node}" for node in nodes)
+        raise WrongDirectory(
+            f"{path} holds the nodes of a cluster ({names}): run `make cluster DATA_DIR={path}`, or choose "
+            "another data directory (--data-dir, or make serve DATA_DIR=)"
+        )
+
+
+def _lock_file(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = escape_unprintable(os.read(lock, 32).decode(errors="replace").strip())
+        os.close(lock)
+        by = f" (process {holder})" if holder else ""
+        raise DirectoryInUse(f"another Lockstep{by} runs on {path.parent}") from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _write_flushed(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".new")
+    with open(temporary, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(temporary, path)
+    _flush_names(path.parent)
+
+
+def _flush_names(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,91 @@
+"""The part of a node with an empty directory: a founder, a node that lost its disk, or a newcomer.
+
+Pure. A founder votes from the start; of the others nobody may take the vote for one that was promised before
+(`docs/decisions/0018-the-first-start.md`). Invariant: while it cannot be told, nothing is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from lockstep.broker.membership.placement import MAX_METADATA_VOTERS
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.peers.node_status import Status
+
+FOUNDING_TIMEOUT_SECONDS: Final = 3.0
+"""How long founders wait for the rest of them; a majority of founders goes on without."""
+
+
+class ClusterPart(Enum):
+    """The part of a node in its cluster."""
+
+    FOUNDER = "founder"
+    STRANGER = "stranger"
+
+
+def part_of(
+    node_id: int,
+    founders: Sequence[int],
+    told: Mapping[int, Status],
+    waited_seconds: float,
+    data_groups: int = 0,
+) -> ClusterPart | None:
+    """Returns this node's part by the others' reports; None where that is not known yet.
+
+    A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes that this
+    one was told of at its start, in order; `data_groups` how many log groups it would make: where others have
+    made another number, what it would make would have voters that know nothing of it.
+    """
+    known = [each for each in told.values() if each.joined and each.cluster_id is not None]
+    if known:
+        newest = max(known, key=lambda each: (each.applied, METADATA_GROUP in each.leads))
+        agreed = set(newest.voters) == set(founders[:MAX_METADATA_VOTERS])
+        agreed = agreed and newest.data_groups in (0, data_groups)
+        first_start = node_id in newest.voters and node_id not in newest.registered
+        if not first_start or not agreed:
+            return ClusterPart.STRANGER
+        return (
+            ClusterPart.FOUNDER if _never_registered(node_id, newest, known, waited_seconds, told) else None
+        )
+    if any(each.joined and each.has_log for each in told.values()):
+        return None
+    if node_id not in founders:
+        return None
+    heard = {node_id, *told}.intersection(founders)
+    if len(heard) == len(founders):
+        return ClusterPart.FOUNDER
+    majority = len(founders) // 2 + 1
+    return (
+        ClusterPart.FOUNDER if len(heard) >= majority and waited_seconds >= FOUNDING_TIMEOUT_SECONDS else None
+    )
+
+
+def explain(node_id: int, part: ClusterPart) -> str:
+    """A line of the log: what a node is, and what may be left to do."""
+    if part is ClusterPart.FOUNDER:
+        return f"node {node_id} is a founder of its cluster"
+    return (
+        f"node {node_id} is not a founder of its cluster: if it is new or was removed, `lockstep cluster add "
+        f"{node_id}` gives it its share; if it lost its disk, it gets it back by itself"
+    )
+
+
+def _never_registered(
+    node_id: int,
+    newest: Status,
+    known: Sequence[Status],
+    waited_seconds: float,
+    told: Mapping[int, Status],
+) -> bool:
+    """Returns whether no record of this node was committed for certain: a reporting node may be behind.
+
+    The controller is not. Without one, those that have not been heard must be too few to have committed the
+    record together with this node; and whoever was heard had the time to elect a controller.
+    """
+    if any(METADATA_GROUP in each.leads for each in known):
+        return True
+    unheard = [each for each in newest.voters if each != node_id and each not in told]
+    majority = len(newest.voters) // 2 + 1
+    return len(unheard) < majority - 1 and waited_seconds >= FOUNDING_TIMEOUT_SECONDS

@@ -1,0 +1,221 @@
+"""The nodes of the cluster as this one sees them: who is there, where clients reach it, what it leads.
+
+What nodes are is recorded (`broker/metadata/metadata_image.py`); what they lead and that they live is soft
+state, which each tells all others every so often and whenever it changes. Invariants: of two claims to lead a
+group the one of the higher term counts; of one term, what this node's own group knows counts more than what
+others say. Does not: send messages (`peer_rpc.py` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.metadata_image import ClusterImage, NodeEntry
+from lockstep.broker.peers.node_status import Status
+from lockstep.broker.requests.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from lockstep.storage.log_group import LogGroup
+
+ALIVE_SECONDS: Final = 3.0
+"""Who has said nothing for so long is taken for dead."""
+CUT_OFF_SECONDS: Final = 0.5
+"""The same once the connection to it is lost."""
+LISTED_SECONDS: Final = 9.0
+"""For so long clients are told where a silent node is, as by Kafka (broker.session.timeout.ms): librdkafka
+may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
+NOBODY: Final = -1
+
+
+class Nodes:
+    """See the module.
+
+    Args:
+        seconds: a monotonic clock.
+    """
+
+    def __init__(self, node_id: int, image: ClusterImage, seconds: Callable[[], float]) -> None:
+        self.node_id = node_id
+        self._image = image
+        self._seconds = seconds
+        self.groups: Mapping[int, LogGroup] = {}
+        """Those that this node has a part in."""
+        self.statuses: dict[int, Status] = {}
+        """What each other node said last."""
+        self.on_notification: dict[Callable[[], None], None] = {}
+        """Called after each status that another node has told."""
+        self._heard: dict[int, float] = {}
+        self._last_told: dict[int, float] = {}
+        self._began = seconds()
+        self._is_informed = False
+        self.is_removed = False
+        """Whether this node was removed from the cluster, as a controller said: then it is none of those that
+        clients are told of."""
+        self._leaders: dict[int, tuple[int, int]] = {}
+        """Log group -> (term, node), as others said."""
+        self._behind: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """Log group -> (term, nodes), as its leader of that term said last, this node included."""
+
+    # --- who is there ---------------------------------------------------------------------------------------
+
+    def on_status(self, node_id: int, status: Status) -> None:
+        """Another node has told its status."""
+        self.statuses[node_id] = status
+        self._heard[node_id] = self._last_told[node_id] = self._seconds()
+        for group, term in status.leads.items():
+            if term >= self._leaders.get(group, (-1, 0))[0]:
+                self._leaders[group] = term, node_id
+            self.on_behind(group, term, status.behind.get(group, ()))
+        for group, (term, leader) in list(self._leaders.items()):
+            if leader == node_id and status.leads.get(group) != term:
+                self._leaders[group] = term, NOBODY
+        for listener in tuple(self.on_notification):
+            listener()
+
+    def cut_off(self, node_id: int) -> None:
+        """The connection to a node is lost."""
+        if node_id in self._heard:
+            latest = self._seconds() - ALIVE_SECONDS + CUT_OFF_SECONDS
+            self._heard[node_id] = min(self._heard[node_id], latest)
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """Its process has ended."""
+        self._heard.pop(node_id, None)
+
+    def is_alive(self, node_id: int) -> bool:
+        """Returns whether a status of the node came lately; this node is alive until it was removed."""
+        if node_id == self.node_id:
+            return not self.is_removed
+        heard = self._heard.get(node_id)
+        return heard is not None and self._seconds() - heard < ALIVE_SECONDS
+
+    def alive(self) -> frozenset[int]:
+        """The recorded nodes that live, this one included."""
+        return frozenset(each for each in {*self._image.nodes, self.node_id} if self.is_alive(each))
+
+    def listed(self) -> frozenset[int]:
+        """The recorded nodes that clients are told of: those that live, or did a moment ago. A node that has
+        just started has heard nobody yet: to it all did."""
+        since = self._seconds() - LISTED_SECONDS
+        told = self._last_told
+        lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
+        return self.alive() | lately
+
+    def seen(self) -> tuple[object, ...]:
+        """Equal for two moments at which clients are told the same of nodes and leaders."""
+        hosted = tuple(
+            (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
+        )
+        others = tuple(self._leaders.values())
+        return hosted, self.alive(), self.listed(), others, tuple(self._behind.values())
+
+    def registered(self) -> list[int]:
+        """Every node of the cluster, alive or not; only this one before a first start is through."""
+        return sorted(self._image.nodes) or [self.node_id]
+
+    def endpoints(self, listener: str, here: Endpoint) -> list[Endpoint]:
+        """Returns the nodes' endpoints for clients of this listener; `here` is this node's."""
+        found = [] if self.is_removed else [here]
+        for node_id in self.listed():
+            if node_id != self.node_id:
+                endpoint = self.endpoint(node_id, listener, here)
+                if endpoint is not None:
+                    found.append(endpoint)
+        return sorted(found, key=lambda each: each.node_id)
+
+    def endpoint(self, node_id: int, listener: str, here: Endpoint) -> Endpoint | None:
+        """Returns a node's endpoint for clients of this listener; None where it has no such listener."""
+        if node_id == self.node_id:
+            return None if self.is_removed else here
+        node = self._image.nodes.get(node_id)
+        address = node.listeners.get(listener) if node is not None else None
+        if node is None or address is None:
+            return None
+        return Endpoint(node_id, address[0], address[1], node.rack)
+
+    @property
+    def is_informed(self) -> bool:
+        """True once this node has followed the metadata at least as far as at its last stop."""
+        if not self._is_informed:
+            group = self.groups.get(METADATA_GROUP)
+            if group is not None and self._image.cluster_id is not None:
+                self._is_informed = group.applied_index >= group.recovered_index
+        return self._is_informed
+
+    def is_removed_for_peers(self, applied: int) -> bool:
+        """Returns whether a node with newer metadata than this one has no record of this one."""
+        return any(
+            self.node_id not in status.registered and status.registered and status.applied > applied
+            for node_id, status in self.statuses.items()
+            if self.is_alive(node_id) and status.cluster_id == self._image.cluster_id
+        )
+
+    @property
+    def is_registered_for_peers(self) -> bool:
+        """Returns whether a live node reports that this one is recorded."""
+        told = self.statuses.items()
+        return any(self.node_id in status.registered and self.is_alive(each) for each, status in told)
+
+    # --- who has room ---------------------------------------------------------------------------------------
+
+    @property
+    def disk_full(self) -> bool:
+        """True where the disk of this node has no room for the writes of one of its groups."""
+        return any(group.log.disk_full or group.installer.is_out_of_space for group in self.groups.values())
+
+    def disks_full(self) -> dict[int, bool]:
+        """Node -> whether its disk is full, of those that say so or that it is not."""
+        told = {
+            node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
+        }
+        return {**told, self.node_id: self.disk_full}
+
+    # --- who leads ------------------------------------------------------------------------------------------
+
+    def leader_of(self, group: int) -> tuple[int, int]:
+        """Returns the leader of a group, (node id or -1, term)."""
+        term, leader = self._leaders.get(group, (-1, NOBODY))
+        here = self.groups.get(group)
+        if here is not None and here.term >= term:
+            silent = here.leader_id == NOBODY and here.term == term and leader >= 0 and self.is_alive(leader)
+            return (leader if silent else here.leader_id), here.term  # no member, yet or any more, hears it
+        return leader, max(term, 0)
+
+    def live_leader_of(self, group: int) -> int:
+        """Returns the live leader of a group; -1 for none."""
+        leader, _ = self.leader_of(group)
+        return leader if leader >= 0 and self.is_alive(leader) else NOBODY
+
+    def has_followed(self, node_id: int, metadata_index: int) -> bool:
+        """Returns whether a node is known to have applied group 0 up to this index."""
+        if node_id == self.node_id:
+            return True
+        status = self.statuses.get(node_id)
+        return status is not None and status.applied >= metadata_index
+
+    def on_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
+        """Records the replicas that are out of sync, by the leader of a group in this term."""
+        if term >= self._behind.get(group, (-1, ()))[0]:
+            self._behind[group] = term, behind
+
+    def behind(self, group: int) -> tuple[int, ...]:
+        """The nodes that are out of sync in a group (`in_sync_replicas.py`), as its leader reported last.
+        That counts until the next leader reports: to be without one helps nobody to catch up."""
+        _, found = self._behind.get(group, (-1, ()))
+        return found
+
+    def member_of(self, group: int) -> dict[int, int]:
+        """Node -> the Raft member it says it is in a group."""
+        found = {
+            node: status.members[group] for node, status in self.statuses.items() if group in status.members
+        }
+        here = self.groups.get(group)
+        if here is not None:
+            found[self.node_id] = here.raft.member_id
+        return found
+
+    def entry_of(self, node_id: int) -> NodeEntry | None:
+        """A node as it is recorded."""
+        return self._image.nodes.get(node_id)

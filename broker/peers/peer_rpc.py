@@ -1,0 +1,372 @@
+"""The messages between nodes beside Raft's: statuses, requests and their responses.
+
+Owns: the kinds of messages on the peer network, this node's status, telling it, and asking whoever leads a
+group. Invariants: a node of another cluster is refused; a question goes to a leader that is known, again and
+again until one answers or its time is over. Does not: know what is asked: who answers a kind of question
+puts itself into `handlers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from lockstep.broker.network.listeners import host_and_port
+from lockstep.broker.peers.node_registry import NOBODY, Nodes
+from lockstep.broker.peers.node_status import Status
+from lockstep.storage.group_options import node_of
+from lockstep.storage.peers.limits import TOO_MANY_REQUESTS, PeerError, PeerUnreachable
+from lockstep.storage.peers.network import PeerNetwork
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.peers")
+
+STATUS_SECONDS: Final = 0.5
+"""The status is told this often, and whenever it changes."""
+RETRY_SECONDS: Final = 0.05
+"""Between two tries: a new leader is known some milliseconds after its election."""
+ASK_SECONDS: Final = 5.0
+"""One try; who is asked may have to wait for a commit."""
+MAX_NEWCOMERS: Final = 16
+"""LIMIT. Nodes that greeted without being part of the cluster, and are answered all the same."""
+NEWCOMER_SECONDS: Final = 60.0
+"""One that has not been there for so long has gone away again."""
+
+
+class Notification(IntEnum):
+    """The kinds of notifications, which have no response."""
+
+    STATUS = 1
+
+
+class RequestKind(IntEnum):
+    """The kinds of requests, which have a response."""
+
+    FORWARD = 1
+    GROUP = 2
+    PRODUCER_IDS = 3
+    REGISTER = 4
+    TRANSFER = 5
+    REPORT = 6
+    MARKERS = 7
+    VERIFY = 8
+    DAMAGE = 9
+
+
+NOT_LEADER_HERE: Final = "not led here"
+"""What `NotLeaderHere` is on the wire, where a refusal is a text: who asked goes on looking for the
+leader."""
+
+
+class NotLeaderHere(PeerError):
+    """The node does not lead the request's group: the caller retries at another node."""
+
+
+class LocalNode(Protocol):
+    """The node that all the talk is about."""
+
+    def status(self) -> Status:
+        """Returns the current status."""
+
+    def founders(self) -> list[int]:
+        """The nodes that it was told of at its start."""
+
+    def data_groups(self) -> int:
+        """Returns the number of data log groups that the cluster has, or is to have."""
+
+    def cluster_id(self) -> str | None:
+        """The cluster that it is, or was, part of; None where it has not heard of one."""
+
+    def receive(self, number: int, message: Message) -> None:
+        """Raft's message of a peer to a group."""
+
+    def on_link_change(self, node_id: int, up: bool) -> None:
+        """The connection to a node came up or went down."""
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """The process of a node has ended."""
+
+
+class _NoNode:
+    """Before there is one."""
+
+    def status(self) -> Status:
+        return Status()
+
+    def founders(self) -> list[int]:
+        return []
+
+    def data_groups(self) -> int:
+        return 0
+
+    def cluster_id(self) -> str | None:
+        return None
+
+    def receive(self, number: int, message: Message) -> None:
+        """Drop it."""
+
+    def on_link_change(self, node_id: int, up: bool) -> None:
+        """Nothing rests on it yet."""
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """Nor on this."""
+
+
+class PeerRpc:
+    """One node's side of all conversations; the owner of its `PeerNetwork`."""
+
+    def __init__(self, nodes: Nodes, loop: asyncio.AbstractEventLoop) -> None:
+        self._nodes = nodes
+        self._loop = loop
+        self._node: LocalNode = _NoNode()
+        self.network = PeerNetwork(nodes.node_id, self, loop)
+        self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        """Who answers each kind of question, given the node that asks and its words. They raise
+        NotLeaderHere, PeerError or StorageError."""
+        self.open = False
+        """Whether Raft speaks: not before it is known what this node is."""
+        self._telling = False
+        self._known: set[int] = set()
+        self._newcomers: dict[int, float] = {}
+        """Known only because they greeted, and when they were last there."""
+        self._moved: dict[int, tuple[str, int]] = {}
+        """Where nodes said themselves that they are; that counts more than what is recorded."""
+        self.address: tuple[str, int] | None = None
+        """Where this node is reached."""
+        self.direct = True
+        """This process itself listens there: whoever is refused there knows that it has ended."""
+        self._indirect: set[int] = set()
+        """Nodes that something else listens for."""
+        self._run = secrets.token_hex(8)
+        """This process, so that two of one node id are not taken for one."""
+        self._runs: dict[int, object] = {}
+
+    def serve(self, node: LocalNode) -> None:
+        """Speak for this node from now on."""
+        self._node = node
+
+    def know(self, node_id: int, host: str, port: int) -> None:
+        """There is another node at this address."""
+        if node_id != self._nodes.node_id:
+            self._known.add(node_id)
+            self._newcomers.pop(node_id, None)
+            self.network.know(node_id, *self._moved.get(node_id, (host, port)))
+
+    def forget(self, node_id: int) -> None:
+        """It is not part of the cluster any more."""
+        self._known.discard(node_id)
+        self._newcomers.pop(node_id, None)
+        self._moved.pop(node_id, None)
+        self.network.forget(node_id)
+
+    def problem(self, node_id: int) -> str:
+        """Returns a node's address, and why it is not reached."""
+        at = self.network.address(node_id)
+        where = "" if at is None else f"at {host_and_port(*at)}"
+        why = self.network.problem(node_id)
+        if not why:
+            why = "no answer yet"
+            if self.network.is_up(node_id):
+                here = "this node" if self.address is None else f"this node at {host_and_port(*self.address)}"
+                why = f"it answers, but nothing comes from it: does it reach {here}?"
+        return f"{where} ({why})".lstrip()
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def tell_soon(self) -> None:
+        """The status has changed: tell it once in this turn."""
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        body = self._node.status().encode()
+        for node_id in self._known:
+            self.network.notify(node_id, Notification.STATUS, body)
+
+    async def run(self) -> None:
+        """Tell the status every so often, until cancelled."""
+        while True:
+            try:
+                self._tell()
+            except Exception:  # who is not heard is dead for the others
+                log.exception("the status could not be told")
+            self._forget_newcomers()
+            await asyncio.sleep(STATUS_SECONDS)
+
+    def _forget_newcomers(self) -> None:
+        """One that was removed greets once more before it ends: it is not to be looked for until we end."""
+        now = self._loop.time()
+        for node_id, heard in tuple(self._newcomers.items()):
+            if self.network.has_connection_from(node_id):
+                self._newcomers[node_id] = now
+            elif now - heard > NEWCOMER_SECONDS:
+                self.forget(node_id)
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    async def ask_leader(
+        self, group: int, kind: RequestKind, body: bytes, seconds: float, answer_seconds: float = ASK_SECONDS
+    ) -> bytes:
+        """Ask whoever leads a group, trying for `seconds`; one answer may take `answer_seconds`.
+
+        Where this node leads, its own handler is asked, whose StorageError comes as it is.
+
+        Raises NotLeader where nobody could be asked in time, PeerError for a refusal.
+        """
+        problem = f"nobody is known to lead group {group}"
+        deadline = self._loop.time() + seconds
+        while True:
+            leader = self._nodes.live_leader_of(group)
+            left = deadline - self._loop.time()
+            if leader != NOBODY and left > 0:
+                try:
+                    if leader == self._nodes.node_id:
+                        return await self.handlers[kind](leader, body)
+                    return await self._answer_of(leader, group, kind, body, answer_seconds)
+                except NotLeaderHere as error:
+                    problem = str(error)
+                except (PeerUnreachable, TimeoutError) as error:
+                    problem = str(error) or f"node {leader} does not answer"
+                except PeerError as error:
+                    if str(error) not in (NOT_LEADER_HERE, TOO_MANY_REQUESTS):
+                        raise
+                    problem = f"node {leader} does not lead group {group} any more"
+                    if str(error) == TOO_MANY_REQUESTS:
+                        problem = f"node {leader} has too much to answer"
+            if self._loop.time() + RETRY_SECONDS >= deadline:
+                raise NotLeader(problem)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _answer_of(
+        self, leader: int, group: int, kind: RequestKind, body: bytes, seconds: float
+    ) -> bytes:
+        """Sends a request, and abandons it where that node is silent and another one leads the group by now:
+        a hanging process keeps its connection. A live node responds by itself."""
+        asking = self._loop.create_task(self.network.request(leader, kind, body, seconds))
+        try:
+            while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
+                successor = self._nodes.live_leader_of(group)
+                if successor not in (NOBODY, leader) and not self._nodes.is_alive(leader):
+                    raise PeerUnreachable(f"node {leader} was asked, and leads group {group} no longer")
+            return asking.result()
+        finally:
+            asking.cancel()
+
+    # --- as PeerListener
+    # ---------------------------------------------------------------------------------------
+
+    def hello(self) -> bytes:
+        """See `PeerListener`."""
+        status = self._node.status()
+        founders = [] if status.joined else self._node.founders()
+        said = {
+            "cluster": self._node.cluster_id(),
+            "founders": founders,
+            "told": self._node.founders(),
+            "groups": self._node.data_groups(),
+            "at": self.address,
+            "direct": self.direct,
+            "run": self._run,
+        }
+        return json.dumps(said).encode()
+
+    def on_handshake(self, node_id: int, hello: bytes) -> str | None:
+        """See `PeerListener`."""
+        try:
+            said = json.loads(hello)
+            cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
+            groups, direct, told = said.get("groups"), said.get("direct", True), said.get("told", theirs)
+            address = None if at is None else (str(at[0]), int(at[1]))
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+            return "a greeting that is not understood"
+        status, ours = self._node.status(), self._node.founders()
+        here = self._node.cluster_id()
+        if None not in (cluster_id, here) and cluster_id != here:
+            return f"this is cluster {here}, not {cluster_id}"
+        if self._runs.get(node_id, run) != run and self.network.has_connection_from(node_id):
+            return f"another node {node_id} is running"
+        # One that has taken part already, in a cluster that is not recorded yet, counts as a founder for us.
+        founding = cluster_id is None and not status.joined
+        if founding and told and told != ours:
+            return f"--peers names nodes {ours} here and {told} there: founders must agree"
+        # A founder that starts late has its vote recorded; one that was removed and comes back has none.
+        has_vote = not status.voters or node_id in status.voters
+        is_late = theirs and node_id in ours and node_id not in status.registered and has_vote
+        begins = founding or is_late
+        own = self._node.data_groups()
+        if begins and groups not in (None, own):
+            return f"lockstep.data.groups is {own} here and {groups} there: founders must agree"
+        self._runs[node_id] = run
+        (self._indirect.discard if direct else self._indirect.add)(node_id)
+        if address is not None:
+            self._answer_at(node_id, address)
+        return None
+
+    def _answer_at(self, node_id: int, address: tuple[str, int]) -> None:
+        """A node that is to be added is in nobody's list; one may have come back at another address."""
+        if node_id not in self._known:
+            if len(self._newcomers) >= MAX_NEWCOMERS:
+                return
+            self._known.add(node_id)
+            self._newcomers[node_id] = self._loop.time()
+        self._moved[node_id] = address
+        self.network.know(node_id, *address)
+
+    def on_rejection(self, node_id: int, text: str) -> None:
+        """See `PeerListener`."""
+        log.error("node %d refuses this one: %s", node_id, text)
+
+    def on_message(self, group_id: int, message: Message) -> None:
+        """See `PeerListener`."""
+        if self.open:
+            self._node.receive(group_id, message)
+
+    def send(self, group_id: int, member_id: int, message: Message) -> None:
+        """Raft has something to say."""
+        if self.open:
+            self.network.send(node_of(member_id), group_id, message)
+
+    def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
+        """See `PeerListener`."""
+        if kind == Notification.STATUS:
+            try:
+                self._nodes.on_status(node_id, Status.decode(body))
+            except ValueError as error:
+                log.warning("node %d: %s", node_id, error)
+
+    async def on_request(self, node_id: int, kind: int, body: bytes) -> bytes:
+        """See `PeerListener`."""
+        handler = None
+        with contextlib.suppress(ValueError):
+            handler = self.handlers.get(RequestKind(kind))
+        if handler is None:
+            raise PeerError(f"question {kind} is not understood by this version")
+        try:
+            return await handler(node_id, body)
+        except (NotLeaderHere, NotLeader):
+            raise PeerError(NOT_LEADER_HERE) from None
+        except StorageError as error:
+            raise PeerError(str(error)) from error
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """See `PeerListener`. It proves nothing for a node behind a proxy."""
+        if node_id not in self._indirect:
+            self._nodes.on_process_stopped(node_id)
+            self._node.on_process_stopped(node_id)
+
+    def on_link(self, node_id: int, up: bool) -> None:
+        """See `PeerListener`."""
+        if up:
+            self.network.notify(node_id, Notification.STATUS, self._node.status().encode())
+        else:
+            self._nodes.cut_off(node_id)
+        self._node.on_link_change(node_id, up)

@@ -1,0 +1,2 @@
+"""Handlers: `produce`, `describe_producers`; `atomic_produce` is a Produce that appends all partitions or
+none."""

@@ -1,0 +1,89 @@
+"""Ends of transactions in the partitions of one log group: the markers to be written, and their effects.
+
+A marker is a control batch; each partition gets it once, where its producer's transaction has not ended.
+After the append the producers' state changes as by its replay. Does not append (`broker/produce/appender.py`
+does, in one frame), or send markers to other log groups (`broker/transactions/marker_sender.py`).
+
+Source: KIP-98 and KIP-890; Kafka's ProducerAppendInfo.appendEndTxnMarker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lockstep.broker.produce.producer_state import CoordinatorFenced, ProducerState, StaleProducerEpoch
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import BatchHeader, read_header
+from lockstep.protocol.records.control import ControlKind, build
+from lockstep.storage.partition import PartitionLog
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its coordinator sends it to a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    version: int
+    """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
+
+
+class TransactionEnd(NamedTuple):
+    """A marker in one partition: the batch to be appended, and what its header does not contain."""
+
+    entry: tuple[PartitionLog, bytearray, BatchHeader]
+    coordinator_epoch: int
+
+
+def ends_of(
+    producers: ProducerState,
+    opened: Mapping[int, PartitionLog],
+    partitions: Sequence[PartitionLog],
+    marker: Marker,
+    time_ms: int,
+) -> list[TransactionEnd]:
+    """The batches that end this producer's transaction where it has not ended, one for each partition.
+
+    Args:
+        opened: the log group's partitions, by number; others are gone, and left out.
+        time_ms: the time of the markers.
+    Raises:
+        RequestError: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
+    """
+    end = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
+    batch = build(
+        ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp_ms=time_ms,
+    )
+    header, epoch = read_header(batch), marker.coordinator_epoch
+    numbers = dict.fromkeys(each.number for each in end)
+    return [TransactionEnd((opened[number], bytearray(batch), header), epoch) for number in numbers]
+
+
+def record_ends(
+    producers: ProducerState, ends: Sequence[TransactionEnd], offsets: Sequence[int], time_ms: int
+) -> None:
+    """The ends were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
+    for ((partition, _, header), coordinator_epoch), offset in zip(ends, offsets, strict=False):
+        identity = header.producer_id, header.producer_epoch, coordinator_epoch
+        producers.record_end(partition.number, *identity, offset, time_ms)
+
+
+def _is_to_end(
+    producers: ProducerState, opened: Mapping[int, PartitionLog], partition: PartitionLog, marker: Marker
+) -> bool:
+    if opened.get(partition.number) is not partition:
+        return False
+    identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+    try:
+        return producers.check_end(partition.number, *identity, marker.version)
+    except CoordinatorFenced as fenced:
+        raise RequestError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
+    except StaleProducerEpoch as stale:
+        raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None

@@ -1,0 +1,13 @@
+"""Request handlers: their interface, context, response and errors, and the router that finds them.
+
+| file | owns |
+|---|---|
+| `router` | the table of handlers: a request frame to its handler, and what ApiVersions lists |
+| `request_context` | what a handler is given, and the forms of its response |
+| `errors` | Kafka's errors as exceptions and per-record errors |
+| `endpoint` | where clients reach a node |
+| `time_slices` | sharing the event loop between long requests |
+| `sliced_response` | responses that take more than one time slice to make |
+| `duplicate_names` | limits of what a request may name more than once |
+| `authorized_operations` | the "authorized operations" bit fields |
+"""

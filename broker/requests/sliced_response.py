@@ -1,0 +1,91 @@
+"""Responses that take more than one time slice: the rest is built in later ones.
+
+A few megabytes name hundreds of thousands of groups, which is seconds of work. Between slices other clients
+and followers are served. The connection dispatches and reads nothing else before the response. An error in a
+later slice closes the connection; so does a lease that has expired meanwhile (`LeaseExpired`): the client
+retries. Does not: slice the decoding of a request or the encoding of its response, nor the first slice, which
+each request has for itself; notice a disconnected client, as nothing is read from it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.broker.requests.time_slices import TimeSlicer, run_slice
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+class SlicedResponse(PendingResponse):
+    """Completed with what `respond` gives once the last step is taken.
+
+    Args:
+        steps: what is left, as `run_slice` wants it; it needs nothing of the receive buffer.
+    """
+
+    __slots__ = ("_respond", "_steps", "_time_slicer")
+
+    blocks_connection = True
+
+    def __init__(
+        self, time_slicer: TimeSlicer, steps: Iterator[None], respond: Callable[[], HandlerResponse]
+    ) -> None:
+        super().__init__()
+        self._time_slicer = time_slicer
+        self._steps: Iterator[None] | None = steps
+        self._respond = respond
+        self.on_disconnect = self._cancel
+        time_slicer.schedule(self._resume)
+
+    def _cancel(self) -> None:
+        self._steps = None
+
+    def _run_slice(self, steps: Iterator[None]) -> bool:
+        """Run one slice; returns whether it was the last."""
+        return run_slice(steps)
+
+    def _resume(self) -> None:
+        steps = self._steps
+        if steps is None:
+            return
+        try:
+            if not self._run_slice(steps):
+                self._time_slicer.schedule(self._resume)
+                return
+            response = self._respond()
+            if isinstance(response, Awaitable):
+                response = PendingResponse.from_awaitable(response)
+        except Exception as error:
+            self._steps = None
+            self.fail(error)
+            return
+        self._steps = None
+        self.complete(response)
+
+
+def respond_in_slices(
+    context: ClientContext,
+    keys: Iterable[Key],
+    item: Callable[[Key], Item],
+    respond: Callable[[list[Item]], HandlerResponse],
+) -> HandlerResponse:
+    """The response of `respond` for the items of all keys: at once if they take one slice at most.
+
+    Args:
+        item: may raise in the first slice what a handler may raise.
+        respond: returns what a handler returns.
+    """
+    items: list[Item] = []
+
+    def steps() -> Iterator[None]:
+        for key in keys:
+            yield
+            items.append(item(key))
+
+    steps_left = steps()
+    if run_slice(steps_left):
+        return respond(items)
+    return SlicedResponse(context.services.time_slicer, steps_left, lambda: respond(items))

@@ -1,0 +1,65 @@
+"""DescribeClientQuotas: there are no quotas, and this broker enforces none (KIP-546).
+
+An invalid filter is rejected all the same. Source: Kafka's ClientQuotasImage.describe.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+API_KEY = ApiKey.DESCRIBE_CLIENT_QUOTAS
+VERSIONS = (0, 1)
+
+ENTITY_TYPES: Final = ("user", "client-id", "ip")
+_MAX_QUOTED_CHARACTERS: Final = 250
+
+
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
+) -> HandlerResponse:
+    """No entries, or the error of the filter."""
+    seen: set[str] = set()
+    for component in request.components:
+        problem = _component_error(component, seen)
+        if problem is not None:
+            error, message = problem
+            return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
+        seen.add(component.entity_type)
+    if "ip" in seen and len(seen) > 1:
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Invalid entity filter component combination. IP filter component should not be "
+            "used with user or clientId filter component.",
+            entries=None,
+        )
+    return DescribeClientQuotasResponse(error_message="", entries=[])
+
+
+def _component_error(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str] | None:
+    kind, invalid = component.entity_type, ErrorCode.INVALID_REQUEST
+    if not kind:
+        return invalid, "Invalid empty entity type."
+    if kind in seen:
+        return invalid, f"Entity type {kind} cannot appear more than once in the filter."
+    if kind not in ENTITY_TYPES:
+        return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind[:_MAX_QUOTED_CHARACTERS]}"
+    match component.match_type:
+        case 0:
+            if component.match is None:
+                return invalid, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+        case 1 | 2:
+            if component.match is not None:
+                name = "DEFAULT" if component.match_type == 1 else "SPECIFIED"
+                return invalid, f"Request specified MATCH_TYPE_{name}, but also specified a match string."
+        case _:
+            return invalid, f"Unknown match type {component.match_type}"
+    return None

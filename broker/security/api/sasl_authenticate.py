@@ -1,0 +1,27 @@
+"""SaslAuthenticate: rejected, since no listener has SASL (KIP-152).
+
+The answer is Kafka's for a connection that need not log in. A client that skips SaslHandshake reads the
+reason; a closed connection would only make it try again.
+"""
+
+from __future__ import annotations
+
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.security.api.sasl_handshake import log_sasl_attempt
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+API_KEY = ApiKey.SASL_AUTHENTICATE
+VERSIONS = (0, 2)
+
+
+def handle(
+    context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest
+) -> HandlerResponse:
+    """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
+    log_sasl_attempt(context)
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )

@@ -1,0 +1,1 @@
+"""Handler: `lockstep_staged`, for writers of staged appends."""

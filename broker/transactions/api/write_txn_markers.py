@@ -1,0 +1,59 @@
+"""WriteTxnMarkers: end a transaction in partitions that are led here, because an admin says so (KIP-664).
+
+Nodes of this cluster use their own protocol (`broker/transactions/marker_sender.py`); this is what
+`kafka-transactions --abort` sends for a transaction that hangs. As in Kafka a marker that names no topic has
+no part in the answer. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
+VERSIONS: Final = (1, 2)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """One result per partition that is named, when all is committed."""
+    return WriteTxnMarkersResponse(
+        markers=[await _result(context, each) for each in request.markers if each.topics]
+    )
+
+
+async def _result(context: ClientContext, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        requested.producer_id,
+        requested.producer_epoch,
+        requested.coordinator_epoch,
+        requested.transaction_result,
+        requested.transaction_version,
+    )
+    topic_partitions = [
+        (topic.name, index) for topic in requested.topics for index in topic.partition_indexes
+    ]
+    codes = await context.services.markers.write_here(topic_partitions, marker)
+    topics = [
+        WritableTxnMarkerTopicResult(
+            name=topic.name,
+            partitions=[
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=codes[topic.name, index])
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in requested.topics
+    ]
+    return WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics)

@@ -1,0 +1,380 @@
+"""Ends of transactions in other log groups: markers carried to whoever leads the partitions.
+
+Owns: `Markers`, the coordinator's way to partitions outside its own group, and what a leader does when it is
+asked. Invariants: `write` returns when every partition has its marker committed, or its topic is gone, which
+only the controller can say; a marker may be written again, which changes nothing; whoever leads a group now
+is asked, again and again; few questions to one group are on their way at a time, each with all that waits.
+Does not: decide how a transaction ends, or keep anything: a coordinator that loses its leadership cancels
+`write`, and the next one begins again. Source: Kafka's TransactionMarkerChannelManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.transactions")
+
+FIRST_PAUSE_SECONDS: Final = 0.02
+LAST_PAUSE_SECONDS: Final = 0.5
+"""Between two tries of a partition; doubled from the first to the last."""
+ASK_SECONDS: Final = 0.2
+"""A leader is looked for so long; then the partitions are looked up again, for there is another term."""
+ANSWER_SECONDS: Final = 10.0
+MAX_REQUESTS: Final = 4
+"""LIMIT. Questions on their way to one group. What comes meanwhile goes with the next one."""
+MAX_PARTITIONS: Final = 5_000
+"""LIMIT. Partitions in one question, but for a larger transaction, which goes alone: some 100 KB."""
+MAX_IN_FRAME: Final = 500
+"""LIMIT. Markers that share a frame: some 80 bytes each, which fits the smallest segments."""
+WARNING_INTERVAL_SECONDS: Final = 10.0
+"""Who waits for so long is in the log."""
+
+TOPIC_ID_BYTES: Final = 16
+LAST_INDEX: Final = (1 << 31) - 1
+
+FENCED: Final = frozenset({ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Refusals that no repetition changes: there is a newer coordinator, or a newer epoch."""
+
+Place = tuple[str, int]
+"""A topic's name and Kafka's number of the partition."""
+Where = tuple[bytes, int]
+"""The same by the topic's id: a leader may not know the name yet."""
+
+
+class PendingMarkers(NamedTuple):
+    """The markers that one request asks for one transaction."""
+
+    marker: Marker
+    term: int
+    """Of the group, when it was asked: a question that comes too late may not end the next transaction of the
+    same epoch. By then the group has had another term, or the same leader has answered it before."""
+    partitions: list[Where]
+
+
+class _Waiting(NamedTuple):
+    ending: PendingMarkers
+    done: asyncio.Future[list[ErrorCode]]
+
+
+class Markers:
+    """See the module. Args: appenders: by data group; peering: None for a node alone."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        appenders: Mapping[int, Appender],
+        peering: PeerRpc | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._cluster = cluster
+        self._appenders = appenders
+        self._peering = peering
+        self._loop = loop
+        self._queues: dict[int, _MarkerQueue] = {}
+        if peering is not None:
+            peering.handlers[RequestKind.MARKERS] = self._handle_request
+
+    async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
+        """Return when the transaction has ended in all these partitions.
+
+        Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer
+        coordinator or a newer epoch has been there; the other partitions have their markers then.
+        """
+        left = list(dict.fromkeys(partitions))
+        refused: RequestError | None = None
+        pause, began, complained = FIRST_PAUSE_SECONDS, self._loop.time(), False
+        while True:
+            codes = await self._try(left, marker)
+            for place, code in codes.items():
+                if code in FENCED:
+                    text = f"producer {marker.producer_id} in {place[0]}-{place[1]}: {code.message}"
+                    refused = refused or RequestError(code, text)
+            left = [
+                place for place, code in codes.items() if code is not ErrorCode.NONE and code not in FENCED
+            ]
+            if not left:
+                break
+            if not complained and self._loop.time() - began > WARNING_INTERVAL_SECONDS:
+                complained = True
+                (topic, index), code = left[0], codes[left[0]]
+                text = "the end of a transaction of producer %d waits for %d partitions, %s-%d first: %s"
+                log.warning(text, marker.producer_id, len(left), topic, index, code.message)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+        if refused is not None:
+            raise refused
+
+    async def write_here(self, places: Sequence[Place], marker: Marker) -> dict[Place, ErrorCode]:
+        """End a transaction in partitions that should be led here, because an admin tool says so."""
+        if not is_sound(marker):
+            return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
+        by_group, unknown = self._resolve(places)
+        codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for number, wanted in by_group.items():
+            try:
+                ending = PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+                (outcome,) = await self._end_here(number, [ending])
+            except (NotLeaderHere, NotLeader):
+                outcome = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(wanted)
+            except StorageError:
+                outcome = [ErrorCode.KAFKA_STORAGE_ERROR] * len(wanted)
+            codes.update(zip(wanted, outcome, strict=True))
+        return codes
+
+    # --- one try --------------------------------------------------------------------------------------------
+
+    async def _try(self, places: Sequence[Place], marker: Marker) -> dict[Place, ErrorCode]:
+        by_group, unknown = self._resolve(places)
+        codes: dict[Place, ErrorCode] = {}
+
+        async def end(number: int, wanted: dict[Place, Where]) -> None:
+            outcome = await self._end(
+                number, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+            )
+            codes.update(zip(wanted, outcome, strict=True))
+
+        async def look() -> None:
+            codes.update(await self._absent_topics(unknown))
+
+        tries = [end(number, wanted) for number, wanted in by_group.items()]
+        if unknown:
+            tries.append(look())
+        await asyncio.gather(*tries)
+        return codes
+
+    def _resolve(self, places: Sequence[Place]) -> tuple[dict[int, dict[Place, Where]], list[Place]]:
+        """Returns the partitions by log group; and those that this node does not know."""
+        by_group: dict[int, dict[Place, Where]] = {}
+        unknown: list[Place] = []
+        for place in places:
+            partition = self._cluster.partition(*place)
+            if partition is None:
+                unknown.append(place)
+            else:
+                found = by_group.setdefault(partition.group.group_id, {})
+                found[place] = partition.topic.topic_id, partition.index
+        return by_group, unknown
+
+    def _term(self, places: Iterable[Place]) -> int:
+        """That of the group that these partitions are in, as far as is known."""
+        partition = self._cluster.partition(*next(iter(places)))
+        return -1 if partition is None else partition.group.term
+
+    async def _end(self, number: int, ending: PendingMarkers) -> list[ErrorCode]:
+        """End it in partitions of one group, wherever that is led."""
+        group = self._cluster.groups.get(number)
+        if self._peering is not None and (group is None or not group.is_leader):
+            queue = self._queues.get(number)
+            if queue is None:
+                queue = self._queues[number] = _MarkerQueue(number, self._peering, self._loop)
+            return await queue.put(ending)
+        try:
+            (codes,) = await self._end_here(number, [ending])
+        except (NotLeaderHere, StorageError):
+            return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(ending.partitions)
+        return codes
+
+    async def _absent_topics(self, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+        """NONE for those that the controller does not know either: what is not there needs no marker.
+
+        This node may only be late: a marker left out would leave a transaction open for ever.
+        """
+        later = dict.fromkeys(places, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        try:
+            if self._peering is None:
+                absent = self._absent(places)
+            else:
+                body = json.dumps({"do": "absent", "partitions": places}).encode()
+                answer = await self._peering.ask_leader(
+                    METADATA_GROUP, RequestKind.MARKERS, body, ASK_SECONDS
+                )
+                absent = json.loads(answer)
+            return later | {place: ErrorCode.NONE for at, place in enumerate(places) if at in absent}
+        except (StorageError, PeerError, ValueError, TypeError) as error:
+            log.debug("whether a topic is gone: %s", error)
+            return later
+
+    # --- here -----------------------------------------------------------------------------------------------
+
+    async def _end_here(self, number: int, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
+        """Write markers into a group that is led here, wait for their commit. NotLeaderHere, StorageError."""
+        group, appender = self._cluster.groups.get(number), self._appenders.get(number)
+        if group is None or appender is None or not group.is_leader:
+            raise NotLeaderHere(f"group {number} is not led here")
+        term, moved = group.term, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        codes = [
+            self._append(appender, number, each) if each.term == term else [moved] * len(each.partitions)
+            for each in endings
+        ]
+        await group.committed()
+        return codes
+
+    def _append(self, appender: Appender, number: int, ending: PendingMarkers) -> list[ErrorCode]:
+        found = [
+            self._cluster.open_partition(topic_id, number, index) for topic_id, index in ending.partitions
+        ]
+        logs = list({each.number: each for each in found if each is not None}.values())
+        outcome: dict[int, ErrorCode] = {}
+        for first in range(0, len(logs), MAX_IN_FRAME):
+            outcome |= _append_end(appender, logs[first : first + MAX_IN_FRAME], ending.marker)
+        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [gone if each is None else outcome[each.number] for each in found]
+
+    def _absent(self, places: Sequence[Place]) -> list[int]:
+        """Returns the partitions, by index in the list, that certainly do not exist. NotLeaderHere."""
+        group = self._cluster.groups.get(METADATA_GROUP)
+        if group is None or not group.has_lease or group.applied_index < group.commit_index:
+            raise NotLeaderHere("not the controller")
+        return [at for at, place in enumerate(places) if self._cluster.partition(*place) is None]
+
+    async def _handle_request(self, node_id: int, body: bytes) -> bytes:
+        """Another node's coordinator asks: what makes no sense may not come into the log."""
+        try:
+            question = json.loads(body)
+            match question:
+                case {"do": "absent", "partitions": list(partitions)}:
+                    places = [_place(each) for each in partitions]
+                    return json.dumps(self._absent(places)).encode()
+                case {"do": "end", "group": int(number), "endings": list(endings)}:
+                    understood = [_decode_ending(each) for each in endings]
+                case _:
+                    raise ValueError("no question")
+        except (ValueError, TypeError, RecursionError):
+            raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
+        return json.dumps(await self._end_here(number, understood)).encode()
+
+
+class _MarkerQueue:
+    """The way to one group that is led elsewhere."""
+
+    def __init__(self, number: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
+        self._number = number
+        self._peering = peering
+        self._loop = loop
+        self._waiting: deque[_Waiting] = deque()
+        self._senders: set[asyncio.Task[None]] = set()
+
+    async def put(self, ending: PendingMarkers) -> list[ErrorCode]:
+        """Sends markers; returns the outcome by partition, at the latest after a timeout."""
+        waiting = _Waiting(ending, self._loop.create_future())
+        self._waiting.append(waiting)
+        if len(self._senders) < MAX_REQUESTS:
+            self._senders.add(self._loop.create_task(self._send()))
+        return await waiting.done
+
+    async def _send(self) -> None:
+        try:
+            await asyncio.sleep(0)  # transactions that end in the same turn go together
+            while batch := self._take():
+                codes = await self._ask([each.ending for each in batch])
+                for each, found in zip(batch, codes, strict=True):
+                    if not each.done.done():
+                        each.done.set_result(found)
+        finally:  # at once: who comes before this task's own end would find a sender that sends no more
+            sender = asyncio.current_task()
+            assert sender is not None
+            self._senders.discard(sender)
+
+    def _take(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        count = 0
+        while self._waiting:
+            first = self._waiting[0]
+            if batch and count + len(first.ending.partitions) > MAX_PARTITIONS:
+                break
+            self._waiting.popleft()
+            if not first.done.done():  # its coordinator has given up
+                batch.append(first)
+                count += len(first.ending.partitions)
+        return batch
+
+    async def _ask(self, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
+        said = [
+            [*each.marker, each.term, [[topic_id.hex(), index] for topic_id, index in each.partitions]]
+            for each in endings
+        ]
+        body = json.dumps({"do": "end", "group": self._number, "endings": said}).encode()
+        try:
+            answer = await self._peering.ask_leader(
+                self._number, RequestKind.MARKERS, body, ASK_SECONDS, ANSWER_SECONDS
+            )
+            codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
+            if [len(each) for each in codes] == [len(each.partitions) for each in endings]:
+                return codes
+            log.warning("an answer about markers in group %d is not understood", self._number)
+        except (StorageError, PeerError) as error:
+            log.debug("markers in group %d: %s", self._number, error)
+        except Exception:  # who waits would wait for ever
+            log.exception("markers in group %d", self._number)
+        return [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(each.partitions) for each in endings]
+
+
+def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> dict[int, ErrorCode]:
+    """Append one marker to each; where one of them refuses, the others get theirs all the same."""
+    try:
+        appender.end_transactions(logs, marker)
+        return dict.fromkeys((each.number for each in logs), ErrorCode.NONE)
+    except RequestError as refused:
+        if len(logs) == 1:
+            return {logs[0].number: refused.error}
+    except NotLeader as error:
+        raise NotLeaderHere(str(error)) from None
+    except StorageError:  # no room, or too much that is not committed
+        return dict.fromkeys((each.number for each in logs), ErrorCode.KAFKA_STORAGE_ERROR)
+    outcome: dict[int, ErrorCode] = {}
+    for each in logs:
+        outcome |= _append_end(appender, [each], marker)
+    return outcome
+
+
+def _place(said: object) -> Place:
+    match said:
+        case [str(name), int(index)]:
+            return name, index
+    raise ValueError("no partition")
+
+
+def _decode_ending(said: object) -> PendingMarkers:
+    """Decodes a peer's request; ValueError for numbers that no log may hold."""
+    match said:
+        case [int(id_), int(epoch), int(by), bool(commit), int(version), int(term), list(partitions)]:
+            marker = Marker(id_, epoch, by, commit, version)
+        case _:
+            raise ValueError("no marker")
+    if not is_sound(marker):
+        raise ValueError("a marker that nobody writes")
+    return PendingMarkers(marker, term, [_where(each) for each in partitions])
+
+
+def is_sound(marker: Marker) -> bool:
+    """Returns whether a marker's numbers are valid for a coordinator's."""
+    return (
+        0 <= marker.producer_id < 1 << 63
+        and 0 <= marker.producer_epoch < 1 << 15
+        and -1 <= marker.coordinator_epoch < 1 << 31
+        and 0 <= marker.version <= 2
+    )
+
+
+def _where(said: object) -> Where:
+    match said:
+        case [str(topic_id), int(index)] if 0 <= index <= LAST_INDEX:
+            found = bytes.fromhex(topic_id)
+            if len(found) == TOPIC_ID_BYTES:
+                return found, index
+    raise ValueError("no partition")

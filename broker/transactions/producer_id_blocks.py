@@ -1,0 +1,87 @@
+"""Producer ids that no other producer of the cluster ever had.
+
+Taken in blocks from group 0, so that an id costs no write of its own; a restart drops the rest of its block.
+The controller hands the blocks out, to itself and to the other nodes.
+Source: KIP-730 (blocks of 1,000).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.metadata_image import ClusterImage, Command, producer_ids_command
+from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.protocol.staged_messages import is_staged
+from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import StorageError
+
+BLOCK_SIZE: Final = 1000
+BLOCK_TIMEOUT_SECONDS: Final = 5.0
+"""The timeout of a request for a block."""
+
+
+class ProducerIds:
+    """This node's supply of producer ids.
+
+    Args:
+        record: commits what was handed out, where this node is the controller.
+        leads: whether it is.
+        image: what that is replayed into.
+        peering: the way to the controller; None for a node alone.
+    """
+
+    def __init__(
+        self,
+        record: Callable[[Sequence[Command]], Awaitable[None]],
+        leads: Callable[[], bool],
+        image: ClusterImage,
+        peering: PeerRpc | None = None,
+    ) -> None:
+        self._record = record
+        self._leads = leads
+        self._image = image
+        self._peering = peering
+        self._next = 0
+        self._end = 0
+        self._refill_lock = asyncio.Lock()
+        self._grant_lock = asyncio.Lock()
+        if peering is not None:
+            peering.handlers[RequestKind.PRODUCER_IDS] = self._on_block_request
+
+    async def take(self) -> int:
+        """An unused id. Raises StorageError when a new block cannot be recorded."""
+        async with self._refill_lock:
+            if self._next == self._end:
+                self._next = await self._block()
+                self._end = self._next + BLOCK_SIZE
+            self._next += 1
+            return self._next - 1
+
+    async def _block(self) -> int:
+        if self._peering is None:
+            return await self._grant_block()
+        try:
+            response = await self._peering.ask_leader(
+                METADATA_GROUP, RequestKind.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
+            )
+        except PeerError as error:
+            raise StorageError(str(error)) from None
+        return int.from_bytes(response, "big")
+
+    async def _grant_block(self) -> int:
+        async with self._grant_lock:  # two that asked at once would be given the same block
+            first = self._image.next_producer_id
+            if is_staged(
+                first + BLOCK_SIZE - 1
+            ):  # batches of such ids begin transactions that nobody would end
+                raise StorageError("there are no producer ids left")
+            await self._record([producer_ids_command(first + BLOCK_SIZE)])
+            return first
+
+    async def _on_block_request(self, node_id: int, body: bytes) -> bytes:
+        if not self._leads():
+            raise NotLeaderHere("not the controller")
+        return (await self._grant_block()).to_bytes(8, "big")

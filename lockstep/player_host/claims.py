@@ -1,0 +1,299 @@
+"""One player plays a log, the others stand by: claims in a topic with locks, renewed while they are held.
+
+Owns: claiming, renewing and giving up; reading the claims of all. Invariants: a claim is appended under the
+log's lock and on the condition that no claim of that log stands behind those it was computed from, so that of
+two at once one is refused and terms only grow; a renewal, that nothing but the own claim stands there. Where
+an answer is lost, the topic is read to its end: either the record is there, or the next one's condition keeps
+it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused, or has
+lost the brokers, may go on playing, and does no harm. Leases only say when a standby tries.
+Does not: play. Source: docs/locks.md; docs/player.md, "Who plays".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Final, Protocol
+from uuid import uuid4
+
+from lockstep.player_host.claim_table import ClaimTable, CurrentClaim, LogClaim, claim_of, record_of
+from lockstep.player_host.config import ClaimsConfig
+from lockstep.transactions.log import (
+    AppendAttempt,
+    AppendExpired,
+    AppendFailed,
+    AppendRefused,
+    AppendUnknown,
+    Log,
+    PartitionBatch,
+    Trimmed,
+)
+from lockstep.transactions.model import RequestId
+
+log = logging.getLogger("lockstep.player")
+
+PARTITION: Final = 0
+APPEND_S: Final = 5.0
+READ_WAIT_S: Final = 1.0
+KEPT_RECORDS: Final = 1000
+"""Superseded claims that may stand in the topic before they are deleted."""
+ABANDONED_MS: Final = 3_600_000
+"""A claim that nobody has renewed for so long is of a log that is not played any more."""
+LASTING: Final = frozenset(
+    {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
+)
+"""Refusals that reading on does not help against."""
+
+
+class ClaimLost(Exception):
+    """Another process has claimed the log; the text does not name it."""
+
+    def __init__(self, current: CurrentClaim, own_name: str) -> None:
+        claim = current.claim
+        is_same = claim.player == own_name
+        who = f"another process of the name {own_name}" if is_same else claim.player or "nobody"
+        advice = " (players that run at once need names of their own)" if is_same else ""
+        super().__init__(f"{who} has claimed it in term {claim.player_term}{advice}")
+
+
+class ClaimsUnusable(Exception):
+    """The topic of the claims cannot be used as it is: nothing can be claimed."""
+
+
+class ClaimsLog(Log, Protocol):
+    """A topic of one partition, with locks."""
+
+    async def first_position(self) -> int:
+        """The first position of the topic."""
+
+    def problem(self) -> str:
+        """Why nothing of it can be read for a while now, in words; empty where all is well."""
+
+    async def trim(self, position: int) -> None:
+        """Delete what stands below; failures pass, the next call deletes more."""
+
+
+class Claims:
+    """This process's part, from `open` to `close`. `topic` is its own from then on."""
+
+    def __init__(
+        self, topic: ClaimsLog, player: str, settings: ClaimsConfig, process: str | None = None
+    ) -> None:
+        self.process = process or uuid4().hex
+        self._topic = topic
+        self._player = player
+        self._settings = settings
+        self._table = ClaimTable(player, self.process)
+        self._position = 0
+        self._deleted_before = 0
+        self._sequence = 0
+        self._names: dict[str, str] = {}
+        """Of logs, as their log lines say."""
+        self._unwritten: dict[str, str] = {}
+        """Of logs whose last claim or renewal was not taken in time: why. A newer one settles that."""
+        self._changed = asyncio.Event()
+        """Set, and replaced, whenever something was read."""
+        self._following: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Read all claims that there are. Raises ClientError, ClaimsUnusable."""
+        if await self._topic.open() != 1:
+            raise ClaimsUnusable("the topic of the claims has more than one partition")
+        self._position = self._deleted_before = await self._topic.first_position()
+        self._following = asyncio.create_task(self._follow(), name="claims")
+        await self._read_to_end()
+        self._table.start_complete()
+
+    async def close(self) -> None:
+        """Stop following the topic; current claims stay until another process takes them."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._topic.close()
+
+    def holder(self, log_id: str) -> LogClaim | None:
+        """The newest claim of a log, as far as it was read."""
+        current = self._table.newest.get(log_id)
+        return current and current.claim
+
+    def problem(self, log_id: str) -> str:
+        """The reason why this process cannot read or write the log's claim; empty where it can."""
+        if unread := self._topic.problem():
+            return f"claims cannot be read: {unread}"
+        unwritten = self._unwritten.get(log_id)
+        return f"its claim cannot be written: {unwritten}" if unwritten else ""
+
+    async def claim(
+        self, log_id: str, name: str = "", *, above_term: int = 0, at_once: bool = False
+    ) -> CurrentClaim:
+        """Wait until the log is free, and claim it. Raises ClaimsUnusable.
+
+        Args:
+            name: of the log, for people.
+            above_term: a term that a target has named; the claim's is higher.
+            at_once: do not wait for the holder's lease: for a process that must take over.
+        """
+        if name:
+            self._names[log_id] = name
+        while True:
+            due_ms = 0 if at_once else self._table.due_ms(log_id, self._settings.lease_ms)
+            if due_ms > _now_ms():
+                await self._reads_more(due_ms)
+                continue
+            claim = self._table.next_claim(log_id, above_term, _wall_ms())
+            offset = await self._append(claim, self._position - 1)
+            if offset is not None:
+                return CurrentClaim(claim, offset, _now_ms())
+            await self._read_to_end()
+            current = self._table.newest.get(log_id)
+            if (
+                current is not None
+                and self._table.is_own(current)
+                and current.claim.player_term == claim.player_term
+            ):
+                return current  # the answer was lost
+
+    async def keep(self, current: CurrentClaim) -> None:
+        """Renew the claim until it is lost. Raises ClaimLost, ClaimsUnusable."""
+        renew_s = self._settings.renew_ms / 1000
+        renew_ms = _now_ms() + self._settings.renew_ms
+        while True:
+            current = self._still(current)
+            if _now_ms() < renew_ms:
+                await self._reads_more(renew_ms)
+                continue
+            renew_ms = _now_ms() + self._settings.renew_ms
+            offset = await self._append(current.claim._replace(taken_at_ms=_wall_ms()), current.offset)
+            if offset is not None:
+                current = current._replace(offset=offset)
+                await self._trim()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(renew_s):
+                    await self._read_to_end()
+
+    async def release(self, current: CurrentClaim) -> None:
+        """Let a standby take over at once, if the brokers are there; else it waits for the lease."""
+        try:
+            async with asyncio.timeout(APPEND_S):
+                given_up = current.claim._replace(player=None, taken_at_ms=_wall_ms())
+                while self.holder(current.claim.log_id) != given_up:
+                    current = self._still(current)
+                    if await self._append(given_up, current.offset) is not None:
+                        return
+                    await self._read_to_end()
+        except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
+            why = error or "no answer in time"
+            log.info("%s: the claim was not given up: %s", self._name(current.claim.log_id), why)
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _name(self, log_id: str) -> str:
+        """For people; that of an abandoned log, which is claimed to be kept, is not known."""
+        return self._names.get(log_id, log_id)
+
+    def _still(self, current: CurrentClaim) -> CurrentClaim:
+        """The claim at its newest record. Raises ClaimLost."""
+        newest = self._table.newest.get(current.claim.log_id)
+        if newest is None or newest.offset <= current.offset:
+            return current
+        is_same = self._table.is_own(newest) and newest.claim.player_term == current.claim.player_term
+        if not is_same:
+            raise ClaimLost(newest, self._player)
+        return newest
+
+    async def _append(self, claim: LogClaim, hwm: int) -> int | None:
+        """The record's offset; None where it was refused, or nobody knows: read to the end, and look.
+
+        It is not appended where another claim of the log stands above `hwm`. Raises ClaimsUnusable.
+        """
+        self._sequence += 1
+        part = PartitionBatch((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
+        append = AppendAttempt(RequestId(self.process, 0, self._sequence), {PARTITION: part})
+        try:
+            offset = (await self._topic.append(append, APPEND_S))[PARTITION]
+        except AppendRefused as error:
+            self._unwritten.pop(claim.log_id, None)
+            if error.refusal.reason in LASTING:
+                raise ClaimsUnusable(error.refusal.text) from None
+        except AppendUnknown as error:
+            self._unwritten[claim.log_id] = str(error)
+            with contextlib.suppress(AppendUnknown):
+                await self._topic.fence(append, APPEND_S)
+        except AppendFailed as error:
+            raise ClaimsUnusable(str(error)) from None
+        except AppendExpired as error:
+            self._unwritten[claim.log_id] = str(error)
+            log.warning("%s: no claim could be sent: %s", self._name(claim.log_id), error)
+        else:
+            self._unwritten.pop(claim.log_id, None)
+            return offset
+        return None
+
+    async def _trim(self) -> None:
+        oldest = self._table.oldest
+        if oldest is None:
+            return
+        if oldest.offset - self._deleted_before >= KEPT_RECORDS:
+            self._deleted_before = oldest.offset
+            await self._topic.trim(oldest.offset)
+        elif self._position - oldest.offset >= KEPT_RECORDS and self._is_abandoned(oldest):
+            # Its term must not come again, so it stays; but not where it keeps all that follow from going.
+            await self._append(oldest.claim, oldest.offset)
+
+    def _is_abandoned(self, current: CurrentClaim) -> bool:
+        return current.claim.player is None or _now_ms() - current.read_ms >= ABANDONED_MS
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                chunk = await self._topic.read(PARTITION, self._position, READ_WAIT_S)
+            except Trimmed:  # below the newest claim of every log
+                self._advance_to(await self._topic.first_position())
+                continue
+            now_ms = _now_ms()
+            for entry in chunk.entries:
+                for record in entry.records:
+                    claim = claim_of(record)
+                    if claim is None:
+                        log.warning("offset %d of the topic of the claims is no claim", entry.offset)
+                    else:
+                        self._table.read(claim, entry.offset, now_ms)
+                        self._unwritten.pop(claim.log_id, None)
+            self._advance_to(chunk.position)
+
+    def _advance_to(self, position: int) -> None:
+        if position > self._position:
+            self._position = position
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def _read_to_end(self) -> None:
+        end = await self._topic.end(PARTITION)
+        while self._position < end:
+            await self._reads_more(None)
+
+    async def _reads_more(self, until_ms: int | None) -> None:
+        """Wait until something was read, or the time. Raises ClaimsUnusable where reading has ended."""
+        assert self._following is not None
+        changed = asyncio.ensure_future(self._changed.wait())
+        timeout_s = None if until_ms is None else max(0.0, (until_ms - _now_ms()) / 1000)
+        try:
+            await asyncio.wait(
+                (changed, self._following), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            changed.cancel()
+        if self._following.done():
+            error = None if self._following.cancelled() else self._following.exception()
+            raise ClaimsUnusable(f"the claims cannot be read: {error or 'closed'}") from error
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

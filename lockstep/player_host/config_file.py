@@ -1,0 +1,28 @@
+"""A player's configuration from its file, and where a function that it names is looked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lockstep.failures import CommandFailed
+from lockstep.player_host.config import ByFunction, PlayerConfig, PlayerConfigError, parse
+
+
+def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
+    """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file.
+
+    Args:
+        bootstrap: where the file says none.
+    """
+    try:
+        config = parse(Path(file).read_text(encoding="utf-8"), bootstrap)
+    except PlayerConfigError as error:
+        raise CommandFailed(f"{file}: {error}") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
+    if isinstance(config.route, ByFunction):
+        sys.path.insert(0, str(Path(file).resolve().parent))
+    return config

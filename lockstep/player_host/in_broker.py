@@ -1,0 +1,105 @@
+"""The player that `lockstep serve` runs in its own process (`lockstep.player.config`).
+
+Owns: what it takes to play a configured topic wherever this broker leads it: transport, router, targets, the
+HTTP listener. Invariants: what cannot be used of the configuration is said before the broker starts; all
+deliveries have ended before the broker stops. Does not: claim anything (`local_players` says why), or connect
+to a broker: `bootstrap` and `claims` of the configuration have no effect here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.metrics.http import HttpListener
+from lockstep.broker.network.listeners import CannotListen
+from lockstep.broker.server import Broker, CannotStart
+from lockstep.player.source.interface import Source
+from lockstep.player.transport.factory import make_streams
+from lockstep.player_host.admin import LogStatus, start_listener, status_of
+from lockstep.player_host.config import PlayerConfig
+from lockstep.player_host.local_players import LocalPlayers
+from lockstep.player_host.players import Players
+from lockstep.player_host.routers import never_named, router_of
+
+log = logging.getLogger("lockstep.player")
+
+
+class PlayerInBroker:
+    """A `lockstep.broker.server.Companion`: entered, it plays; left, it has let go of everything.
+
+    Raises PlayerConfigError: a routing function that is not there.
+    """
+
+    def __init__(self, config: PlayerConfig) -> None:
+        self.config = config
+        self._targets = dict(config.targets)
+        self._route = router_of(config.route, self._targets)
+        self._warned_of = b""
+        """A topic's id."""
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
+        """Raises CannotStart: where it is to listen it cannot."""
+        streams = make_streams(self.config.transport)
+        players = Players(self.config, self._route, streams, self._targets)
+        config = self.config
+
+        async def play(source: Source, player_term: int) -> None:
+            self._warn(broker.services.cluster.topic(config.topic))
+            await players.play(source, player_term)
+
+        local_players = LocalPlayers(broker.services, config.topic, play, config.partitions, config.order)
+        http = await self._listen(players, local_players)
+        local_players.start()
+        try:
+            yield players
+        finally:
+            if http is not None:
+                await http.close()
+            await local_players.stop()
+            await streams.close()
+
+    def _warn(self, topic: Topic | None) -> None:
+        """Once of each topic, not of each of its partitions."""
+        if topic is None or topic.topic_id == self._warned_of:
+            return
+        if why := never_named(self.config.route, topic.config.lockstep_locks):
+            self._warned_of = topic.topic_id
+            log.warning("%s: %s", topic.name, why)
+
+    async def _listen(self, players: Players, local_players: LocalPlayers) -> HttpListener | None:
+        if self.config.listen is None:
+            return None
+        try:
+            http, address = await start_listener(
+                self.config.listen, players, lambda: _status(players, local_players)
+            )
+        except CannotListen as error:
+            raise CannotStart(f"the player: {error}") from error
+        log.info("serving status and metrics of player %s on %s", self.config.player, address)
+        return http
+
+
+def _status(players: Players, local_players: LocalPlayers) -> dict[str, Any]:
+    """The leader of a log delivers it. A failure is shown while its retry is pending."""
+    player = players.config.player
+    standings = [
+        LogStatus(
+            each.source.partition,
+            each.source.log_group,
+            each.core.log_id,
+            True,
+            player,
+            each.core.player_term,
+        )
+        for each in players.drivers.values()
+    ]
+    standings += [
+        LogStatus(source.partition, source.log_group, source.log_id, False, player, None, why)
+        for source, why in local_players.failed_sources
+    ]
+    return status_of(players, standings)

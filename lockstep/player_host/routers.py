@@ -1,0 +1,54 @@
+"""The router that a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lockstep.player.core.router import Router
+from lockstep.player.routing.broadcast import BroadcastRouter
+from lockstep.player.routing.function import NoSuchFunction, load
+from lockstep.player.routing.header import HeaderSelector
+from lockstep.player.routing.key_hash import KeyHashSelector
+from lockstep.player.routing.record_router import RecordRouter
+from lockstep.player.routing.selector import TargetSelector
+from lockstep.player_host.config import ByFunction, ByHeader, ByKey, PlayerConfigError, Route, ToAll
+from lockstep.protocol.lock_words import PREFIX
+
+
+def router_of(route: Route, targets: Mapping[str, object]) -> Router:
+    """Raises PlayerConfigError: a function that is not there.
+
+    Args:
+        targets: those there are, by name, whenever a route is asked.
+    """
+    if isinstance(route, ToAll):
+        return BroadcastRouter(targets if route.targets is None else route.targets)
+    return RecordRouter(_choice_of(route))
+
+
+def never_named(route: Route, locks: str | None) -> str:
+    """Why no new record of a topic can name its targets as the route has it; empty where one can.
+
+    Args:
+        locks: the topic's `lockstep.locks`; None where the broker knows of no such setting.
+    """
+    if not isinstance(route, ByHeader) or not route.header.startswith(PREFIX) or locks in (None, "ignore"):
+        return ""
+    who = ", ".join(route.otherwise) or "nobody"
+    return (
+        f"the topic has lockstep.locks={locks}, so no new record can have the header {route.header}, and "
+        f"all go to {who}: route.header has to be another name there"
+    )
+
+
+def _choice_of(route: ByHeader | ByKey | ByFunction) -> TargetSelector:
+    match route:
+        case ByHeader(otherwise, header):
+            return HeaderSelector(otherwise, header)
+        case ByKey(targets, without_key):
+            return KeyHashSelector(targets, without_key)
+        case ByFunction(function):
+            try:
+                return load(function)
+            except NoSuchFunction as error:
+                raise PlayerConfigError("route.function", str(error)) from error

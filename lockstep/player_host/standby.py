@@ -1,0 +1,83 @@
+"""One log as a process that is one of several sees it: claimed, played, lost, and waited for again.
+
+Owns: that a delivery has the term of its claim, and ends when the claim is lost. Invariants: the claim is
+given up when the delivery has ended, not before; a player that a target has refused does not come back at
+once. Does not: keep two players from sending at the same time. A process that does not run cannot know that
+its claim is lost; the targets know the terms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lockstep.player.driver.errors import Deposed
+from lockstep.player.source.interface import Source, log_name
+from lockstep.player_host.claim_table import CurrentClaim
+from lockstep.player_host.claims import ClaimLost, Claims
+from lockstep.player_host.players import Players
+
+log = logging.getLogger("lockstep.player")
+
+
+@dataclass
+class StandbyState:
+    """The state of one log in this process, for its status page."""
+
+    partition: int
+    log_id: str
+    is_playing: bool = False
+    failed: str = ""
+    """Why this process does not try any more."""
+
+
+async def stand_by(
+    state: StandbyState, source: Source, claims: Claims, players: Players, pause_ms: int
+) -> None:
+    """Wait for the claim, play while it is held, again and again until cancelled.
+
+    Args:
+        pause_ms: before the log is claimed again after a target refused this player.
+    Raises:
+        PlayerStopped, SourceClosed: there is no going on here.
+        ClaimsUnusable: the claims cannot be read.
+    """
+    above_term, name = 0, log_name(source)
+    while True:
+        current = await claims.claim(source.log_id, name, above_term=above_term)
+        log.info("%s: played here in term %d", name, current.claim.player_term)
+        state.is_playing = True
+        try:
+            await _play(source, current, claims, players)
+        except ClaimLost as lost:
+            log.warning("%s: %s; standing by", name, lost)
+            continue
+        except Deposed as deposed:
+            log.warning("%s: %s; standing by", name, deposed)
+            above_term = max(above_term, deposed.player_term)
+        finally:
+            state.is_playing = False
+        await asyncio.sleep(pause_ms / 1000)
+
+
+async def _play(source: Source, current: CurrentClaim, claims: Claims, players: Players) -> None:
+    """Until either ends. Raises what it ended with; cancelled or failed, the claim is free afterwards."""
+    playing = asyncio.create_task(players.play(source, current.claim.player_term))
+    keeping = asyncio.create_task(claims.keep(current))
+    try:
+        await asyncio.wait((playing, keeping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (playing, keeping):
+            task.cancel()
+        await asyncio.gather(playing, keeping, return_exceptions=True)
+        if not _is_lost(playing) and not _is_lost(keeping):
+            await claims.release(current)
+    for task in (playing, keeping):
+        with suppress(asyncio.CancelledError):
+            task.result()
+
+
+def _is_lost(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and isinstance(task.exception(), ClaimLost | Deposed)

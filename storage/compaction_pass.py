@@ -1,0 +1,163 @@
+"""One pass of compaction over one log group, on this member: maps first, then the segments, oldest first.
+
+Every segment that holds a batch of a partition that is cleaned is rewritten once, whichever partitions it
+holds; on the way, and where half of it is dead otherwise, batches below their partition's log start go as
+well. Members clean by themselves: below the checkpoint segments are state, not log.
+
+Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
+tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
+that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
+`breathe`. Source: Kafka's Cleaner; docs/storage_rules.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from lockstep.protocol.records.batch_filter import FilteredBatch
+from lockstep.storage.aborted_transactions import AbortedTransactions
+from lockstep.storage.compaction_rules import ENTRY_BYTES, PartitionCleaning
+from lockstep.storage.gap_reads import read_over_gaps
+from lockstep.storage.log.data_log import DataLog, SealedSegment
+from lockstep.storage.log.segment_compaction import Left
+from lockstep.storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesUnavailable
+
+READ_BYTES = 1 << 20
+DEAD_SHARE = 0.5
+"""A segment without anything to compact is rewritten where so much of it is deleted: less would be copied
+for little, and what is deleted last takes the whole file along."""
+
+
+class CleaningPaused(Exception):
+    """`breathe` raises it to end a pass: the group closes, or becomes another log."""
+
+
+class Wanted(NamedTuple):
+    """A partition to be cleaned from `dirty_offset` on, below `end_offset`."""
+
+    partition: int
+    dirty_offset: int
+    end_offset: int
+    delete_retention_ms: int
+    aborted: AbortedTransactions
+    newest_offset: int
+    """Of the partition's last committed record. Its batch may lose records but never goes as a whole:
+    reads need an end to reach."""
+
+
+class Cleaned(NamedTuple):
+    """The result of a pass."""
+
+    ends: dict[int, int]
+    """By partition number: below this it is clean."""
+    saved_bytes: int
+    """That files on the disk are smaller."""
+    segments: int
+    """That were rewritten."""
+    unreadable: Sequence[tuple[int, int]]
+    """(partition number, base offset) of batches that could not be opened or made again: they stay."""
+
+
+def clean(
+    log: DataLog,
+    wanted: Sequence[Wanted],
+    log_start: Callable[[int], int],
+    now_ms: int,
+    memory_bytes: int,
+    breathe: Callable[[int], None],
+    horizons_end: Callable[[], bool] = lambda: True,
+) -> Cleaned:
+    """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
+
+    While `horizons_end` says False no tombstone goes: what is being shipped has older segments as they were,
+    and must not come without the tombstones of what they hold. `log_start`: by partition number, below which
+    everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition, whose records a
+    checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange where the log
+    changed, and whatever `breathe` does.
+    """
+    passes: dict[int, PartitionCleaning] = {}
+    newest = {each.partition: each.newest_offset for each in wanted}
+    room = memory_bytes // ENTRY_BYTES
+    for each in wanted:
+        if room <= 0:
+            break
+        found = passes[each.partition] = _mapped(log, each, now_ms, room, breathe, horizons_end)
+        room -= len(found.map)
+
+    def judge(entry: DirectoryEntry, payload: Buffer) -> Left | bool:
+        breathe(0)
+        number = entry.partition
+        if entry.base_offset + entry.record_count <= log_start(number):
+            return False
+        cleaning = passes.get(number)
+        if cleaning is None or entry.base_offset >= cleaning.end:
+            return True
+        left = cleaning.judge(payload)
+        if isinstance(left, FilteredBatch):
+            return Left(left.batch, left.max_timestamp)
+        return left or entry.base_offset + entry.record_count > newest[number]
+
+    def is_closed(number: int) -> bool:
+        return log_start(number) == LAST_OFFSET
+
+    saved_bytes = segments = 0
+    for segment in _touched(log, passes, log_start):
+        try:
+            fewer = log.clean(segment.sequence, judge, breathe, is_closed)
+        except (FramesUnavailable, ValueError):
+            if log.has_segment(segment.sequence):
+                raise
+            continue  # freed meanwhile: all its records are deleted, whatever a tombstone may say of them
+        saved_bytes += fewer
+        segments += fewer != 0
+    ends = {number: each.end for number, each in passes.items()}
+    unreadable = [(number, offset) for number, each in passes.items() for offset in each.unreadable]
+    return Cleaned(ends, saved_bytes, segments, unreadable)
+
+
+def _mapped(
+    log: DataLog,
+    wanted: Wanted,
+    now_ms: int,
+    room: int,
+    breathe: Callable[[int], None],
+    horizons_end: Callable[[], bool],
+) -> PartitionCleaning:
+    """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
+    number, dirty, end, delete_retention_ms, aborted, _ = wanted
+    between = aborted.overlapping(dirty, end)  # no record of those before is left
+    found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
+    offset = max(dirty, log.first_offset(number) or 0)
+    while offset < found.end:
+        before = offset
+        for buffer in read_over_gaps(log, number, 0, offset, READ_BYTES, found.end).buffers:
+            offset = found.fill(buffer, breathe)
+            if offset >= found.end:
+                break
+        if offset == before:
+            break  # nothing more is left below the end
+    return found
+
+
+def _touched(
+    log: DataLog, passes: dict[int, PartitionCleaning], log_start: Callable[[int], int]
+) -> Iterator[SealedSegment]:
+    """The segments to look through, oldest first."""
+    for segment in log.cleanable_segments():
+        if (
+            any(
+                [
+                    share.total_bytes and share.first_offset < passes[share.partition].end
+                    for share in segment.shares(passes)
+                ]
+            )
+            or segment.is_mostly_unused
+            or segment.dead_bytes(log_start) >= DEAD_SHARE * segment.total_bytes
+        ):
+            yield segment
+
+
+def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:
+    """Returns whether `clean` would find something without any partition to compact. For any thread."""
+    return next(_touched(log, {}, log_start), None) is not None

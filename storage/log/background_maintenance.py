@@ -1,0 +1,350 @@
+"""A log's work beside appending: ready segments, index files, checkpoints, freeing dead segments.
+
+All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
+acknowledged append, and lack of space is a state (`disk_error`), not a failure. Order that crashes rely on:
+a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
+below the oldest) or by a tombstone before its file gets another name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lockstep.storage.log.checkpoint_file import (
+    PREFIX,
+    PlacedCheckpoint,
+    checkpoint_name,
+    load_checkpoints,
+    name_beside,
+    write_checkpoint,
+)
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.freed_segments import bury, unbury
+from lockstep.storage.log.segment_pool import ReadyFile, SegmentPool
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.state_file import LogState, StateFile
+from lockstep.storage.types import Checkpoint, HardState, StorageFull
+
+
+class Housekeeping:
+    """Owns the pool, the state file and the checkpoint files of one log."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        table: SegmentTable,
+        pool: SegmentPool,
+        state_file: StateFile,
+        checkpoints: list[PlacedCheckpoint],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._group_id = group_id
+        self._table = table
+        self.pool = pool
+        self._state_file = state_file
+        self._checkpoints = [
+            PlacedCheckpoint(placed.name, placed.checkpoint.without_sections(), placed.place)
+            for placed in checkpoints
+        ]
+        self._state_lock = threading.Lock()
+        self._turn_lock = threading.RLock()
+        self._checkpoint_lock = threading.Lock()
+        self._list_lock = threading.Lock()
+        self._unindexed: list[Segment] = []
+        self._dead: list[Segment] = []
+        self._error = ""
+        self._failures = 0
+        self.checkpoint_bytes = 0
+        """Written to checkpoint files since open."""
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    # -- state ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> LogState:
+        return self._state_file.state
+
+    def save_hard_state(self, hard: HardState) -> None:
+        """Both slots flushed when this returns. OSError: nothing may rest on it."""
+        with self._state_lock:
+            self._state_file.save(replace(self.state, hard=hard))
+
+    def begin_generation(self, place: int) -> int:
+        """A new generation that begins at `place`, all below it flushed; its number."""
+        with self._state_lock:
+            return self._begin(self.state, place)
+
+    def begin_installed(self, first_sequence: int, place: int) -> int:
+        """The switch of an installation: the log begins with this segment, and at `place` a generation."""
+        with self._state_lock:
+            return self._begin(replace(self.state, oldest_sequence=first_sequence), place)
+
+    def _begin(self, state: LogState, place: int) -> int:
+        generation = state.generation + 1
+        self._state_file.save(replace(state, generation=generation, generation_start=place))
+        return generation
+
+    def save_whole_index(self, index: int) -> None:
+        """Before this entry is applied records may be missing in whose place newer ones came."""
+        with self._state_lock:
+            if index > self.state.whole_index:
+                self._state_file.save(replace(self.state, whole_index=index))
+
+    def save_joined(self, number: int) -> None:
+        """The switch of a join: from now on its file counts, and those that were joined do not."""
+        with self._state_lock:
+            self._state_file.save(replace(self.state, joins=number))
+
+    def remove_joined(self, segments: Sequence[Segment]) -> None:
+        """Removes the files of joined segments, which do not count any more; readers go on in them. The next
+        open removes what cannot be removed now."""
+        for segment in segments:
+            self._discard_unindexed(segment)
+            for path in (segment.path, segment.index_path):
+                with contextlib.suppress(OSError):
+                    self._fs.unlink(path)
+
+    # -- running ----------------------------------------------------------------------------------------
+
+    @property
+    def disk_error(self) -> str:
+        """Why the last try to write something beside the log failed; empty when none did."""
+        return self.pool.full or self._error
+
+    @property
+    def disk_failures(self) -> int:
+        """Such tries that failed since open."""
+        return self.pool.failures + self._failures
+
+    def start(self) -> None:
+        """From now on work is done in a daemon thread, as it comes up."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="lockstep-log", daemon=True)
+            self._thread.start()
+            self._wake.set()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._stopping = self.pool.closing = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+        self._stopping = True
+
+    def close(self) -> None:
+        """Stop the thread; write what is left to write, without new segments."""
+        self.stop()
+        self.turn()
+        self._state_file.close()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing is done in the background while this lasts; a spare being filled is given up for now."""
+        with self._list_lock:
+            self.pool.waited_for += 1
+        self._turn_lock.acquire()
+        try:
+            with self._list_lock:
+                self.pool.waited_for -= 1
+            yield
+        finally:
+            self._turn_lock.release()
+        if self._thread is not None:
+            self._wake.set()
+
+    def poke(self) -> None:
+        """There is something to do: wakes the thread, or does it now where there is none. Nothing once
+        stopped: `close` does what is left, and after it the files are not ours any more."""
+        if self._thread is not None:
+            self._wake.set()
+        elif not self._stopping:
+            self.turn()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._stopping:
+                return
+            self.turn()
+
+    def turn(self) -> None:
+        """Do what there is to do: index files, dead segments, segments ahead. What comes up while a segment
+        is being filled is done before the next one."""
+        with self._turn_lock:
+            self._tidy()
+            while not self._stopping and self.pool.wants_more() and self.pool.prepare():
+                self._tidy()
+            if not self.pool.wants_more():
+                self.pool.full = ""  # what failed was one more than is kept: who needs it may try again
+
+    def _tidy(self) -> None:
+        """Space first: an index file may wait for what is given back here, never the other way round."""
+        errors = []
+        for step in (self._bury, self._drop_surplus, self._write_indexes):
+            try:
+                step()
+            except OSError as error:
+                errors.append(str(error))
+                self._failures += 1
+        self._error = errors[0] if errors else ""
+
+    def _drop_surplus(self) -> None:
+        if not self.pool.wants_more():
+            self.pool.drop_surplus()
+
+    # -- index files ------------------------------------------------------------------------------------
+
+    def add_unindexed(self, segment: Segment) -> None:
+        """A sealed segment whose index is still only in memory."""
+        with self._list_lock:
+            self._unindexed.append(segment)
+
+    def _write_indexes(self) -> None:
+        """Each of them once; one that cannot be written holds up no other."""
+        failure: OSError | None = None
+        with self._list_lock:
+            waiting = list(self._unindexed)
+        for segment in waiting:
+            try:
+                if self._table.is_current(segment):
+                    self._table.write_index(segment)
+            except OSError as error:
+                failure = failure or error
+            else:
+                self._discard_unindexed(segment)
+        if failure is not None:
+            raise failure
+
+    def _discard_unindexed(self, segment: Segment) -> None:
+        with self._list_lock:
+            if segment in self._unindexed:
+                self._unindexed.remove(segment)
+
+    def forget_index(self, segment: Segment) -> None:
+        """Its index file, if any, is wrong from now on."""
+        with self._turn_lock:
+            self._discard_unindexed(segment)
+            self._remove(segment.index_path)
+
+    def forget(self, replaced: list[Segment], kept_sequence: int) -> None:
+        """A truncation replaced these: index files are wrong from now on, and the segments beyond the kept
+        one, oldest first, are ready again."""
+        for segment in replaced:
+            self.forget_index(segment)
+        dropped = [s for s in replaced if s.sequence > kept_sequence]
+        self.pool.put_in_front([ReadyFile(s.sequence, s.path, s.size) for s in dropped])
+
+    # -- freeing ----------------------------------------------------------------------------------------
+
+    def free(self, segments: list[Segment]) -> None:
+        """Wholly dead segments, already out of the table; their files follow when nobody reads them."""
+        for segment in segments:
+            self._discard_unindexed(segment)
+        with self._list_lock:
+            self._dead.extend(segments)
+
+    def adopt_leftover(self, paths: list[Path]) -> None:
+        """Files of segments that were freed before the last crash or stop."""
+        for path in paths:
+            self._remove(path.with_suffix(".index"))
+            self.pool.give_back(path)
+
+    def _bury(self) -> None:
+        with self._list_lock:
+            dead = list(self._dead)
+        if not dead:
+            return
+        oldest = min(segment.sequence for segment in self._table)
+        beyond = [
+            sequence
+            for segment in dead
+            if segment.sequence > oldest
+            for sequence in range(segment.first_sequence, segment.sequence + 1)
+        ]
+        if beyond:
+            bury(self._fs, self._directory, beyond)
+        with self._state_lock:
+            if oldest > self.state.oldest_sequence:
+                self._state_file.save(replace(self.state, oldest_sequence=oldest))
+        read_still = set()
+        for segment in dead:
+            if not self._table.close_if_unread(segment):
+                read_still.add(segment.sequence)
+            else:
+                self._remove(segment.index_path)
+                self.pool.give_back(segment.path)
+                with self._list_lock:
+                    self._dead.remove(segment)
+        unbury(self._fs, self._directory, oldest, read_still)
+
+    def _remove(self, path: Path) -> None:
+        try:
+            self._fs.unlink(path)
+        except FileNotFoundError:
+            return
+
+    # -- checkpoints ------------------------------------------------------------------------------------
+
+    def freeable_below(self) -> int:
+        """Sequences below this lie under the older of the two kept checkpoints."""
+        return self._checkpoints[0].place >> 32 if len(self._checkpoints) >= 2 else 0
+
+    @property
+    def checkpoints(self) -> list[PlacedCheckpoint]:
+        """The one or two kept, oldest first, without their sections."""
+        return self._checkpoints
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest whole one, read from its file."""
+        with self._checkpoint_lock:
+            names = [placed.name for placed in self._checkpoints]
+            whole, _ = load_checkpoints(self._fs, self._directory, names, self._group_id)
+            return whole[-1].checkpoint if whole else None
+
+    @property
+    def checkpoint_sequence(self) -> int:
+        return self._checkpoints[-1].place >> 32 if self._checkpoints else 0
+
+    def write_checkpoint(self, checkpoint: Checkpoint, place: int) -> None:
+        """Durable when this returns; the two newest are kept. StorageFull leaves the old ones in charge. One
+        of a log that has been replaced meanwhile is dropped."""
+        with self._checkpoint_lock:
+            if place >> 32 < self.state.oldest_sequence:
+                return
+            try:
+                former = self._checkpoints[-1].name if self._checkpoints else ""
+                name = name_beside(former, checkpoint.index)
+                write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
+            except OSError as error:
+                self._error = str(error)
+                self._failures += 1
+                raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
+            self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
+            kept = [c for c in self._checkpoints if c.name != name]
+            self._checkpoints = [*kept, PlacedCheckpoint(name, checkpoint.without_sections(), place)][-2:]
+            self._remove_other_checkpoints()
+
+    def adopt_installed(self, placed: PlacedCheckpoint) -> None:
+        """The switch has been made: from now on this is the only checkpoint."""
+        with self._checkpoint_lock:
+            name = checkpoint_name(placed.checkpoint.index)
+            self._fs.rename(self._directory / placed.name, self._directory / name)
+            self._fs.fsync_dir(self._directory)
+            self._checkpoints = [PlacedCheckpoint(name, placed.checkpoint.without_sections(), placed.place)]
+            self._remove_other_checkpoints()
+
+    def _remove_other_checkpoints(self) -> None:
+        names = {c.name for c in self._checkpoints}
+        for other in self._fs.list_dir(self._directory):
+            if other.startswith(PREFIX) and other not in names:
+                self._remove(self._directory / other)

@@ -1,0 +1,587 @@
+"""Reads from segment files: which batches, which bytes of which file, and views of them per batch.
+
+A read takes whole batches of one partition in offset order. Neighbouring batches are read in one go, gaps
+included, while a gap is small; views of adjacent batches are merged. Without `wait` only what the page
+cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
+What another reader has just read is not read again (`shared_reads.py`).
+A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
+that meets a truncation, an installation or a rewriting begins again with what is there now.
+Every batch that is read from a file is verified, unless the `verified` cache has it: its own CRC-32C, and
+against the index the fields that this leaves out. A changed byte never leaves the log (decision 45). A read
+ends before a damaged batch. A read that begins at one raises DamagedBatch, or passes over it where an
+operator has given its offsets up.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
+
+from crc32c import crc32c
+
+from lockstep.storage.log.batch_index import UNKNOWN_EPOCH, BatchIndex, SegmentPartition
+from lockstep.storage.log.damage import DamageTable
+from lockstep.storage.log.file_system import NO_WAIT, FileSystem, is_lost
+from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
+from lockstep.storage.log.segments import PartitionSpans, Segment, SegmentTable
+from lockstep.storage.log.shared_reads import SharedReads
+from lockstep.storage.log.verified import VerifiedRowsCache
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    NOTES_PARTITION,
+    Buffer,
+    CorruptLog,
+    DamagedBatch,
+    OffsetOutOfRange,
+    ReadResult,
+)
+
+GAP_BYTES = 16 << 10
+"""Reading this much of other partitions' bytes costs less than another system call."""
+RUN_BYTES = 4 << 20
+"""The most that one system call reads."""
+SMALL_ROWS = 8
+SMALL_BYTES = 8 << 10
+"""For at most so many rows, with so many bytes before the last, the cache is not asked: its `fstat` costs as
+much as the checksums."""
+
+
+class BatchPlace:
+    """A batch found by time; `read(partition, base_offset, length, base_offset + 1)` reads it."""
+
+    __slots__ = ("base_offset", "length", "max_timestamp", "next_offset")
+
+    def __init__(self, base_offset: int, next_offset: int, length: int, max_timestamp: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.length = length
+        self.max_timestamp = max_timestamp
+
+    def __repr__(self) -> str:
+        return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
+
+
+Answer = TypeVar("Answer")
+
+
+class _Replaced(Exception):
+    """The segments are others than when the read began."""
+
+
+class _PassedOver(Exception):
+    """A read met only damaged batches that were given up; it begins again at `next_offset`."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+
+
+class LogReader:
+    """Reads over a segment table; safe in any thread."""
+
+    __slots__ = ("_damage", "_fs", "_seconds", "_shared", "_table", "_verified")
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        table: SegmentTable,
+        shared: SharedReads,
+        damage: DamageTable,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fs = fs
+        self._seconds = seconds
+        self._verified = VerifiedRowsCache()
+        self._table = table
+        self._shared = shared
+        self._damage = damage
+
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
+    ) -> ReadResult:
+        """`DataLog.read` without the tail cache."""
+        while True:
+            try:
+                return self._read(partition, offset, max_bytes, end_offset, min_one, wait)
+            except _Replaced:
+                continue
+            except _PassedOver as passed:
+                offset = passed.next_offset
+                if offset >= end_offset:
+                    return ReadResult([], 0, next_offset=offset)
+            except DamagedBatch as damaged:
+                if wait:
+                    self._damage.note(damaged)
+                raise
+
+    def _read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
+    ) -> ReadResult:
+        all_spans = self._table.spans
+        spans = all_spans.get(partition)
+        if spans is None:
+            return ReadResult([], 0)
+        sequences = spans.from_offset(offset)
+        if not sequences:
+            raise OffsetOutOfRange(f"partition {partition}: offset {offset} is below the log")
+        buffers: list[Buffer] = []
+        total = given = 0
+        for sequence in sequences:
+            segment = self._acquire(sequence, partition, offset, bool(buffers), all_spans)
+            if segment is None:
+                break
+            try:
+                if buffers and segment.first_sequence <= given:
+                    break  # joined meanwhile: it holds as well what those before it have given
+                given = sequence
+                index = self._index_in(segment, partition, wait)
+                if index is None:
+                    if not buffers and not self._table.is_current(segment):
+                        raise _Replaced
+                    return ReadResult(buffers, total, cold=not buffers)
+                wanted = _wanted(index, offset, max_bytes - total, end_offset, min_one and not buffers)
+                got = self._read_batches(segment, partition, index, wanted, buffers, wait)
+            finally:
+                self._table.release(segment)
+            total += got
+            if wanted.total_bytes != got + wanted.passed_bytes:
+                return ReadResult(buffers, total, cold=not buffers)
+            if wanted.passed_bytes and not buffers:
+                raise _PassedOver(_next(index, wanted.last - 1))
+            if wanted.more:
+                return ReadResult(buffers, total, next_offset=_next(index, wanted.last - 1))
+        return ReadResult(buffers, total)
+
+    def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
+        """`SegmentTable.index_of`. Raises DamagedBatch, over all offsets of the partition in the segment, if
+        the index can be had neither from its file nor from the frames."""
+        try:
+            return self._table.index_of(segment, partition, load=wait)
+        except CorruptLog as error:
+            self._raise_damaged(segment, partition, error)
+
+    def _acquire(
+        self, sequence: int, partition: int, offset: int, has_batches: bool, spans: dict[int, PartitionSpans]
+    ) -> Segment | None:
+        """The segment with its file open; None if it cannot be opened and the read ends (`has_batches`)."""
+        try:
+            segment = self._table.acquire(sequence)
+        except OSError as error:
+            if not has_batches:
+                self._raise_lost(sequence, partition, error)
+            return None
+        if segment is not None or has_batches:
+            return segment
+        if self._table.spans is not spans:
+            raise _Replaced
+        raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
+
+    def _raise_lost(self, sequence: int, partition: int, error: OSError) -> NoReturn:
+        """Raises DamagedBatch for a segment whose file is lost, over all offsets of the partition in it; the
+        error itself where it says nothing of the file's content, as EMFILE."""
+        segment = self._table.get(sequence)
+        if segment is None or not is_lost(error):
+            raise error
+        self._raise_damaged(segment, partition, error)
+
+    def _raise_damaged(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
+        """Raises DamagedBatch over all offsets of the partition in it, _PassedOver if they were given up."""
+        row = segment.summary.row(partition) if segment.summary is not None else -1
+        if segment.summary is None or row < 0:
+            raise error
+        if not self._table.is_current(segment):
+            raise _Replaced
+        first, end = segment.summary.firsts[row], segment.summary.nexts[row]
+        if self._damage.is_given_up(partition, first, end):
+            raise _PassedOver(end)
+        raise DamagedBatch(segment.sequence, partition, first, end, str(error)) from error
+
+    def _read_batches(
+        self,
+        segment: Segment,
+        partition: int,
+        index: BatchIndex,
+        wanted: _Wanted,
+        buffers: list[Buffer],
+        wait: bool,
+    ) -> int:
+        """Append views of the wanted batches; returns their bytes: fewer where the page cache had no more, or
+        before a damaged batch. Raises DamagedBatch if no batch comes before that one."""
+        total = 0
+        owner = segment.serial << 32 | partition
+        for begin, end in _runs(index, wanted.first, wanted.last):
+            first = begin
+            while first < end:
+                last = end
+                start = index.positions[first]
+                view = self._shared.find(owner, start)
+                if view is not None:
+                    last = _covered(index, first, end, start + len(view))
+                if view is not None and last > first:
+                    total += _append(index, first, last, view, buffers)
+                    first = last
+                    continue
+                view, last, bad_row = self._read_verified(segment, owner, index, first, end, wait)
+                total += _append(index, first, bad_row, view, buffers)
+                first = bad_row
+                if bad_row == last:
+                    self._shared.keep(owner, start, view)
+                    continue
+                is_there = index.positions[bad_row] + index.lengths[bad_row] - start <= len(view)
+                if not (is_there or wait) or not self._passes_over_damaged(
+                    segment, partition, index, bad_row, buffers
+                ):
+                    return total
+                wanted.passed_bytes += index.lengths[bad_row]
+                first += 1
+        return total
+
+    def _read_verified(
+        self, segment: Segment, owner: int, index: BatchIndex, first: int, end: int, wait: bool
+    ) -> tuple[memoryview, int, int]:
+        """Read rows [first, last) of [first, end).
+
+        Returns their bytes, `last`, and the first row that does not verify or was not read, `last` for none.
+        """
+        start = index.positions[first]
+        size = index.positions[end - 1] + index.lengths[end - 1] - start
+        is_small = end - first <= SMALL_ROWS and size < SMALL_BYTES
+        modified = 0 if is_small else self._fs.modified(segment.fd)
+        now = 0.0 if is_small else self._seconds()
+        view, last = self._read_stretch(segment, start, index, first, end, wait)
+        if wait:
+            self._verified.forget(owner)
+        elif not is_small and self._verified.has(owner, first, last, modified, now):
+            is_whole = len(view) == index.positions[last - 1] + index.lengths[last - 1] - start
+            if is_whole:
+                return view, last, last
+        bad_row = _first_bad_row(index, first, last, view)
+        if bad_row > first and not is_small:
+            self._verified.note(owner, first, bad_row, modified, now)
+        return view, last, bad_row
+
+    def _passes_over_damaged(
+        self,
+        segment: Segment,
+        partition: int,
+        index: BatchIndex,
+        row: int,
+        buffers: list[Buffer],
+    ) -> bool:
+        """True if the damaged batch of a row was given up; False if the read ends before it.
+
+        Raises DamagedBatch if nothing comes before that batch, _Replaced if its segment is no longer in use.
+        """
+        if not self._table.is_current(segment):
+            raise _Replaced
+        damaged = _damaged(segment, partition, index, row)
+        if self._damage.is_given_up(partition, damaged.base_offset, damaged.next_offset):
+            return True
+        if buffers:
+            return False
+        raise damaged
+
+    def _read_stretch(
+        self, segment: Segment, start: int, index: BatchIndex, first: int, last: int, wait: bool
+    ) -> tuple[memoryview, int]:
+        """Read rows [first, last): (their bytes, or as many as could be read, and `last`).
+
+        If the disk has lost some of them (EIO), only the first row is read: the returned `last` is lower, and
+        a lost row has no bytes.
+        """
+        data = bytearray(index.positions[last - 1] + index.lengths[last - 1] - start)
+        try:
+            got = self._preadv(segment.fd, data, start, wait)
+        except OSError as error:
+            if not is_lost(error):
+                raise
+            if last > first + 1:
+                return self._read_stretch(segment, start, index, first, first + 1, wait)
+            got = 0
+        return memoryview(data)[:got], last
+
+    def scan_for_damage(self, sequence: int, breathe: Callable[[int], None]) -> None:
+        """Add each damaged batch of a sealed segment to the damage table. OSError as `Rewriter.scrub`."""
+        segment = self._table.acquire(sequence)
+        if segment is None:
+            return
+        try:
+            for share in self._table.partitions_of(segment):
+                if share.partition not in (CONTROL_PARTITION, NOTES_PARTITION):
+                    self._scan_partition(segment, share, breathe)
+        finally:
+            self._table.release(segment)
+
+    def _scan_partition(
+        self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]
+    ) -> None:
+        number = share.partition
+        try:
+            index = self._table.index_of(segment, number, load=True)
+        except CorruptLog as error:
+            end = share.last_offset + 1
+            self._damage.note(DamagedBatch(segment.sequence, number, share.first_offset, end, str(error)))
+            return
+        for first, end in _runs(index, 0, len(index.bases)) if index is not None else ():
+            assert index is not None
+            while first < end:
+                view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
+                bad_row = _first_bad_row(index, first, last, view)
+                breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
+                if bad_row < last:
+                    damaged = _damaged(segment, number, index, bad_row)
+                    if self._table.is_current(segment):
+                        self._damage.note(damaged)
+                first = min(bad_row + 1, last)
+
+    def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
+        if not wait:
+            try:
+                return self._fs.preadv(fd, [data], start, NO_WAIT)
+            except OSError:
+                return 0  # not in the page cache, or it cannot be read at all: a reader thread will say
+        got = 0
+        while got < len(data):
+            more = self._fs.preadv(fd, [memoryview(data)[got:]], start + got)
+            if more == 0:
+                break
+            got += more
+        return got
+
+    def first_at_or_after(
+        self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """The first batch with a record that new or newer. Segments without one are not looked into."""
+        return self._settled(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
+
+    def _settled(self, ask: Callable[[], Answer]) -> Answer:
+        """An answer from segments that were not replaced meanwhile."""
+        while True:
+            spans = self._table.spans
+            answer = ask()
+            if self._table.spans is spans:
+                return answer
+
+    def _at_or_after(
+        self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        for newest, sequence in self._newest_by_segment(partition, start_offset):
+            if newest >= timestamp_ms:
+                for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                    if index.timestamps[row] >= timestamp_ms:
+                        return _place(index, row)
+        return None
+
+    def first_younger(
+        self, partition: int, time_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """The first batch that is not older than a time. One whose records have no timestamp is as old as
+        the last frame of its segment."""
+        return self._settled(lambda: self._younger(partition, time_ms, start_offset, end_offset))
+
+    def _younger(self, partition: int, time_ms: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+        for newest, sequence in self._newest_by_segment(partition, start_offset):
+            segment = self._table.get(sequence)
+            sealed = segment is not None and segment.summary is not None
+            undated_is_young = segment is not None and (not sealed or segment.tail.time_ms >= time_ms)
+            if newest >= time_ms or undated_is_young:
+                for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                    timestamp = index.timestamps[row]
+                    if timestamp >= time_ms or (timestamp < 0 and undated_is_young):
+                        return _place(index, row)
+        return None
+
+    def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+        """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
+        return self._settled(lambda: self._newest(partition, start_offset, end_offset))
+
+    def _newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+        best: BatchPlace | None = None
+        ranked = sorted(self._newest_by_segment(partition, start_offset), key=lambda s: (-s[0], s[1]))
+        for timestamp, sequence in ranked:
+            if best is not None and timestamp < best.max_timestamp:
+                break
+            for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                here = index.timestamps[row]
+                if best is None or (here, -index.bases[row]) > (best.max_timestamp, -best.base_offset):
+                    best = _place(index, row)
+        return best
+
+    def _newest_by_segment(self, partition: int, start_offset: int) -> Iterator[tuple[int, int]]:
+        """(newest timestamp at most, sequence) of the segments from the one that holds `start_offset` on."""
+        spans = self._table.spans.get(partition)
+        if spans is None:
+            return
+        for sequence in spans.from_offset(start_offset) or spans.sequences():
+            segment = self._table.get(sequence)
+            if segment is None:
+                continue
+            newest = 1 << 63
+            if segment.summary is not None:
+                row = segment.summary.row(partition)
+                newest = segment.summary.timestamps[row] if row >= 0 else -(1 << 63)
+            yield newest, sequence
+
+    def _batches(
+        self, sequence: int, partition: int, start_offset: int, end_offset: int
+    ) -> Iterator[tuple[BatchIndex, int]]:
+        """(index, row) of a segment's batches that reach `start_offset` and begin below `end_offset`."""
+        index = self._index(sequence, partition)
+        if index is None:
+            return
+        first = max(0, bisect_right(index.bases, start_offset) - 1)
+        for row in range(first, bisect_left(index.bases, end_offset)):
+            if index.lengths[row] and (row > first or _next(index, row) > start_offset):
+                yield index, row
+
+    def _index(self, sequence: int, partition: int) -> BatchIndex | None:
+        while (segment := self._table.get(sequence)) is not None:
+            index = self._table.index_of(segment, partition, load=True)
+            if index is not None or self._table.is_current(segment):
+                return index
+        return None
+
+
+class _Wanted:
+    """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
+
+    __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
+
+    def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
+        self.first = first
+        self.last = last
+        self.total_bytes = total_bytes
+        self.more = more
+        self.passed_bytes = 0
+        """Bytes of damaged batches that were given up."""
+
+
+def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
+    """The first of rows [first, last) whose batch does not verify or is cut off; `last` for none.
+
+    A batch verifies if its CRC-32C matches and the fields outside of that are right: base offset, length and
+    leader epoch are those of the index, the magic is 2. `view` begins at row `first`.
+    """
+    start, begin = index.positions[first], first
+    for end, leader_epoch in index.epoch_runs(first, last):
+        bad_row = _first_bad_of_epoch(index, begin, end, view, start, leader_epoch)
+        if bad_row < end:
+            return bad_row
+        begin = end
+    return last
+
+
+def _first_bad_of_epoch(
+    index: BatchIndex, first: int, last: int, view: memoryview, start: int, leader_epoch: int
+) -> int:
+    """`_first_bad_row` for rows of one leader epoch; `view` begins at byte `start` of the segment."""
+    prefix, body_offset = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
+    positions, lengths, bases = index.positions, index.lengths, index.bases
+    got = len(view)
+    for row in range(first, last):
+        length = lengths[row]
+        if length == 0:
+            continue
+        at = positions[row] - start
+        after = at + length
+        if after > got:
+            return row
+        base, rest, epoch, magic, crc = prefix(view, at)
+        if (
+            base != bases[row]
+            or rest != length - BATCH_LENGTH_OFFSET
+            or (epoch != leader_epoch and leader_epoch != UNKNOWN_EPOCH)
+            or magic != 2
+            or crc32c(view[at + body_offset : after]) != crc
+        ):
+            return row
+    return last
+
+
+def _append(index: BatchIndex, first: int, last: int, view: memoryview, buffers: list[Buffer]) -> int:
+    """Append views of rows [first, last), adjacent batches as one view; returns their bytes. `view` begins at
+    row `first`."""
+    if first == last:
+        return 0
+    positions, lengths = index.positions, index.lengths
+    start = positions[first]
+    total = sum(lengths[first:last])
+    if positions[last - 1] + lengths[last - 1] - start == total:
+        if total:
+            buffers.append(view[:total])
+        return total
+    begin = end = 0
+    for row in range(first, last):
+        length = lengths[row]
+        if length:
+            at = positions[row] - start
+            if at != end:
+                if end > begin:
+                    buffers.append(view[begin:end])
+                begin = at
+            end = at + length
+    if end > begin:
+        buffers.append(view[begin:end])
+    return total
+
+
+def _damaged(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
+    base = index.bases[row]
+    problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
+    return DamagedBatch(segment.sequence, partition, base, _next(index, row), problem)
+
+
+def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _Wanted:
+    bases, lengths = index.bases, index.lengths
+    count = len(bases)
+    first = max(0, bisect_right(bases, offset) - 1)
+    if _next(index, first) <= offset:
+        first += 1  # the batch that held it has been freed with a segment in which nothing was left
+    stop = bisect_left(bases, end_offset, first)
+    total = 0
+    last = first
+    while last < stop:
+        length = lengths[last]
+        if total + length > budget and (total or not min_one):
+            return _Wanted(first, last, total, True)
+        total += length
+        last += 1
+    return _Wanted(first, last, total, stop < count or total >= max(budget, 1))
+
+
+def _covered(index: BatchIndex, first: int, last: int, end: int) -> int:
+    """The row after the last of [first, last) that ends at or before a position in the segment; `first` where
+    none does."""
+    positions, lengths = index.positions, index.lengths
+    row = bisect_left(positions, end, first, last)
+    while row > first and positions[row - 1] + lengths[row - 1] > end:
+        row -= 1
+    return row
+
+
+def _runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
+    positions, lengths = index.positions, index.lengths
+    if first == last:
+        return
+    span = positions[last - 1] + lengths[last - 1] - positions[first]
+    if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
+        yield first, last
+        return
+    begin = first
+    end = positions[first] + lengths[first]
+    for i in range(first + 1, last):
+        at = positions[i]
+        if at - end > GAP_BYTES or at + lengths[i] - positions[begin] > RUN_BYTES:
+            yield begin, i
+            begin = i
+        end = at + lengths[i]
+    yield begin, last
+
+
+def _next(index: BatchIndex, row: int) -> int:
+    return index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
+
+
+def _place(index: BatchIndex, row: int) -> BatchPlace:
+    return BatchPlace(index.bases[row], _next(index, row), index.lengths[row], index.timestamps[row])

@@ -1,0 +1,250 @@
+"""Operations that remove or replace parts of a log: truncation, and an installation's switch.
+
+Both change the state file first, in one save, and then what is in memory: tail cache, recent frames, spans
+and segments together, in one step for readers in other threads (`SegmentTable.replace_from`). Both belong
+to the log's own thread and want no append, flush or checkpoint under way. `DataLog` is this plus the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.batch_index import BatchIndex, add_to_index
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_segment_header, position
+from lockstep.storage.log.frame_reader import FrameReader
+from lockstep.storage.log.installation import Installation, Prepared
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_pool import SegmentPool
+from lockstep.storage.log.segment_scan import LogTail, SegmentScan
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.writer import LogWriter
+from lockstep.storage.types import Checkpoint, CorruptLog, FlushFailed
+
+
+class ReplacingLog(LogWriter):
+    """A log that can be cut and replaced."""
+
+    checkpoint: Checkpoint | None
+    _checkpointed_sequence: int
+    _refused_sequence: int
+    _replay_from: int
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        options: LogOptions,
+        table: SegmentTable,
+        pool: SegmentPool,
+        house: Housekeeping,
+        tail: LogTail,
+    ) -> None:
+        super().__init__(fs, group_id, options, table, pool, house, tail)
+        self.directory = directory
+        self._frame_reader = FrameReader(fs, table, self._scan)
+        self._rewriter = Rewriter(
+            fs, directory, group_id, table, house, self._frame_reader, self._scan, options.segment_bytes
+        )
+        self._installation: Installation | None = None
+
+    def _place_after(self, index: int) -> int:
+        """The position where the next segment begins, if frame `index` is the last of its own, else where it
+        ends: a checkpoint of all that is sealed lies above it."""
+        place = 0
+        for segment in self._table:
+            ends = segment.frame_ends
+            if segment.first_index == index + 1:
+                return position(segment.sequence, SEGMENT_HEADER_BYTES)
+            if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
+                place = position(segment.sequence, ends[index - segment.first_index])
+        if place == 0:
+            raise ValueError(f"frame {index} is not among those the log can still place")
+        return place
+
+    def _flush_to(self, place: int) -> None:
+        """Flush what lies below `place`, whatever `flush` says. FlushFailed.
+
+        For a checkpoint, in its thread, something is left to flush only where the other members have
+        committed it while this one's flush is still under way in the flusher's thread. Until that has ended
+        the loop neither appends nor flushes: it never waits for what is done here.
+        """
+        with self._sync:
+            if self._failed:
+                raise FlushFailed(self._failed)
+            if place <= self._flushed:
+                return
+            for segment in self._table:
+                if self._flushed >> 32 <= segment.sequence <= place >> 32:
+                    self._flush_segment(segment.sequence)
+            self._flushed = place
+
+    def _flush_segment(self, sequence: int) -> None:
+        held = self._table.acquire(sequence)
+        if held is None:
+            return
+        try:
+            self._fs.fdatasync(held.fd)
+        except OSError as error:
+            raise self._fail(f"{held.path}: flush failed: {error}") from error
+        finally:
+            self._table.release(held)
+
+    def _before_first(self, segment: Segment) -> LogTail:
+        """What an open segment's first frame follows, from its header."""
+        decoded = decode_segment_header(self._fs.pread(segment.fd, SEGMENT_HEADER_BYTES, 0))
+        if decoded is None:
+            raise CorruptLog(f"{segment.path} byte 0: the segment header changed since open")
+        header = decoded[1]
+        return LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms)
+
+    def _scan(self, segment: Segment) -> SegmentScan:
+        """A scan over an open segment from its start; it stops at `segment.end` at the latest."""
+        fs, fd = self._fs, segment.fd
+        state = self._house.state
+        scan = SegmentScan(
+            lambda length, offset: fs.pread(fd, length, offset),
+            segment.end,
+            segment.sequence,
+            self._seed,
+            self._before_first(segment),
+            SEGMENT_HEADER_BYTES,
+            state.generation,
+            state.generation_start,
+            segment.rewritten,
+        )
+        scan.last_generation = segment.generation
+        return scan
+
+    def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
+        """What a sealed segment's index file said before it was damaged."""
+        batches: dict[int, BatchIndex] = {}
+        if not self._table.acquire_current(segment):
+            return batches
+        try:
+            scan = self._scan(segment)
+            for frame in scan.frames():
+                add_to_index(batches, frame.entries, frame.payload_offset)
+            if scan.offset != segment.end:
+                raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(segment)
+        segment.indexed, segment.batches = False, batches
+        self._house.add_unindexed(segment)  # its batches first: another thread writes them down
+        return batches
+
+    # -- truncation -------------------------------------------------------------------------------------
+
+    def truncate(self, last_index: int) -> None:
+        """Forget the frames after `last_index`. A write that follows and is torn may bring some back, which
+        Raft can bear (model/README.md, "What TLC found"). ValueError below the newest checkpoint;
+        FlushFailed; CorruptLog, with nothing changed, where the last frame that stays has rotted."""
+        if last_index >= self.last_index:
+            return
+        kept = self._house.checkpoints
+        if kept and last_index < kept[-1].checkpoint.index:
+            raise ValueError(f"frame {last_index + 1} is below the checkpoint at {kept[-1].checkpoint.index}")
+        place = self._place_after(last_index)
+        whole = self._table.acquire(place >> 32)
+        assert whole is not None
+        try:
+            cut = self._cut(whole, last_index, place & 0xFFFFFFFF)
+        finally:
+            self._table.release(whole)
+        self._flush_to(place)
+        with self._house.quiet():
+            try:
+                generation = self._house.begin_generation(place)
+            except OSError as error:
+                raise self._fail(f"state: {error}") from error
+            self._tail_cache.clear()
+            self._recent.truncate(last_index)
+            self._house.forget(self._table.replace_from(cut.sequence, [cut]), cut.sequence)
+        self._generation = generation
+        self._flushed = place
+        self._follow(cut.tail)
+        self._activate(cut, cut.end)
+        self._mark()
+        self.flushed_index = min(self.flushed_index, last_index)
+
+    def _cut(self, whole: Segment, last_index: int, end: int) -> Segment:
+        """What is left of an open segment whose frames end at `end`, as a segment that can be active."""
+        cut = Segment(
+            whole.sequence,
+            whole.path,
+            whole.size,
+            whole.generation,
+            whole.first_index,
+            whole.first_lsn,
+            whole.chain,
+        )
+        cut.previous_end, cut.end = whole.previous_end, end
+        ends = whole.frame_ends
+        assert ends is not None
+        cut.frame_ends = ends[: last_index + 1 - whole.first_index]
+        cut.tail = self._tail_after(whole, last_index)
+        cut.batches = {}
+        numbers = list(whole.batches) if whole.batches is not None else []
+        if whole.batches is None and whole.summary is not None:
+            numbers = list(whole.summary.numbers)
+        for number in numbers:
+            index = self._table.index_of(whole, number, load=True)
+            left = index.cut(end) if index is not None else None
+            if left is not None:
+                cut.batches[number] = left
+        cut.fd = self._fs.open(cut.path)
+        return cut
+
+    def _tail_after(self, segment: Segment, index: int) -> LogTail:
+        """What a frame after this one must follow."""
+        if index < segment.first_index:
+            return self._before_first(segment)
+        frame = self._recent.get(index) or self._frame_reader.read(index, 0, index)[0]
+        assert frame.head is not None
+        next_lsn = frame.first_lsn + frame.record_count
+        return LogTail(index, frame.term, next_lsn, chain_of(frame.head), frame.time_ms)
+
+    # -- installation -----------------------------------------------------------------------------------
+
+    def begin_install(self) -> Installation:
+        """Begin to replace the log by what another node ships. One at a time: a former one is aborted. May
+        run in the thread that adds to it."""
+        if self._installation is not None:
+            self._installation.abort()
+        self._installation = Installation(
+            self._fs,
+            self.directory,
+            self.group_id,
+            self.options.segment_bytes,
+            self._table,
+            self._pool,
+            self._switch,
+        )
+        return self._installation
+
+    def _switch(self, made: Prepared) -> None:
+        """Make the log what was installed."""
+        with self._house.quiet():
+            try:
+                generation = self._house.begin_installed(made.first_sequence, made.place)
+                self._house.adopt_installed(made.checkpoint)
+            except OSError as error:
+                raise self._fail(f"installation: {error}") from error
+            self._tail_cache.clear()
+            self._recent.clear()
+            replaced = self._table.replace_from(0, [*made.segments, made.active])
+            self._pool.begin_after(made.active.sequence)
+            self._house.free(replaced)
+        self._generation = generation
+        self._flushed = made.place
+        self._follow(made.tail)
+        self.flushed_index = self.last_index
+        self.checkpoint = made.checkpoint.checkpoint.without_sections()
+        self._replay_from = made.place
+        self._checkpointed_sequence, self._refused_sequence = made.active.sequence, 0
+        self._activate(made.active, SEGMENT_HEADER_BYTES)
+        self._mark()
+        self._house.poke()

@@ -1,0 +1,566 @@
+"""Sealed segments written afresh: looked through for rot, repaired from another node's frames, cleaned.
+
+A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; what the next
+segment's header says of the old one's end stays true through `written_end`. Only the log's first segment may
+come to begin later, without frames of which every record is deleted. The order that crashes rely on:
+the new file is whole and flushed under a temporary name, the old index file's removal is durable, then one
+rename. A checkpoint's place is a byte position, so the segments that hold one are left alone.
+
+All of it may run in another thread than the log's own, one call at a time. Readers go on in the old file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
+from lockstep.storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
+from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
+from lockstep.storage.log.format import (
+    BATCH_LENGTH_OFFSET,
+    BATCH_PREFIX,
+    ENTRY,
+    ENTRY_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    frame_bytes,
+    payload_problem,
+)
+from lockstep.storage.log.frame_reader import FrameReader
+from lockstep.storage.log.segment_rewrite import SegmentRewrite
+from lockstep.storage.log.segment_scan import LogTail, SegmentScan
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesUnavailable, StorageFull
+
+FRAMES_PER_WRITE = 64
+"""Frames of a rewritten segment that are written in one go."""
+BYTES_PER_WRITE = 1 << 20
+"""With so many bytes fewer frames will do."""
+
+
+class Left(NamedTuple):
+    """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
+
+    payload: Buffer
+    max_timestamp: int
+
+
+Judge = Callable[[DirectoryEntry, Buffer], Left | bool]
+"""What becomes of a batch: True stays as it is, False goes, `Left` is written in its place. What came of an
+earlier cleaning is judged as it is now; what is gone is not asked about."""
+Changes = dict[int, Left | bool]
+"""By row of a frame's directory, what becomes of a batch that does not stay as it is."""
+
+
+def _go_on(_: int) -> None:
+    """The default: no pause."""
+
+
+def _is_open(_: int) -> bool:
+    """No partition is known to be closed."""
+    return False
+
+
+class _Everything:
+    """Every base offset."""
+
+    def __contains__(self, base_offset: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
+
+
+class Rewriter:
+    """Rewrites segments of one log."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        table: SegmentTable,
+        house: Housekeeping,
+        frames: FrameReader,
+        scan: Callable[[Segment], SegmentScan],
+        segment_bytes: int,
+    ) -> None:
+        self._fs = fs
+        self._segment_bytes = segment_bytes
+        self._directory = directory
+        self._group_id = group_id
+        self._table = table
+        self._house = house
+        self._frames = frames
+        self._scan = scan
+        self.lock = threading.Lock()
+        """Held while a segment is written afresh, or some are joined: a repair waits for a cleaning, and the
+        other way round."""
+
+    # -- looking for rot --------------------------------------------------------------------------------
+
+    def scrub(self, sequence: int, breathe: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
+        """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
+        where all verifies. A damaged index file is made again from the frames. `breathe` as `clean`. Raises
+        OSError where it cannot be read for another reason than that the disk has lost it."""
+        held = self._table.acquire(sequence)
+        if held is None or held.summary is None:
+            if held is not None:
+                self._table.release(held)
+            return None
+        try:
+            batches = unless_lost(lambda: self._verified(held, breathe))
+            if batches is not None and not self._index_is_whole(held, batches):
+                held.indexed, held.batches = False, batches
+                self._house.add_unindexed(held)
+            if batches is not None:
+                return None
+            return (
+                self._damaged_frames(held, breathe) if held.is_joined else (held.first_index, held.tail.index)
+            )
+        finally:
+            self._table.release(held)
+
+    def _damaged_frames(self, held: Segment, breathe: Callable[[int], None]) -> tuple[int, int]:
+        """The first and the last frame of a segment that do not verify: other members may have freed what
+        was joined with them, or not have cleaned it."""
+        first, last = held.first_index, held.tail.index
+        try:
+            located = unless_lost(lambda: self._frames.last_located(held)) or 0
+        except CorruptLog:
+            located = 0
+        if located < first:
+            return first, last
+        damaged = [] if located == last else [located + 1, last]
+        index, max_bytes = first, BYTES_PER_WRITE
+        while index <= located:
+            try:
+                frames = unless_lost(partial(self._frames.read, index, max_bytes, located))
+            except (CorruptLog, FramesUnavailable):
+                frames = None
+            if frames is None:
+                damaged.append(index)
+            max_bytes = BYTES_PER_WRITE if frames else 0  # many may be damaged: each is read once
+            index = frames[-1].index + 1 if frames else index + 1
+            breathe(sum([frame_bytes(frame) for frame in frames or ()]))
+        return (min(damaged), max(damaged)) if damaged else (first, last)
+
+    def _verified(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
+        batches: dict[int, BatchIndex] = {}
+        header = self._header(held)
+        if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
+            return None
+        scan = self._scan(held)
+        for frame in scan.frames():
+            add_to_index(batches, frame.entries, frame.payload_offset)
+            breathe(frame.end - frame.offset)
+        whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
+        return batches if whole else None
+
+    def _header(self, held: Segment) -> SegmentHeader | None:
+        decoded = decode_segment_header(self._fs.pread(held.fd, SEGMENT_HEADER_BYTES, 0))
+        return decoded[1] if decoded is not None else None
+
+    def _index_is_whole(self, held: Segment, batches: dict[int, BatchIndex]) -> bool:
+        summary, tail = held.summary, held.tail
+        if held.batches is not None or summary is None:
+            return True  # it is still to be written
+        header = IndexHeader(
+            held.sequence,
+            held.generation,
+            held.end,
+            tail.index,
+            tail.next_lsn,
+            tail.chain,
+            tail.term,
+            tail.time_ms,
+        )
+        there = unless_lost(lambda: read_whole(self._fs, held.index_path))
+        return there == b"".join(encode_index(header, summary, batches))
+
+    # -- rewriting --------------------------------------------------------------------------------------
+
+    def repair(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        log_starts: Callable[[int], int] | None = None,
+    ) -> None:
+        """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
+        with the chain value before them and the partitions' log starts, those after dead ones that no node
+        has any more. Of a joined segment they may be some, the others are those that are here. What had been
+        cleaned away here stays away. ValueError where they are not those, or the segment must stay as it is,
+        or would be too large; FramesUnavailable where it has been freed or replaced meanwhile;
+        StorageFull."""
+        with self.lock:
+            self._repair(sequence, frames, chain, log_starts)
+
+    def _repair(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None,
+        log_starts: Callable[[int], int] | None,
+    ) -> None:
+        segment = self.require_rewritable(sequence, self._house.checkpoint_sequence)
+        first, last = segment.first_index, segment.tail.index
+        before = after = range(0)
+        if segment.is_joined and frames:
+            before, after = range(first, frames[0].index), range(frames[-1].index + 1, last + 1)
+        begins_later = frames and chain is not None and log_starts is not None and frames[0].index > first
+        if begins_later and log_starts is not None:
+            self._must_be_droppable(segment, itertools.chain(frames, self._own(segment, after)), log_starts)
+            first, before = frames[0].index, range(0)
+        indexes = [frame.index for frame in frames]
+        if [*before, *indexes, *after] != list(range(first, last + 1)):
+            raise ValueError(f"segment {sequence} has frames {segment.first_index} to {last}")
+        if sequence >= self._house.freeable_below() and any(is_changed(frame) for frame in frames):
+            raise ValueError(f"segment {sequence} may be replayed from, and comes with batches cleaned away")
+        whole = itertools.chain(
+            self._own(segment, before), self._as_cleaned(segment, frames), self._own(segment, after)
+        )
+        self._rewrite(segment, whole, chain if first > segment.first_index else None)
+
+    def _own(self, segment: Segment, indexes: range) -> Iterator[Frame]:
+        """Frames of a segment that verify where they are. CorruptLog, FramesUnavailable."""
+        index = indexes.start
+        while index < indexes.stop:
+            frames = self._frames.read(index, BYTES_PER_WRITE, indexes.stop - 1)
+            index = frames[-1].index + 1
+            yield from frames
+
+    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+        """Write a joined segment afresh without its damaged batches, where each of them is deleted: no other
+        member may have them any more, and what lives in the same file must not wait for that. ValueError
+        where the segment must stay as it is; CorruptLog where more is damaged; FramesUnavailable,
+        StorageFull."""
+        with self.lock:
+            segment = self.require_rewritable(sequence, self._house.freeable_below())
+            if not segment.is_joined:
+                raise ValueError(f"segment {sequence} was not joined")
+            with contextlib.closing(self._without_dead_damage(segment, log_starts)) as frames:
+                self._rewrite(segment, frames)
+
+    def _without_dead_damage(
+        self, segment: Segment, log_starts: Callable[[int], int]
+    ) -> Generator[Frame, None, None]:
+        held = self._hold(segment)
+        try:
+            scan = self._scan(held)
+            scan.heads_only = True
+            for scanned in scan.frames():
+                frame = scanned.frame()
+                changes: Changes = {}
+                for row, (entry, payload) in enumerate(zip(scanned.entries, frame.payloads, strict=True)):
+                    if problem := payload_problem(memoryview(payload), 0, len(payload), [entry], True):
+                        partition, base, count = entry[:3]
+                        if base + count > log_starts(partition):
+                            raise CorruptLog(f"{held.path} byte {scanned.offset}: {problem}")
+                        changes[row] = False
+                yield _changed(frame, changes)
+            if scan.offset != held.end:
+                raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(held)
+
+    def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
+        """Another node's frames of a segment without what this log does not have any more; they hold no
+        memory but their own."""
+        segment = self._table.get(sequence)
+        left = frames if segment is None else self._as_cleaned(segment, frames)
+        return [_with_own_payloads(frame) for frame in left]
+
+    def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
+        """Without the batches that this log had no more, as its index says: the tombstone that deleted
+        them may be gone as well."""
+        gone: dict[int, Container[int]] = {}
+        readable = True
+        for frame in frames:
+            for entry in frame.directory:
+                if readable and entry.partition not in gone:
+                    try:
+                        gone[entry.partition] = self._cleaned_away(segment, entry.partition)
+                    except (CorruptLog, OSError):  # the index is lost as well
+                        readable = False
+            yield cleaned(frame, lambda entry, _: entry.base_offset not in gone.get(entry.partition, ()))
+
+    def _cleaned_away(self, segment: Segment, partition: int) -> Container[int]:
+        """The base offsets of a partition's batches that are gone: all of them where a segment that was
+        cleaned has no row for it. CorruptLog, OSError."""
+        index = self._table.index_of(segment, partition, load=True)
+        if index is None:
+            return _EVERYTHING if segment.rewritten else frozenset()
+        return frozenset(base for base, length in zip(index.bases, index.lengths, strict=True) if not length)
+
+    def _must_be_droppable(
+        self, segment: Segment, frames: Iterable[Frame], log_starts: Callable[[int], int]
+    ) -> None:
+        """ValueError unless what comes before these frames in their segment could be freed, were it one."""
+        sequence = segment.sequence
+        self._must_be_first(sequence)
+        firsts: dict[int, int] = {}
+        for frame in frames:
+            for entry in frame.directory:
+                firsts.setdefault(entry.partition, entry.base_offset)
+        for share in self._table.partitions_of(segment):
+            number, start = share.partition, max(share.first_offset, log_starts(share.partition))
+            if start <= share.last_offset and firsts.get(number, start + 1) > start:
+                raise ValueError(f"segment {sequence}: offset {start} of partition {number} would be lost")
+
+    def clean(
+        self,
+        sequence: int,
+        judge: Judge,
+        breathe: Callable[[int], None] = _go_on,
+        is_closed: Callable[[int], bool] = _is_open,
+    ) -> int:
+        """Take out of a sealed segment what `judge` does, and from its file what was never written because it
+        was sealed early; how many bytes less its file has.
+
+        Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
+        A segment in which something changes is read twice, so that memory holds only what changes.
+        Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
+        is called often, with the bytes that were just read or written: it may pause, or raise to give up.
+        A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
+        CorruptLog where the segment has rotted; FramesUnavailable, StorageFull as `repair`."""
+        with self.lock:
+            segment = self.require_rewritable(sequence, self._house.freeable_below())
+            changes: dict[int, Changes] = {}
+            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
+                for frame in frames:
+                    if found := _judged(frame, judge):
+                        changes[frame.index] = found
+            if not changes and not segment.is_mostly_unused:
+                return 0
+            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
+                left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
+                return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
+
+    def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+        """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
+        held = self._hold(segment)
+        try:
+            scan = self._scan(held)
+            for scanned in scan.frames():
+                yield scanned.frame()
+                breathe(scanned.end - scanned.offset)
+            if scan.offset != held.end:
+                raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(held)
+
+    def _hold(self, segment: Segment) -> Segment:
+        """The segment with its file open, to be released. FramesUnavailable where it is not in use."""
+        if not self._table.acquire_current(segment):
+            raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
+        return segment
+
+    def rewritable(self, sequence: int, later: bool = False) -> bool:
+        """Returns whether `repair` may take this segment now; `later`: without its first frames, where those
+        are dead."""
+        try:
+            self.require_rewritable(sequence, self._house.checkpoint_sequence)
+            if later:
+                self._must_be_first(sequence)
+        except ValueError:
+            return False
+        return True
+
+    def require_rewritable(self, sequence: int, below: int) -> Segment:
+        segment = self._table.get(sequence)
+        if segment is None or segment.summary is None:
+            raise ValueError(f"segment {sequence} is no sealed segment of this log")
+        places = [placed.place >> 32 for placed in self._house.checkpoints]
+        if sequence >= below or sequence in places or segment.tail.index < segment.first_index:
+            raise ValueError(f"segment {sequence} is not below the checkpoint, or holds the place of one")
+        return segment
+
+    def _must_be_first(self, sequence: int) -> None:
+        """The header of a segment says what the one before ends with, so only the log's first may begin
+        later. By the state file, not by memory: until that says so a crash brings freed segments back."""
+        segment, oldest = self._table.get(sequence), self._house.state.oldest_sequence
+        is_first = segment is not None and segment.first_sequence <= oldest <= sequence
+        if not is_first or sequence >= self._house.freeable_below():
+            raise ValueError(f"segment {sequence} is not the log's first, or not below both checkpoints")
+
+    def _rewrite(
+        self,
+        old: Segment,
+        frames: Iterable[Frame],
+        chain: int | None = None,
+        breathe: Callable[[int], None] = _go_on,
+        is_closed: Callable[[int], bool] = _is_open,
+    ) -> Segment:
+        """`chain`: what the first frame follows, where that is not the segment's first."""
+        frames = iter(frames)
+        first = next(frames)
+        if chain is None:
+            before = LogTail(old.first_index - 1, first.term, old.first_lsn, old.chain, first.time_ms)
+        else:
+            before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
+        temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
+        try:
+            whole = itertools.chain((first,), frames)
+            new = self.write_file([old], temporary, whole, before, breathe, is_closed)
+            new.path, new.first_sequence = old.path, old.first_sequence
+            if old.is_joined and new.size > max(self._segment_bytes, old.size):
+                raise ValueError(f"segment {old.sequence}: {new.size} bytes of members that cleaned less")
+            if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
+                raise ValueError(f"segment {old.sequence}: not the frames it had")
+            self._swap(old, new, temporary)
+        except OSError as error:
+            self._discard(temporary)
+            raise StorageFull(f"{temporary}: {error}") from error
+        except BaseException:
+            self._discard(temporary)
+            raise
+        return new
+
+    def write_file(
+        self,
+        old: Sequence[Segment],
+        temporary: Path,
+        frames: Iterator[Frame],
+        before: LogTail,
+        breathe: Callable[[int], None],
+        is_closed: Callable[[int], bool],
+    ) -> Segment:
+        """Write the frames of neighbouring segments into one flushed file, under the last one's sequence.
+        `before`: the end that the first frame follows. OSError."""
+        last, generation = old[-1], max([each.generation for each in old])
+        rewrite = SegmentRewrite(
+            self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
+        )
+        try:
+            for some in _pieces(frames):
+                count = rewrite.add(some)
+                rewrite.write_back(count)
+                breathe(count)
+            return rewrite.finish(self._previous_end(old[0]), last.written_end or last.end)
+        finally:
+            rewrite.close()
+
+    def _previous_end(self, old: Segment) -> int:
+        """What the header says of the segment before, also where the header has rotted, or where that segment
+        is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
+        before = self._table.get(old.first_sequence - 1)
+        return (before.written_end or before.end) if before is not None else old.previous_end
+
+    def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
+        with self._house.quiet():
+            self._house.forget_index(old)
+            self._fs.fsync_dir(self._directory)
+            if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
+                raise FramesUnavailable(f"{new.path} has been freed or replaced meanwhile")
+            self._fs.fsync_dir(self._directory)
+            with contextlib.suppress(OSError):  # it can be made again
+                self._table.write_index(new)
+        if not new.indexed:
+            self._house.add_unindexed(new)
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.unlink(path)
+
+
+def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
+    """What is written in one go."""
+    some: list[Frame] = []
+    size = 0
+    for frame in frames:
+        some.append(frame)
+        size += frame_bytes(frame)
+        if len(some) == FRAMES_PER_WRITE or size >= BYTES_PER_WRITE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def _with_own_payloads(frame: Frame) -> Frame:
+    """The same frame, without what else was read or sent together with it."""
+    payloads: list[Buffer] = [bytes(payload) for payload in frame.payloads]
+    return Frame(
+        frame.kind,
+        frame.term,
+        frame.index,
+        frame.first_lsn,
+        frame.time_ms,
+        frame.directory,
+        payloads,
+        frame.record_count,
+        frame.head,
+    )
+
+
+def cleaned(frame: Frame, judge: Judge) -> Frame:
+    """The frame without what `judge` takes out of it; itself where that is nothing."""
+    return _changed(frame, _judged(frame, judge))
+
+
+def _judged(frame: Frame, judge: Judge) -> Changes:
+    """What becomes of the batches that do not stay as they are; each that is left is asked about once."""
+    left = {
+        row: judge(entry, frame.payloads[row])
+        for row, entry in enumerate(frame.directory)
+        if not entry.flags & ENTRY_REMOVED
+    }
+    return {row: each for row, each in left.items() if each is not True}
+
+
+def _changed(frame: Frame, changes: Changes) -> Frame:
+    if not changes:
+        return frame
+    directory, payloads = list(frame.directory), list(frame.payloads)
+    for row, each in changes.items():
+        if isinstance(each, Left):
+            directory[row], payloads[row] = _shortened(directory[row], each), each.payload
+        else:
+            directory[row], payloads[row] = _removed(frame, row), b""
+    return Frame(
+        frame.kind,
+        frame.term,
+        frame.index,
+        frame.first_lsn,
+        frame.time_ms,
+        directory,
+        payloads,
+        frame.record_count,
+        frame.head,
+    )
+
+
+def _removed(frame: Frame, row: int) -> DirectoryEntry:
+    """What the head says of a batch, as one that is gone."""
+    assert frame.head is not None
+    at = len(frame.head) - ENTRY_BYTES * (len(frame.directory) - row)
+    entry = DirectoryEntry(*ENTRY.unpack_from(frame.head, at))
+    entry.flags |= ENTRY_REMOVED
+    return entry
+
+
+def _shortened(e: DirectoryEntry, left: Left) -> DirectoryEntry:
+    """ValueError for a batch of another place."""
+    size = len(left.payload)
+    base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)
+    if (base, rest + BATCH_LENGTH_OFFSET, leader_epoch) != (e.base_offset, size, e.leader_epoch):
+        raise ValueError(f"no batch for partition {e.partition} offset {e.base_offset}")
+    return DirectoryEntry(
+        e.partition,
+        base,
+        e.record_count,
+        size,
+        crc,
+        leader_epoch,
+        left.max_timestamp,
+        e.flags | ENTRY_SHORTENED,
+    )

@@ -1,0 +1,596 @@
+"""A log group: the API of one Raft group with one data log, on this node.
+
+Appends of one loop iteration share one frame, one write and one flush. Invariants: nothing above the commit
+index is readable; waiters fire in append order, after the state they wait for is applied; an error that
+leaves the disk in doubt is passed to `on_fatal` and the group accepts nothing more. A caller that appends
+also updates the tail machines (producer state, for one); commit machines change only when their batch is
+committed. Batches that are lost with the leadership are removed from the tail machines before the next
+append.
+
+It does not validate batches; peers, log and core are the replica's. Source: seed 001, the Raft paper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from lockstep.protocol.records.batch import BatchHeader, read_header
+from lockstep.storage import control_partition as control
+from lockstep.storage import gap_reads
+from lockstep.storage.append_codec import Send, no_peers
+from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.group_options import GroupOptions, node_of
+from lockstep.storage.group_recovery import RecoveredMember, open_member
+from lockstep.storage.idle_marker import IdleMarker
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log_cleaner import LogCleaner
+from lockstep.storage.open_frame import OpenFrame
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.raft.membership import ConfigurationRejected
+from lockstep.storage.raft.messages import Message
+from lockstep.storage.read_ahead import ReadAhead
+from lockstep.storage.read_index import ReadIndex
+from lockstep.storage.read_repair import ReadRepair
+from lockstep.storage.replica import Replica
+from lockstep.storage.segment_sealer import SegmentSealer
+from lockstep.storage.threads import in_thread
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    Backlogged,
+    NotLeader,
+    ReadResult,
+    StateMachine,
+    StorageFull,
+)
+from lockstep.storage.waiters import Waiter, Waiters
+
+__all__ = ["GroupOptions", "LogGroup"]
+
+log_of_groups = logging.getLogger(__name__)
+
+GATHER_LOOKS = 8
+"""How often a busy group waits for one more batch before it flushes, each time one iteration of the loop."""
+UNKNOWN_OUTCOME_SECONDS = 0.5
+"""After a leadership is lost its entries may still become known to be committed, for so long; then their
+waiters fail with NotLeader. A leader that was partitioned would let them wait until it is back."""
+NEWLY_LED_SECONDS = 2.0
+COMMANDS_PER_BATCH = 1000
+"""The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
+
+
+def notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:
+    """Calls them in order. An error of one is logged, so that the others are called."""
+    for waiter in waiters:
+        try:
+            waiter(error)
+        except Exception:
+            log_of_groups.exception("a waiter failed")
+
+
+class LogGroup:
+    """One Raft group with one data log, on this node. Make it with `open`."""
+
+    def __init__(
+        self,
+        member: RecoveredMember,
+        options: GroupOptions,
+        state: DerivedState,
+        on_fatal: Callable[[BaseException], None],
+        clock_ms: Callable[[], int],
+        seconds: Callable[[], float],
+        send: Send,
+    ) -> None:
+        log, self.raft = member.log, member.raft
+        self.group_id = options.group_id
+        self.log = log
+        self.control = state.control
+        self._state = state
+        self._options = options
+        self._on_fatal = on_fatal
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"group-{options.group_id}")
+        self._waiters = Waiters(notify)
+        self._read_ahead = ReadAhead(self._loop, partial(gap_reads.read, log, wait=False))
+        self._open_waiters: list[Waiter] = []
+        self.after_commit: Callable[[], None] | None = None
+        """Called once per commit, after its waiters, to send the output that these gathered."""
+        self.on_leading: list[Callable[[bool], None]] = []
+        """Called each time `is_leader` became True, all before the term being applied, or False. That is as
+        soon as the core is drained, in order, none left out: a listener may call the group."""
+        self._turn_scheduled = self._busy = self._serving = False
+        self._gathered = self._looks = 0
+        self._leaderships = 0
+        self._led_at = 0.0
+        self._closed_for_good = False
+        self._seen_index = 0
+        self.recovered_index = log.last_index
+        """The last entry that the log had when it was opened."""
+        self._replica = Replica(
+            log, self.raft, state, member.applied_index, self, send, seconds, clock_ms, self._threads,
+            options.kept_entries,
+        )  # fmt: skip
+        self._idle_marker = IdleMarker(self._replica, self._loop)
+        self.read_index = ReadIndex(self._replica, self._loop)
+        self.sealer = SegmentSealer(self._replica, lambda: not self.is_filling)
+        self.read_repair = ReadRepair(self._replica, self.sealer)
+        self.compaction_progress = self._replica.compaction_progress
+        cleaner = LogCleaner(self._replica, self.control, self._loop, self._threads)
+        self.clean, self.join_small = cleaner.clean, cleaner.join
+        self.installer = self._replica.installer
+        self.flusher = self._replica.flusher
+        self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
+        self._next_number = self.control.next_number
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        options: GroupOptions,
+        *,
+        clock_ms: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+        commit_machines: Mapping[bytes, tuple[str, StateMachine]] | None = None,
+        tail_machines: Mapping[str, StateMachine] | None = None,
+        send: Send = no_peers,
+        seconds: Callable[[], float] = time.monotonic,
+        random_below: Callable[[int], int] = random.randrange,
+        fs: FileSystem | None = None,
+    ) -> LogGroup:
+        """Recovers the group in `directory` (made if missing); a group of one voter is led when this returns.
+
+        Args:
+            clock_ms: the time of day, for frames.
+            seconds: a monotonic clock, for elections and leases.
+            commit_machines: topic id to (checkpoint section, machine): that topic's committed batches are
+            replayed into the machine.
+            tail_machines: checkpoint section to machine: every batch of another leader is replayed into it; a
+            caller that appends here updates it.
+            on_fatal: called once with the error that ends this group.
+            send: hands a message to the transport, which may lose it: (member id, message).
+            draw: draw(n) is a random number below n, for election timeouts.
+        Raises:
+            CorruptLog, NewerFormat, StorageFull: as DataLog.open.
+        """
+        state = DerivedState(commit_machines or {}, tail_machines or {})
+        member = await open_member(directory, options, state, clock_ms, seconds, random_below, fs)
+        try:
+            group = cls(member, options, state, on_fatal, clock_ms, seconds, send)
+            group._replica.start()
+            if group.failed is not None:
+                raise group.failed
+        except BaseException:
+            member.log.close()
+            raise
+        if options.background:
+            member.log.start_preparing()
+        return group
+
+    async def close(self) -> None:
+        """Commits accepted batches if this node alone can, writes a checkpoint, closes the files."""
+        if self._closed_for_good:
+            return
+        self._closed_for_good = True
+        try:
+            if self.failed is None:
+                self._serve(False)
+                if self.raft.configuration.voter_sets() == ((self.raft.member_id,),):
+                    await self.committed()
+                else:
+                    self.on_not_accepting()  # a checkpoint holds nothing that is in no frame
+                with contextlib.suppress(StorageFull):  # the next start replays a little more
+                    await self._replica.last_checkpoint()
+        finally:
+            self.abandon()
+            await in_thread(self._end_threads)
+            self._replica.installer.close()
+            await in_thread(self.log.close)
+
+    def _end_threads(self) -> None:
+        """Waits for the work in this group's own threads. May run in any other one."""
+        self._replica.flusher.close()
+        self._threads.shutdown(wait=True)
+
+    def abandon(self) -> None:
+        """Accepts and sends nothing more; files stay as they are."""
+        self._closed_for_good = True
+        self.read_repair.stop()
+        self._serve(False)
+        self._replica.stop()
+        self._idle_marker.stop()
+        self._fail_all(NotLeader(f"group {self.group_id} is closed"))
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Fails all waiters: nothing will be committed here any more."""
+        self._read_ahead.close()
+        waiters, self._open_waiters = self._open_waiters, []
+        self._waiters.fail(error)
+        notify(waiters, error)
+
+    # --- the API ------------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> BaseException | None:
+        """The error that ended this group, if any did."""
+        return self._replica.failed
+
+    @property
+    def partitions(self) -> dict[int, PartitionLog]:
+        """Open partitions by number, the control partition (0) included."""
+        return self.control.partitions
+
+    @property
+    def is_leader(self) -> bool:
+        """True where appends are accepted: this node leads, and all before its term is applied."""
+        return self._serving
+
+    @property
+    def is_newly_led(self) -> bool:
+        """True shortly after the leadership moved here: clients are still following it."""
+        leading = self.raft.leader_state
+        if leading is None or leading.is_only_voter or leading.no_op_index == 1:
+            return False  # no other member led before
+        return self._loop.time() - self._led_at < NEWLY_LED_SECONDS
+
+    @property
+    def leader_id(self) -> int:
+        """The node that leads as far as we know; -1 for none."""
+        return node_of(self.raft.leader_id)
+
+    @property
+    def has_lease(self) -> bool:
+        """True where no other member can lead at this moment, so that local state is the newest."""
+        return self._serving and self.raft.has_lease(self._replica.now_ms())
+
+    @property
+    def time_ms(self) -> int:
+        """The newest frame's time. Like the log it never goes back, whatever the clock does."""
+        return self._replica.time_ms
+
+    @property
+    def append_time_ms(self) -> int:
+        """The time that the newest batch appended here has in the log."""
+        return self._open.time_ms
+
+    @property
+    def term(self) -> int:
+        return self.raft.term
+
+    @property
+    def commit_index(self) -> int:
+        return self.raft.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry that the commit machines have seen."""
+        return self._replica.applied_index
+
+    @property
+    def checkpoint_index(self) -> int:
+        """The newest entry that a flushed checkpoint covers."""
+        return self._replica.checkpointer.index
+
+    def leader_epoch(self, partition: PartitionLog) -> int:
+        """The leader epoch of a partition on the Kafka wire."""
+        return self.raft.term + partition.epoch_base
+
+    def receive(self, message: Message) -> None:
+        """Handles a message of a peer; one that does not verify is dropped."""
+        if not self._closed_for_good:
+            self._replica.receive(message)
+
+    def change_members(self, voters: Sequence[int], learners: Sequence[int] = ()) -> None:
+        """Begins to change the membership (member ids). Raises NotLeader, ConfigurationRejected."""
+        self.log.keep_recent_frames(True)
+        self._replica.request(lambda: self.raft.change_members(tuple(voters), tuple(learners)))
+
+    def transfer(self, member_id: int) -> None:
+        """Begins a transfer of the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
+        self._hand_in()  # pending batches go along where they can
+        if self.is_leader and self.raft.last_index > self.log.last_index:
+            raise ConfigurationRejected("an entry waits for room on the disk here, and nobody can be sent it")
+        self._replica.request(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
+
+    def transfer_to_best(self) -> None:
+        """Transfers to the voter with most of the log, if there is one."""
+        others = [each for each in self.raft.configuration.voters if each != self.raft.member_id]
+        found = {each: self.raft.progress(each) for each in others}
+        match = {each: progress.match_index for each, progress in found.items() if progress is not None}
+        if match:
+            self.transfer(max(match, key=lambda each: match[each]))
+
+    def report_unreachable(self, node_id: int) -> None:
+        """Reports that the transport lost its connection to a node, and the messages in flight."""
+        members = [each for each in self.raft.configuration.members if node_of(each) == node_id]
+
+        def lost() -> None:
+            for member in members:
+                self.raft.report_unreachable(member)
+
+        if members and not self._closed_for_good and self.failed is None:
+            self._replica.request(lost)
+
+    def campaign_after(self, rank: int) -> None:
+        """Elects the first leader of a new group at once, by rank."""
+        self._replica.request(lambda: self.raft.campaign_after(rank, self._replica.now_ms()))
+
+    def on_node_stopped(self, node_id: int) -> None:
+        """Handles the end of a node's process: its followers need not wait for a timeout."""
+        leader_id = self.raft.leader_id
+        if node_of(leader_id) == node_id and not self._closed_for_good and self.failed is None:
+            self._replica.request(lambda: self.raft.on_leader_stopped(leader_id, self._replica.now_ms()))
+
+    def append(
+        self, partition: PartitionLog, batch: bytearray, header: BatchHeader, *, reserved: bool = False
+    ) -> int:
+        """Appends one validated record batch to the partition; returns its base offset.
+
+        Patches base offset and leader epoch into `batch`, which must not be changed afterwards. Durable only
+        when a later `when_committed` fires. `reserved` appends may use the space kept for the group's own.
+
+        Raises:
+            NotLeader, BatchTooLarge, StorageFull, Backlogged: nothing was appended.
+        """
+        self._admit(len(batch), header.record_count, 1, reserved)
+        return self._open.add(partition, batch, header, self.raft.term + partition.epoch_base)
+
+    def append_together(
+        self,
+        batches: Sequence[tuple[PartitionLog, bytearray, BatchHeader]],
+        *,
+        notes: bytes = b"",
+        reserved: bool = False,
+    ) -> list[int]:
+        """`append` of several batches in one frame: all of them are committed, and applied, or none is.
+
+        Tail machines get `notes` with them, on all members and at every replay.
+        """
+        records = sum([header.record_count for _, _, header in batches])
+        size = sum([len(batch) for _, batch, _ in batches]) + len(notes)
+        self._admit(size, records, len(batches) + bool(notes), reserved)
+        term, add = self.raft.term, self._open.add
+        offsets = [add(each, batch, header, term + each.epoch_base) for each, batch, header in batches]
+        if notes:
+            self._open.note(notes)
+        return offsets
+
+    def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
+        """Makes room for batches in one frame, and schedules its write. Raises as `append`."""
+        if not self._serving:
+            raise NotLeader(f"group {self.group_id} is not led here")
+        pending = self._open.make_room(size, record_count, batches)
+        if not self.log.room_for(pending, reserved=reserved):
+            raise StorageFull(f"log group {self.group_id} has no room for {size} bytes")
+        pending += self._replica.applier.in_flight_bytes
+        if pending > self._options.max_uncommitted_bytes:
+            raise Backlogged(f"group {self.group_id} holds {pending} bytes that are not committed")
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def when_committed(self, waiter: Waiter) -> None:
+        """Calls `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
+        or if this node cannot know it. Never calls back before it returns.
+        """
+        if self._replica.stopped:
+            error = self.failed or NotLeader(f"group {self.group_id} is closed")
+            self._loop.call_soon(waiter, error)
+        elif self._open.pending_bytes:
+            self._open_waiters.append(waiter)
+        elif self.raft.last_index > self._replica.applied_index:
+            # The core's end, not the log's: an entry may wait for room on the disk.
+            self._waiters.add(self.raft.last_index, self.raft.terms.last_term, [waiter])
+        else:
+            self._loop.call_soon(waiter, None)
+
+    async def committed(self) -> None:
+        """Waits until everything appended so far is committed. Raises the error that ended the group."""
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def complete(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self.when_committed(complete)
+        await future
+
+    def read(
+        self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
+    ) -> ReadResult:
+        """Reads committed batches from the one that holds `offset`; at least one where there is one.
+
+        Up to the high watermark, or `end_offset` where that is lower. `cold` in the result: not in memory,
+        call `read_cold`. `max_bytes` bounds all but the first batch.
+        """
+        end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
+        return self._read_ahead.read(partition, offset, max_bytes, end)
+
+    async def read_cold(
+        self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
+    ) -> ReadResult:
+        """Reads like `read`, on a reader thread, bytes that must come from the disk."""
+        end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
+        arguments = (self.log, partition, offset, max_bytes, end, True)
+        return await self._loop.run_in_executor(self._threads, gap_reads.read, *arguments)
+
+    async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
+        """Verifies a sealed segment; a corrupt one is fetched from the other members and rewritten.
+
+        Returns the first and last corrupt index; None where all verifies. Raises OSError, ScrubEnded."""
+        return await self._replica.repairing.scrub(sequence, breathe)
+
+    # --- the group's own entries --------------------------------------------------------------------------
+
+    async def append_values(
+        self, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
+    ) -> None:
+        """Commits one batch whose records have these values. `reserved`, and raises, as `append`."""
+        batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
+        self.append(partition, batch, read_header(batch), reserved=reserved)
+        await self.committed()
+
+    async def _command(self, commands: Sequence[control.Command]) -> None:
+        """Commits commands in order, in as many batches as they need, all under one leadership: their
+        premises (which numbers are free, for one) hold for no longer. Raises as `append`."""
+        leaderships = self._leaderships
+        for first in range(0, len(commands), COMMANDS_PER_BATCH):
+            if leaderships != self._leaderships:
+                raise NotLeader(f"group {self.group_id} was not led here all the time")
+            values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
+            await self.append_values(self.partitions[CONTROL_PARTITION], values)
+
+    async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
+        """Opens a partition for each (topic id, Kafka partition number), in order. Raises as `append`."""
+        first = self._next_number
+        self._next_number += len(partitions)
+        commands = [
+            control.open_command(first + place, topic_id, index, 0)
+            for place, (topic_id, index) in enumerate(partitions)
+        ]
+        await self._command(commands)
+        return [self.partitions[first + place] for place in range(len(partitions))]
+
+    async def close_partitions(self, numbers: Sequence[int]) -> None:
+        """Closes partitions for good; their records are dead. Raises as `append`."""
+        await self._command([control.close_command(number) for number in numbers])
+
+    async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:
+        """Deletes the records of each partition below its offset. Raises as `append`.
+
+        Raises ValueError for an offset above the high watermark.
+        """
+        for number, offset in offsets.items():
+            if offset > self.partitions[number].high_watermark:
+                raise ValueError(f"offset {offset} of partition {number} is not committed")
+        await self._command([control.log_start_command(n, offset) for n, offset in offsets.items()])
+
+    def free_dead_segments(self) -> int:
+        """Frees segments that hold only deleted records; returns how many."""
+        freed = self.log.free_dead_segments(self.control.log_start)
+        if freed:
+            self._replica.trim()
+        return freed
+
+    # --- the loop iteration: close a frame, propose it -----------------------------------------------------
+
+    def _gathers_more(self) -> bool:
+        """Returns whether to wait for the sockets once more before a flush. A busy group does so as long as
+        each iteration brings more batches: a client that is about to send joins this frame, not the next."""
+        waiting = self._open.batch_count
+        if waiting <= self._gathered or self._looks >= GATHER_LOOKS:
+            return False
+        self._gathered = waiting
+        self._looks += 1
+        return True
+
+    @property
+    def is_filling(self) -> bool:
+        return self._open.pending_bytes > 0
+
+    def _turn(self) -> None:
+        if self._busy and self._gathers_more():
+            self._loop.call_soon(self._turn)
+            return
+        self._turn_scheduled = False
+        self._hand_in()
+
+    def _hand_in(self) -> None:
+        """Proposes the pending batches as entries, unless that has to wait."""
+        if self._replica.stopped or self._replica.busy or not self.raft.accepts_proposals:
+            return
+        self._gathered = self._looks = 0
+        if self._open.pending_bytes:
+            self._busy = self._open.batch_count > 1
+            self._replica.write(self._open.take(), self._handed_in)
+
+    def _handed_in(self, index: int, term: int) -> None:
+        """Binds the waiters of the open frames to their last entry (index, term)."""
+        waiters, self._open_waiters = self._open_waiters, []
+        if waiters:
+            self._waiters.add(index, term, waiters)
+
+    # --- ReplicaListener ----------------------------------------------------------------------------------
+
+    def _serve(self, serving: bool) -> None:
+        """Accepts appends from now on, or no more."""
+        if serving != self._serving:
+            self._serving = serving
+            self._leaderships += 1
+            self._led_at = self._loop.time()
+            if not serving:
+                self._loop.call_later(UNKNOWN_OUTCOME_SECONDS, self._fail_old_waiters, self._leaderships)
+            for listener in self.on_leading:
+                self._loop.call_soon(self._notify_leading, listener, serving)
+
+    def _fail_old_waiters(self, leaderships: int) -> None:
+        """Fails the waiters of a lost leadership once the next leader has had time to commit their
+        entries."""
+        if leaderships == self._leaderships and not self._closed_for_good:
+            error = NotLeader(
+                f"group {self.group_id} lost the leadership before this was known to be committed"
+            )
+            self._waiters.fail(error)
+
+    def _notify_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
+        if listener not in self.on_leading:
+            return  # it was removed
+        try:
+            listener(leading)
+        except Exception:  # the other listeners are called all the same
+            log_of_groups.exception("log group %d: a listener of its leadership failed", self.group_id)
+
+    def on_progress(self, moved: dict[PartitionLog, None]) -> None:
+        """See `ReplicaListener`."""
+        serving = self._replica.is_serving and not self._closed_for_good
+        if serving != self._serving:
+            self._next_number = self.control.next_number  # a member that begins to serve has applied all
+            self._serve(serving)
+        applied = self._replica.applier.index
+        if applied != self._seen_index:
+            self._seen_index = applied
+            self._waiters.on_commit(applied, self.raft.terms.term_at)
+            for partition in moved:
+                for listener in partition.on_advance:
+                    listener()
+            if self.after_commit is not None:
+                self.after_commit()
+        if self._open.pending_bytes and not self._turn_scheduled and not self._replica.busy:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def on_flushed(self) -> None:
+        """See `ReplicaListener`."""
+        self._idle_marker.on_flush()
+
+    def on_not_accepting(self) -> None:
+        """See `ReplicaListener`."""
+        self._serve(False)
+        if not self._open.pending_bytes and not self._open_waiters:
+            return
+        self._open.clear()
+        waiters, self._open_waiters = self._open_waiters, []
+        self._replica.rebuild_tail()
+        notify(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
+
+    def on_truncated(self, last_index: int) -> None:
+        """See `ReplicaListener`."""
+        self._waiters.on_truncate(last_index)
+
+    def on_failed(self, error: BaseException) -> None:
+        """See `ReplicaListener`: all waiters fail, and nothing more is accepted."""
+        self._serve(False)
+        self._fail_all(NotLeader(f"group {self.group_id} ended: {error}"))
+        self._on_fatal(error)

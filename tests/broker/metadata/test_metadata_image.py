@@ -1,0 +1,242 @@
+"""The cluster image: replay, snapshots, and commands it must not guess at."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lockstep.broker.metadata.metadata_image import (
+    Changed,
+    ClusterImage,
+    Command,
+    NodeEntry,
+    TopicEntry,
+    TopicState,
+    cluster_command,
+    configs_command,
+    create_command,
+    delete_command,
+    deleted_command,
+    finish_reassignment_command,
+    grow_command,
+    grown_command,
+    node_command,
+    parse_node,
+    place_command,
+    producer_ids_command,
+    ready_command,
+    remove_node_command,
+    start_reassignment_command,
+    topic_configs_command,
+)
+from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.control_partition import ControlPartition
+from lockstep.storage.types import CorruptLog, DirectoryEntry, NewerFormat
+
+ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 1, 0)
+ID = bytes(range(16))
+NODE = NodeEntry(2, {"PLAINTEXT": ("two", 9092), "LAN": ("10.0.0.2", 9093)}, ("two", 19092), "rack-b")
+
+
+def replay(image: ClusterImage, *commands: Command) -> None:
+    building = BatchBuilder()
+    for command in commands:
+        building.append(json.dumps(command).encode(), timestamp_ms=1)
+    image.replay(ENTRY, building.build(), 1)
+
+
+def entry() -> TopicEntry:
+    return TopicEntry("t", ID, [1, 2], {"retention.ms": "5"}, TopicState.CREATING)
+
+
+def test_a_topics_life() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()))
+    made = image.topics[ID]
+
+    def state() -> TopicState:
+        return image.topics[ID].state
+
+    assert (made.name, made.groups, made.overrides) == ("t", [1, 2], {"retention.ms": "5"})
+    assert state() is TopicState.CREATING
+    replay(image, ready_command(ID))
+    assert state() is TopicState.READY
+    replay(image, delete_command(ID))
+    assert state() is TopicState.DELETING
+    replay(image, deleted_command(ID))
+    assert image.topics == {}
+
+
+def test_the_cluster_id_never_changes_and_producer_ids_never_go_back() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), cluster_command("xyz"))
+    assert image.cluster_id == "abc"
+    replay(image, producer_ids_command(2000), producer_ids_command(1000))
+    assert image.next_producer_id == 2000
+
+
+def test_snapshot_and_restore() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()), ready_command(ID), producer_ids_command(9))
+    copy = ClusterImage()
+    copy.restore(image.snapshot(1))
+    assert copy.snapshot(2) == image.snapshot(1)
+    assert copy.topics[ID].state is TopicState.READY
+    copy.restore(b"")
+    assert (copy.cluster_id, copy.topics, copy.next_producer_id) == (None, {}, 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"do": "frobnicate"},
+        {},
+        {"do": "create", "topic": "t", "id": "00", "groups": ["x"], "configs": {}},
+        {"do": "create", "topic": "t", "id": "00", "groups": [1], "configs": {"a": 1}},
+        {"do": "place", "groups": {"1": ["x"]}},
+        {"do": "node", "node": 2},
+        {"do": "node", "node": "2"},
+        {"do": "move", "groups": [1]},
+        {"do": "moved", "groups": ["1"]},
+        {"do": "frobnicate", "id": ID.hex()},
+    ],
+)
+def test_what_it_does_not_understand_stops_it(command: Command) -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()))
+    with pytest.raises(CorruptLog):
+        replay(image, command)
+
+
+def test_nodes_come_move_and_go_and_groups_are_placed_on_them() -> None:
+    image = ClusterImage()
+    replay(image, node_command(NodeEntry(1)), node_command(NODE), place_command({0: (1, 2), 1: (1, 2)}))
+    assert image.nodes == {1: NodeEntry(1), 2: NODE}
+    replay(image, node_command(NodeEntry(2, peer=("elsewhere", 1))), place_command({1: (2, 1)}))
+    assert image.nodes[2].peer == ("elsewhere", 1)
+    assert image.placement == {0: (1, 2), 1: (2, 1)}
+    replay(image, remove_node_command(2), remove_node_command(9))
+    assert list(image.nodes) == [1]
+
+
+def test_groups_that_move_are_known_by_where_they_come_from() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, place_command({1: (1, 2), 2: (1, 2)}), start_reassignment_command({1: (2, 3), 2: (2, 1)}))
+    assert (image.placement, image.moving) == ({1: (2, 3), 2: (2, 1)}, {1: (1, 2)})
+    replay(
+        image,
+        start_reassignment_command({1: (4, 3)}),
+        place_command({1: (3, 4)}),
+        finish_reassignment_command([2]),
+    )
+    assert (image.placement[1], image.moving) == ((3, 4), {1: (1, 2)})
+    copy.restore(image.snapshot(1))
+    assert copy.moving == image.moving
+    replay(copy, finish_reassignment_command([1]))
+    assert (copy.placement[1], copy.moving) == ((3, 4), {})
+    replay(image, place_command({1: (1, 2)}))  # the cluster, or who cancels, knows better
+    assert image.moving == {}
+    replay(image, start_reassignment_command({1: (3, 4)}), start_reassignment_command({1: (2, 1)}))
+    assert (image.placement[1], image.moving) == ((2, 1), {})
+
+
+def test_nodes_and_placement_outlive_a_snapshot() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, node_command(NODE), place_command({0: (2,), 1: (2, 3)}))
+    copy.restore(image.snapshot(0))
+    assert (copy.nodes, copy.placement) == ({2: NODE}, {0: (2,), 1: (2, 3)})
+    copy.restore(b"")
+    assert (copy.nodes, copy.placement) == ({}, {})
+
+
+def test_partitions_are_promised_before_they_are_there() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, create_command(entry()), grow_command(ID, [2, 1]))
+    copy.restore(image.snapshot(0))
+    for each in (image, copy):
+        assert (each.topics[ID].groups, each.topics[ID].growing) == ([1, 2], [2, 1])
+        replay(each, grown_command(ID))
+        assert (each.topics[ID].groups, each.topics[ID].growing) == ([1, 2, 2, 1], [])
+
+
+def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
+    image = ClusterImage()
+    told: list[tuple[Changed, bytes]] = []
+    image.changed = lambda what, topic_id: told.append((what, topic_id))
+    replay(image, cluster_command("abc"), producer_ids_command(9), create_command(entry()), ready_command(ID))
+    replay(
+        image,
+        configs_command("broker", "", {}),
+        node_command(NODE),
+        remove_node_command(2),
+        place_command({}),
+    )
+    replay(image, deleted_command(ID))
+    image.restore(b"")
+    topic, nodes = (Changed.TOPIC, ID), (Changed.NODES, b"")
+    assert told == [
+        *(topic, topic),
+        *((Changed.CONFIGS, b""), nodes, nodes, nodes),
+        *(topic, (Changed.EVERYTHING, b"")),
+    ]
+
+
+def test_configurations_are_replaced_as_a_whole() -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()), topic_configs_command(ID, {"retention.bytes": "7"}))
+    assert image.topics[ID].overrides == {"retention.bytes": "7"}
+    replay(image, configs_command("broker", "", {"log.retention.ms": "5"}))
+    replay(image, configs_command("broker", "1", {"max.connections": "9"}))
+    replay(image, configs_command("group", "g", {"consumer.session.timeout.ms": "50000"}))
+    restored = ClusterImage()
+    restored.restore(image.snapshot(0))
+    assert restored.configs == image.configs
+    assert restored.topics[ID].overrides == {"retention.bytes": "7"}
+    replay(restored, configs_command("broker", "", {"log.retention.bytes": "1"}))
+    replay(restored, configs_command("broker", "1", {}), configs_command("group", "g", {}))
+    assert restored.configs == {("broker", ""): {"log.retention.bytes": "1"}}
+    restored.restore(b"")
+    assert restored.configs == {}
+
+
+def test_a_configuration_that_comes_after_its_topic_went_is_nobodys() -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()), delete_command(ID), deleted_command(ID))
+    replay(image, topic_configs_command(ID, {"retention.bytes": "7"}))
+    assert image.topics == {}
+
+
+def test_a_state_of_the_first_version_has_no_configurations() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()))
+    state = json.loads(image.snapshot(0))
+    for later in ("configs", "growing", "nodes", "placement"):
+        del state[later]
+    image.restore(json.dumps(state | {"version": 1}).encode())
+    assert (image.cluster_id, image.configs, len(image.topics)) == ("abc", {}, 1)
+
+
+def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
+    for machine in (ClusterImage(), ControlPartition()):
+        state = json.loads(machine.snapshot(0)) | {"version": 99}
+        with pytest.raises(NewerFormat, match="version 99"):
+            machine.restore(json.dumps(state).encode())
+
+
+def test_a_node_that_is_told_makes_sense() -> None:
+    node = NodeEntry(3, {"PLAINTEXT": ("here", 9092)}, ("here", 19092), "r1")
+    assert parse_node(node_command(node)) == node
+    nonsense: list[object] = [
+        None,
+        [],
+        {},
+        {"do": "gone", "node": 3},
+        {"do": "node", "node": "three"},
+        {**node_command(node), "listeners": {"PLAINTEXT": ["here"]}},
+        {**node_command(node), "listeners": {"PLAINTEXT": ["here", 65536]}},
+        {**node_command(node), "peer": ["here", 0]},
+    ]
+    for command in nonsense:
+        with pytest.raises(ValueError, match=r"node|port"):
+            parse_node(command)

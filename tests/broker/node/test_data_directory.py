@@ -1,0 +1,204 @@
+"""The data directory: one broker, one node, known formats only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep.broker.node import data_directory
+from lockstep.broker.node.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from lockstep.broker.server import Broker
+from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.types import NewerFormat
+from tests.broker.conftest import small_settings
+
+
+def test_one_broker_at_a_time(tmp_path: Path) -> None:
+    held = DataDirectory(tmp_path / "new" / "data", 1)
+    with pytest.raises(DirectoryInUse, match=r"another Lockstep \(process [0-9]+\)"):
+        DataDirectory(tmp_path / "new" / "data", 1)
+    held.close()
+    DataDirectory(tmp_path / "new" / "data", 1).close()
+
+
+def test_the_process_is_named_while_it_holds_the_directory(tmp_path: Path) -> None:
+    """An id that is left behind may be another process's later, and be killed by mistake."""
+    held = DataDirectory(tmp_path, 1)
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    held.close()
+    assert (tmp_path / ".lock").read_text() == ""
+    with pytest.raises(WrongDirectory):
+        DataDirectory(tmp_path, 2)
+    assert (tmp_path / ".lock").read_text() == ""
+
+
+def test_records_of_two_threads_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, directory = data_directory._write_flushed, DataDirectory(tmp_path, 1, alone=False)
+    before = threading.Barrier(2)
+
+    def slow(path: Path, text: str) -> None:
+        write(path, text)
+        time.sleep(0.05)  # the other thread is at the door
+
+    def record(method: str, *values: str) -> None:
+        before.wait(10)
+        getattr(directory, method)(*values)
+
+    monkeypatch.setattr(data_directory, "_write_flushed", slow)
+    calls = [("record_cluster", "a cluster"), ("record_registered",)]
+    threads = [threading.Thread(target=record, args=call) for call in calls]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(10)
+    directory.close()
+    again = DataDirectory(tmp_path, 1, alone=False)
+    assert (again.cluster_id, again.is_registered) == ("a cluster", True)
+    again.close()
+
+
+def test_a_directory_around_those_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    """`make serve` after `make cluster`: the nodes would be left below a broker alone."""
+    for number in (1, 2):
+        DataDirectory(tmp_path / "data" / str(number), number, alone=False).close()
+    with pytest.raises(WrongDirectory) as caught:
+        DataDirectory(tmp_path / "data", 1)
+    for words in ("holds the nodes of a cluster (data/1, data/2)", f"make cluster DATA_DIR={tmp_path}/data"):
+        assert words in str(caught.value)
+    assert sorted(each.name for each in (tmp_path / "data").iterdir()) == ["1", "2"]
+
+
+def test_alone_or_of_a_cluster_and_the_cure(tmp_path: Path) -> None:
+    of_cluster = DataDirectory(tmp_path / "node", 1, alone=False)
+    of_cluster.record_part("founder")
+    of_cluster.close()
+    with pytest.raises(
+        WrongDirectory, match=r"belongs to node 1 of a cluster.*--peers.*make serve DATA_DIR="
+    ):
+        DataDirectory(tmp_path / "node", 1)
+    DataDirectory(tmp_path / "alone", 1).close()
+    (tmp_path / "alone" / "groups" / "0").mkdir(parents=True)
+    with pytest.raises(WrongDirectory, match=r"was alone.*--data-dir.*without --peers"):
+        DataDirectory(tmp_path / "alone", 1, alone=False)
+
+
+def test_one_that_may_not_be_written_says_so() -> None:
+    """As a user that is not root, who may write anywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o555)
+        me = os.geteuid()
+        os.seteuid(me or 65_534)
+        try:
+            for path, asked in ((Path(name), ".lock"), (Path(name, "new"), "new")):
+                words = (
+                    rf"data directory {path} is not writable for this user \(.*/{asked}: permission denied\)$"
+                )
+                with pytest.raises(WrongDirectory, match=words):
+                    DataDirectory(path, 1)
+        finally:
+            os.seteuid(me)
+
+
+def test_of_one_node(tmp_path: Path) -> None:
+    DataDirectory(tmp_path, 1).close()
+    with pytest.raises(WrongDirectory, match=r"node\.id=1, this is node\.id=2"):
+        DataDirectory(tmp_path, 2)
+    DataDirectory(tmp_path, 1).close()
+
+
+def test_refuses_a_node_that_was_removed(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, 3, alone=False)
+    directory.record_part("founder")
+    directory.record_removal()
+    directory.close()
+    with pytest.raises(WrongDirectory, match="belongs to node 3, which was removed from the cluster"):
+        DataDirectory(tmp_path, 3, alone=False)
+
+
+def test_refuses_a_newer_format(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("format=2\nnode.id=1\n")
+    with pytest.raises(NewerFormat, match="format 2"):
+        DataDirectory(tmp_path, 1)
+
+
+def test_refuses_what_is_not_ours(tmp_path: Path) -> None:
+    kafka = tmp_path / "kafka"
+    kafka.mkdir()
+    (kafka / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+    with pytest.raises(WrongDirectory, match="not written by Lockstep"):
+        DataDirectory(kafka, 1)
+    (kafka / "meta.properties").write_bytes(b"format=1\nnode.id=1\n\xff\xff")
+    with pytest.raises(WrongDirectory, match="cannot be read"):
+        DataDirectory(kafka, 1)
+    for damaged in ("format=1\nnode.id=\x02\x1b[2J\n", "format=\x7f\nnode.id=1\n", "format=1\n\\u00\x07=\n"):
+        (kafka / "meta.properties").write_text(damaged)
+        with pytest.raises((WrongDirectory, NewerFormat)) as refused:
+            DataDirectory(kafka, 1)
+        assert str(refused.value).isprintable()
+    headless = tmp_path / "headless"
+    (headless / "groups" / "0").mkdir(parents=True)
+    with pytest.raises(WrongDirectory):
+        DataDirectory(headless, 1)
+
+
+def test_what_could_not_be_written_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory(tmp_path, 1, alone=False)
+
+    def fail(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
+        full.setattr(os, "replace", fail)
+        directory.record_part("founder")
+    assert directory.part == ""
+    directory.record_part("stranger")
+    assert directory.part == "stranger"
+    directory.close()
+
+
+def test_groups(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, 1)
+    assert directory.groups() == []
+    for number in (10, 2, 0):
+        directory.group(number).mkdir(parents=True)
+    (tmp_path / "groups" / "note").touch()
+    assert directory.groups() == [0, 2, 10]
+    directory.close()
+
+
+async def test_every_directory_is_durable_in_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[Path] = set()
+    real = RealFileSystem.fsync_dir
+
+    def flush(self: RealFileSystem, path: Path) -> None:
+        flushed.add(path)
+        real(self, path)
+
+    monkeypatch.setattr(RealFileSystem, "fsync_dir", flush)
+    data = tmp_path / "new" / "data"
+    broker = Broker(small_settings(data))
+    await broker.start()
+    await broker.stop()
+    assert {tmp_path, tmp_path / "new", data, data / "groups"} <= flushed
+
+
+def test_a_group_that_is_given_up_is_gone_at_once_and_removed_later(tmp_path: Path) -> None:
+    """A kill in the midst of removing it must not leave half of a log that the next start opens."""
+    directory = DataDirectory(tmp_path, 1, alone=False)
+    assert directory.mark_removed(3) is None
+    for _ in range(2):  # it may come back, and go again before the rest was removed
+        directory.group(3).mkdir(parents=True)
+        (directory.group(3) / "state").write_bytes(b"x")
+        gone = directory.mark_removed(3)
+        assert gone is not None and (gone / "state").exists() and directory.groups() == []
+    directory.close()
+    DataDirectory(tmp_path, 1, alone=False).close()
+    assert os.listdir(tmp_path / "groups") == []

@@ -1,0 +1,58 @@
+"""A node's status on its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.broker.peers.node_status import Status
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        Status(),
+        Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
+        Status(disk_full=True),
+        Status(disk_full=False),
+        Status(leads={0: 3, 2: 9}, behind={0: (), 2: (3, 1)}),
+    ],
+)
+def test_round_trip(status: Status) -> None:
+    assert Status.decode(status.encode()) == status
+
+
+PLAIN = Status().encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b"{}",
+        b"3",
+        PLAIN.replace(b"[]", b"[null]"),
+        PLAIN.replace(b"[]", b"[-1]"),
+        PLAIN.replace(b"[]", b"[2147483648]"),
+        PLAIN.replace(b'"cluster":null', b'"cluster":7'),
+        PLAIN.replace(b'"full":null', b'"full":1'),
+        PLAIN.replace(b'"behind":{}', b'"behind":null'),
+        PLAIN.replace(b'"behind":{}', b'"behind":[1]'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":2}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":[-1]}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":[2147483648]}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"-1":[2]}'),
+    ],
+)
+def test_what_is_not_one(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        Status.decode(body)
+
+
+def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
+    assert Status.decode(PLAIN.replace(b',"full":null', b"")).disk_full is None
+
+
+def test_an_older_version_says_of_nobody_that_it_is_behind() -> None:
+    assert Status.decode(PLAIN.replace(b',"behind":{}', b"")) == Status()

@@ -1,0 +1,311 @@
+"""Greetings: who is refused, who is answered although nobody lists it, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.broker.peers.node_registry import NOBODY, Nodes
+from lockstep.broker.peers.node_status import Status
+from lockstep.broker.peers.peer_rpc import MAX_NEWCOMERS, STATUS_SECONDS, PeerRpc, RequestKind
+from lockstep.storage.raft.messages import Message
+
+
+class Node:
+    """Of cluster "ours"."""
+
+    def status(self) -> Status:
+        return Status(joined=True, cluster_id="ours")
+
+    def founders(self) -> list[int]:
+        return [1, 2, 3]
+
+    def data_groups(self) -> int:
+        return 3
+
+    def cluster_id(self) -> str | None:
+        return "ours"
+
+    def receive(self, number: int, message: Message) -> None:
+        raise AssertionError("nothing is said here")
+
+    def on_link_change(self, node_id: int, up: bool) -> None:
+        """No matter."""
+
+    def on_process_stopped(self, node_id: int) -> None:
+        """No matter."""
+
+
+@pytest.fixture
+async def peering() -> AsyncIterator[PeerRpc]:
+    loop = asyncio.get_running_loop()
+    made = PeerRpc(Nodes(1, ClusterImage(), loop.time), loop)
+    made.serve(Node())
+    yield made
+    await made.network.close()
+
+
+def hello(cluster_id: str | None = "ours", at: object = ("127.0.0.1", 1)) -> bytes:
+    return json.dumps({"cluster": cluster_id, "founders": [4], "at": at}).encode()
+
+
+async def dialed(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
+    found: list[tuple[int, str, int]] = []
+    monkeypatch.setattr(peering.network, "know", lambda *address: found.append(address))
+    return found
+
+
+async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    first, second = (
+        json.dumps({"cluster": "ours", "founders": [], "at": None, "run": run}).encode() for run in "ab"
+    )
+    assert peering.on_handshake(4, first) is None
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 4)
+    assert peering.on_handshake(4, first) is None, "its other connection"
+    assert peering.on_handshake(4, second) == "another node 4 is running"
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: False)
+    assert peering.on_handshake(4, second) is None, "the first has ended"
+
+
+async def test_a_newcomer_is_dialed_where_it_says(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_handshake(4, hello(None, ("there", 7))) is None
+    assert known == [(4, "there", 7)]
+
+
+async def test_what_a_node_says_counts_more_than_what_is_recorded(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    peering.know(2, "old", 1)
+    assert peering.on_handshake(2, hello(at=("new", 2))) is None
+    peering.know(2, "old", 1)
+    assert known == [(2, "old", 1), (2, "new", 2), (2, "new", 2)]
+    peering.forget(2)
+    peering.know(2, "old", 1)
+    assert known[-1] == (2, "old", 1)
+
+
+async def test_newcomers_are_few_unless_they_become_nodes(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    for node_id in range(100, 100 + MAX_NEWCOMERS + 5):
+        assert peering.on_handshake(node_id, hello()) is None
+    assert len(known) == MAX_NEWCOMERS
+    peering.know(100, "127.0.0.1", 1)  # it is registered
+    assert peering.on_handshake(500, hello()) is None
+    assert known[-1][0] == 500
+    peering.forget(101)
+    assert peering.on_handshake(501, hello()) is None
+    assert known[-1][0] == 501
+
+
+async def test_newcomers_that_went_away_are_forgotten(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    forgotten: list[int] = []
+    monkeypatch.setattr(peering.network, "forget", forgotten.append)
+    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 101)
+    peering.know(2, "127.0.0.1", 1)
+    for node_id in (2, 100, 101):
+        assert peering.on_handshake(node_id, hello()) is None
+    peering._forget_newcomers()
+    assert forgotten == []
+    monkeypatch.setattr("lockstep.broker.peers.peer_rpc.NEWCOMER_SECONDS", -1.0)  # it was as long ago as that
+    peering._forget_newcomers()
+    assert forgotten == [100], "neither a node nor one that is there"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (hello("theirs"), "this is cluster ours, not theirs"),
+        (b"", "a greeting that is not understood"),
+        (b"[]", "a greeting that is not understood"),
+        (b"{}", "a greeting that is not understood"),
+        (hello(at=[]), "a greeting that is not understood"),
+        (hello(at=["here", "no port"]), "a greeting that is not understood"),
+        (hello(at=5), "a greeting that is not understood"),
+    ],
+)
+async def test_who_is_refused(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_handshake(4, said) == words
+    assert known == []
+
+
+async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_handshake(2, b'{"cluster": "ours", "founders": []}') is None
+    assert known == []
+
+
+async def test_a_status_that_could_not_be_told_once_is_told_again(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    again = asyncio.Event()
+
+    class Failing(Node):
+        def status(self) -> Status:
+            told.append(b"")
+            if len(told) == 2:
+                again.set()
+            raise RuntimeError("no status")
+
+    monkeypatch.setattr("lockstep.broker.peers.peer_rpc.STATUS_SECONDS", 0.01)
+    peering.serve(Failing())
+    telling = asyncio.ensure_future(peering.run())
+    await asyncio.wait_for(again.wait(), 10)
+    assert not telling.done()
+    telling.cancel()
+
+
+async def test_founders_with_another_number_of_log_groups_are_refused(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their groups would have voters that have never heard of them, and never a leader."""
+    await dialed(peering, monkeypatch)
+
+    def said(groups: int | None, founders: tuple[int, ...] = (1, 2, 3)) -> bytes:
+        words = {"cluster": None, "founders": list(founders), "at": None, "groups": groups}
+        return json.dumps(words).encode()
+
+    assert json.loads(peering.hello())["groups"] == 3
+    refusal = "lockstep.data.groups is 3 here and 6 there: founders must agree"
+    assert peering.on_handshake(2, said(6)) == refusal
+    assert peering.on_handshake(2, said(3)) is None
+    assert peering.on_handshake(2, said(None)) is None, "of an earlier version"
+    assert peering.on_handshake(2, said(6, ())) is None, "it has been part of the cluster"
+    assert peering.on_handshake(4, said(6, (1, 2, 3, 4))) is None, (
+        "it is to be added: what is recorded counts"
+    )
+
+
+async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is empty, and its list may have other nodes by now: what is recorded counts."""
+    await dialed(peering, monkeypatch)
+    words = {"cluster": None, "founders": [1, 2, 3, 4], "told": [1, 2, 3, 4], "at": None, "groups": 4}
+    hello = json.dumps(words).encode()
+    voters: tuple[int, ...] = (1, 2)
+    monkeypatch.setattr(
+        Node, "status", lambda node: Status(joined=True, cluster_id="ours", registered=(1, 2), voters=voters)
+    )
+    assert peering.on_handshake(3, hello) is None
+    voters = (1, 2, 3)
+    refusal = "lockstep.data.groups is 3 here and 4 there: founders must agree"
+    assert peering.on_handshake(3, hello) == refusal, "a founder that starts late"
+
+
+async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it has taken part, which made a founder of who had heard a majority."""
+    await dialed(peering, monkeypatch)
+    monkeypatch.setattr(Node, "status", lambda node: Status(joined=False))
+    monkeypatch.setattr(Node, "cluster_id", lambda node: None)
+
+    def said(groups: int, told: list[int], cluster_id: str | None = None) -> bytes:
+        words = {"cluster": cluster_id, "founders": [], "told": told, "groups": groups}
+        return json.dumps(words).encode()
+
+    assert json.loads(peering.hello())["told"] == [1, 2, 3]
+    groups = "lockstep.data.groups is 3 here and 6 there: founders must agree"
+    nodes = "--peers names nodes [1, 2, 3] here and [2, 3] there: founders must agree"
+    assert peering.on_handshake(2, said(6, [1, 2, 3])) == groups
+    assert peering.on_handshake(2, said(3, [2, 3])) == nodes
+    assert peering.on_handshake(2, said(3, [1, 2, 3])) is None
+    assert peering.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
+
+
+async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pytest.LogCaptureFixture) -> None:
+    for words in ("founders must agree", "this is cluster A, not B"):
+        peering.network.on_peer_rejection(2, words)
+    assert [each.getMessage() for each in caplog.records] == [
+        "node 2 refuses this one: founders must agree",
+        "node 2 refuses this one: this is cluster A, not B",
+    ]
+
+
+async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    ended: list[int] = []
+    monkeypatch.setattr(peering._node, "on_process_stopped", ended.append)
+    assert json.loads(peering.hello())["direct"] is True
+    for node_id, direct in ((2, False), (3, True)):
+        words = {"cluster": "ours", "founders": [], "at": ["h", node_id], "direct": direct}
+        assert peering.on_handshake(node_id, json.dumps(words).encode()) is None
+        peering.on_process_stopped(node_id)
+    assert ended == [3]
+
+
+async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, alive, asked, given_up = 2, True, asyncio.Event(), asyncio.Event()
+
+    async def ask(node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
+        if node_id == 3:
+            return b"done by 3"
+        asked.set()
+        try:
+            await asyncio.sleep(timeout_s)
+        finally:
+            given_up.set()
+        raise TimeoutError
+
+    monkeypatch.setattr(peering.network, "request", ask)
+    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
+    monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
+    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    await asked.wait()
+    leader, alive = NOBODY, False  # there is no other: its answer is waited for
+    await asyncio.sleep(1.1 * STATUS_SECONDS)
+    assert not answer.done() and not given_up.is_set()
+    leader, alive = 3, True  # it may say what has become of it
+    await asyncio.sleep(1.1 * STATUS_SECONDS)
+    assert not answer.done() and not given_up.is_set()
+    alive = False
+    async with asyncio.timeout(30):
+        assert await answer == b"done by 3"
+        await given_up.wait()
+
+
+async def test_who_asks_no_longer_waits_for_no_answer(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, given_up = asyncio.Event(), asyncio.Event()
+
+    async def ask(*_: object) -> bytes:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        raise AssertionError
+
+    monkeypatch.setattr(peering.network, "request", ask)
+    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
+    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    await asked.wait()
+    answer.cancel()
+    async with asyncio.timeout(30):
+        await given_up.wait()
+    assert answer.cancelled()

@@ -1,0 +1,159 @@
+"""The table of handlers: ApiVersions is computed from it and differs only by the named traps."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+import pytest
+
+from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.requests.router import ADVERTISED_FROM, MAX_REQUEST_BYTES
+from lockstep.broker.server import Broker
+from lockstep.protocol.api import ApiKey
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages import MESSAGES
+from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.wire import Client, frame, produce_request
+
+NEWEST_IS_NOT_SERVED = {
+    ApiKey.INIT_PRODUCER_ID,  # Kafka has not released version 6 (KIP-939)
+    ApiKey.TXN_OFFSET_COMMIT,  # Kafka 4.4.0's producer is lost with version 6 when a topic is created anew
+}
+
+
+def kafkas_handlers(broker: Broker) -> list[RequestHandler]:
+    """The handlers of Kafka's APIs, without Lockstep's own."""
+    return [handler for handler in broker.parts.connections.router.handlers if handler.is_advertised]
+
+
+async def test_each_handler_serves_what_the_codec_knows(broker: Broker) -> None:
+    handlers = kafkas_handlers(broker)
+    assert len({handler.api_key for handler in handlers}) == len(handlers)
+    for handler in handlers:
+        known = MESSAGES[handler.api_key][0].SCHEMA.versions
+        assert handler.versions[0] in known
+        assert handler.versions[1] == known.high - (handler.api_key in NEWEST_IS_NOT_SERVED), handler
+
+
+KAFKAS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, *range(74, 82), *range(83, 95)}
+"""The 77 APIs that a broker of Apache Kafka 4.4.0 lists on a PLAINTEXT listener."""
+NOT_LISTED = {68, 69, *range(76, 80), *range(83, 94)}
+"""Groups of the protocols of KIP-848, KIP-932 and KIP-1071."""
+
+
+async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
+    router = broker.parts.connections.router
+    assert router.request_counts().keys() == {
+        *map(_name, kafkas_handlers(broker)),
+        "LockstepCluster",
+        "LockstepStaged",
+    }
+    before = router.request_counts()["ApiVersions"]
+    await client.call(NAMED, 4)
+    await client.call(NAMED, 3)
+    unserved = bytearray(frame(ApiVersionsRequest(), 4))
+    unserved[6:8] = struct.pack(">h", 99)
+    client.writer.write(unserved)
+    await client.receive_raw()
+    assert router.request_counts()["ApiVersions"] == before + 2, (
+        "not the one that is told what to try instead"
+    )
+
+
+def _name(handler: Any) -> str:
+    return ApiKey(handler.api_key).name.title().replace("_", "")
+
+
+OWN = "own"
+"""Stands for the cluster id of the broker under test."""
+NAMED = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_api_versions(broker: Broker, client: Client, version: int) -> None:
+    response: ApiVersionsResponse = await client.call(NAMED, version)
+    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    served = {int(handler.api_key): handler.versions for handler in kafkas_handlers(broker)}
+    assert told.keys() == served.keys()
+    differing = {key for key in told if told[key] != tuple(served[key])}
+    assert differing == set(ADVERTISED_FROM) == {ApiKey.PRODUCE}
+    assert told[ApiKey.PRODUCE] == (0, served[ApiKey.PRODUCE][1])
+    # Clients would push telemetry, which nobody reads.
+    assert not told.keys() & {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    assert told.keys() | NOT_LISTED == KAFKAS and not told.keys() & NOT_LISTED
+    supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
+    finalized = [
+        (each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features
+    ]
+    # A lowest version of 0 breaks Java clients before 3.9, which ask in version 3 (KAFKA-17011).
+    names = ("lockstep.atomic", "lockstep.locks", "lockstep.staged")
+    own = [(name, 1, 1) for name in names] if version >= 3 else []
+    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else []) + own
+    assert finalized == ([("transaction.version", 2, 2), *own] if version >= 3 else [])
+    assert response.finalized_features_epoch == (3 if version >= 3 else -1)
+
+
+@pytest.mark.parametrize("version", [6, 7, 32767])
+async def test_a_newer_api_versions_is_told_ours_in_version_0(client: Client, version: int) -> None:
+    request = bytearray(frame(ApiVersionsRequest(), 4, 77))
+    request[6:8] = struct.pack(">h", version)
+    client.writer.write(request)
+    raw = await asyncio.wait_for(client.receive_raw(), 5)
+    assert raw == struct.pack(">ihihhh", 77, ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 5)
+    response: ApiVersionsResponse = await client.call(NAMED, 4)
+    assert response.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "error"),
+    [
+        (None, -1, ErrorCode.NONE),
+        (OWN, 1, ErrorCode.NONE),
+        (OWN, -1, ErrorCode.INVALID_REQUEST),
+        (None, 1, ErrorCode.INVALID_REQUEST),
+        ("another", -1, ErrorCode.INVALID_REQUEST),
+        (None, 9, ErrorCode.INVALID_REQUEST),
+        ("another", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (OWN, 9, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (OWN, -2, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+async def test_a_client_that_means_another_cluster_or_node_gets_no_table(
+    client: Client, cluster_id: str | None, node_id: int, error: ErrorCode
+) -> None:
+    metadata = await client.call(MetadataRequest(topics=[]), 12)
+    asked = ApiVersionsRequest(
+        client_software_name="test",
+        client_software_version="1.0",
+        cluster_id=metadata.cluster_id if cluster_id == OWN else cluster_id,
+        node_id=node_id,
+    )
+    response: ApiVersionsResponse = await client.call(asked, 5)
+    assert (response.error_code, bool(response.api_keys)) == (error, error is ErrorCode.NONE)
+    has_features = bool(response.supported_features or response.finalized_features)
+    assert has_features == (error is ErrorCode.NONE)
+    assert (await client.call(NAMED, 4)).error_code == 0, "the connection stays open"
+
+
+async def test_an_invalid_client_name_is_noticed_before_a_wrong_cluster(client: Client) -> None:
+    asked = ApiVersionsRequest(client_software_name="", cluster_id="another", node_id=1)
+    assert (await client.call(asked, 5)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_what_carries_no_data_may_not_be_large(broker: Broker, client: Client) -> None:
+    def asked(count: int) -> MetadataRequest:
+        return MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32_000)] * count)
+
+    assert (await client.call(asked(200), 12)).topics
+    doomed = await Client.connect(broker.port)
+    doomed.send(asked(MAX_REQUEST_BYTES // 32_000 + 1), 12)
+    assert await doomed.is_closed()
+    assert (await client.call(NAMED, 4)).error_code == 0
+    await client.create("t")
+    assert (await client.call(produce_request("t", bytes(MAX_REQUEST_BYTES + 1)), 9)).responses, (
+        "refused, not closed"
+    )

@@ -1,0 +1,114 @@
+"""What is installed: one import name, all of the product and nothing else, beside modules of any name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("lockstep", "spark_connector")
+LINKED = ("broker", "player", "protocol", "storage")
+
+SERVICE = """
+import storage.table
+from broker import NAME
+from player import play
+from protocol.words import greeting
+
+import lockstep.testing
+from lockstep.client import Client
+
+
+async def test_the_service_uses_the_broker_beside_its_own_modules() -> None:
+    async with lockstep.testing.broker() as running:
+        async with Client(running.bootstrap_servers) as client:
+            assert await client.topics() == []
+    assert storage.table.ROWS == play(NAME) == greeting() == []
+
+
+def test_all_that_users_import() -> None:
+    import lockstep.broker.server
+    import lockstep.player.driver.driver
+    import lockstep.sql
+    import lockstep.target
+    import lockstep.transactions
+    import spark_connector.options
+
+    import broker
+    assert broker.__file__ != lockstep.broker.__file__
+"""
+CLASHING = {
+    "broker.py": "NAME = 'theirs'\n",
+    "player.py": "def play(name):\n    return []\n",
+    "protocol/__init__.py": "",
+    "protocol/words.py": "def greeting():\n    return []\n",
+    "storage/__init__.py": "",
+    "storage/table.py": "ROWS = []\n",
+    "test_service.py": SERVICE,
+    "pytest.ini": "[pytest]\nasyncio_mode = auto\n",
+}
+
+
+def build(kind: str, source: Path, target: Path) -> Path:
+    """Build a wheel or an sdist of a source tree; its path."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    (built,) = target.iterdir()
+    return built
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """The files of a wheel by path, without its metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def tracked() -> set[str]:
+    """The product's files as they are installed."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKAGES, *LINKED]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
+    files = {name for name in listed if name and (ROOT / name).is_file()}
+    return {f"lockstep/{name}" if name.startswith(LINKED) else name for name in files}
+
+
+def test_the_wheel_has_the_product_and_nothing_else(wheel: Path) -> None:
+    assert set(contents(wheel)) == tracked()
+    assert "lockstep/py.typed" in contents(wheel)
+
+
+def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    """A plain sdist has the linked folders beside `lockstep`, and a wheel of it lacks them without an
+    error."""
+    sdist = build("sdist", ROOT, tmp_path / "sdist")
+    subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)
+    (source,) = (path for path in tmp_path.iterdir() if path.is_dir() and path.name != "sdist")
+    assert contents(build("wheel", source, tmp_path / "wheel")) == contents(wheel)
+    assert {path.name for path in source.iterdir()}.isdisjoint({"bench", "tests", "docs", *LINKED})
+
+
+def test_a_service_with_modules_of_the_same_names(wheel: Path, tmp_path: Path) -> None:
+    site, service = tmp_path / "site", tmp_path / "service"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    for name, text in CLASHING.items():
+        file = service / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=service,
+        env={**os.environ, "PYTHONPATH": f"{service}{os.pathsep}{site}"},
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout.decode()
