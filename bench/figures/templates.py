@@ -34,3 +34,9 @@ def fill_text(name: str, result: dict[str, Any] | None = None, **given: Any) -> 
     """The text of this name, its places filled. KeyError for a place that nothing fills."""
     text = (TEXTS / f"{name}.txt").read_text().format_map(_Places(given, result=result or {}))
     return tables.join_parts(part.strip("\n") for part in text.split("\n\n"))
+
+
+def fill_line(name: str, line: str, **given: Any) -> str:
+    """The line of a text that begins with this word and a colon, its places filled."""
+    lines = dict(each.split(": ", 1) for each in (TEXTS / f"{name}.txt").read_text().splitlines())
+    return lines[line].format_map(given)

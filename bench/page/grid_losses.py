@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import join_parts
+from bench.figures.templates import fill_text
 from bench.full.lookup import (
     BOTH,
     CROSS,
@@ -136,12 +136,4 @@ def section(grid: Grid) -> str:
         return ""
     below = below_one(grid)
     said = f"below 1 in {', '.join(below)}" if below else "nowhere below 1"
-    parts = [
-        "## In the grid",
-        table,
-        "Closed loops of 1, 16 and 64 partitions by 1, 16 and 64 producers, requests a second. *Behind*: in "
-        "so many cells every round of Lockstep's is below every round of Kafka's. The mean is the geometric "
-        f"mean of the ratios of all cells, won and lost. A flushing Lockstep beside a flushing Kafka is "
-        f"{said}.",
-    ]
-    return join_parts(parts)
+    return fill_text("grid_losses", table=table, said=said)

@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.figures.ratios import UNEQUAL, more_is_better
-from bench.figures.tables import join_parts
+from bench.figures.templates import fill_text
 
 ROUNDED = 0.005
 """What is shown as 1.00 is neither won nor lost."""
@@ -80,15 +80,9 @@ def section(results: list[dict[str, Any]]) -> str:
     rows, total = losses(compared), _count(compared)
     if not rows:
         return f"## In the comparisons\n\nIn none of {total} comparisons.\n"
+    table = tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True)
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
-    parts = [
-        "## In the comparisons",
-        f"Of {total} ratios to Apache Kafka on these pages Kafka is better in these {len(rows)}; {unequal} "
-        "of them are a Lockstep that flushes every write against a Kafka that flushes none.",
-        tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
-        "Rows without an interval may be noise where they are near 1.",
-    ]
-    return join_parts(parts)
+    return fill_text("losses", total=total, lost=len(rows), unequal=unequal, table=table)
 
 
 def short(results: list[dict[str, Any]]) -> str:

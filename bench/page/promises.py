@@ -6,7 +6,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import interval, join_parts, verdict
+from bench.figures.tables import interval, verdict
+from bench.figures.templates import fill_text
 from bench.full.lookup import Grid
 
 OWN_TABLE = "headline"
@@ -69,16 +70,12 @@ def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str
     commits = {str(result.get("code", {}).get("commit")) for result, _ in found}
     met = sum(bool(row.get("met")) for _, row in found)
     heads = ["measured by", "on", "", "ratio, or slope", "95 %", "goal", ""]
-    parts = [
-        "## What was promised",
-        f"{met} of {len(found)} goals of earlier steps met, as the pages beside this one measured them, each "
-        "on its day and commit. What is missed, and why: [decision 30](decisions/0030-tried-for-speed.md) "
-        "for the broker, [decision 33](decisions/0033-how-late-a-target-hears.md) for the player.",
-        tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),
-        f"They are of {len(commits)} commits, not of one run. A ratio without an interval is one of medians "
-        "over few sessions (two of three nodes and of the player: their mean; four of one node): within a "
-        "twentieth of its goal another run may end otherwise.",
-        _commits(results, grid or Grid(None)),
-        f"*Resident memory* of one node. {memory}" if memory else "",
-    ]
-    return join_parts(parts)
+    return fill_text(
+        "promised",
+        met=met,
+        goals=len(found),
+        table=tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),
+        commits=len(commits),
+        offset_commits=_commits(results, grid or Grid(None)),
+        memory=f"*Resident memory* of one node. {memory}" if memory else "",
+    )

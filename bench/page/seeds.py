@@ -11,7 +11,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.figures import kills
-from bench.figures.tables import join_parts
+from bench.figures.templates import fill_text
 from bench.full.lookup import Grid
 from bench.full.rows import median
 from bench.logstore.tables import SEEDS_HEADLINES, relative_to_naive, runs_of
@@ -102,16 +102,9 @@ def section(by_kind: dict[str, dict[str, Any]]) -> str:
     rows += ziplog_rows(by_kind, Grid(by_kind.get("full")))
     if not rows:
         return ""
-    parts = [
-        "## The seeds' figures beside ours",
-        tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
-        "Theirs are from their papers, on other and larger machines; ours from the runs named, on this one, "
-        "with every write flushed. 000 is LogPlayer, 001 LogStore, 002 Ziplog; 003 and 004 (Waltz) state no "
-        "figures.",
-    ]
-    if "player" not in by_kind:
-        parts.append("Seed 000's are not among this page's results: `python -m bench player` measures them.")
-    return join_parts(parts)
+    note = "Seed 000's are not among this page's results: `python -m bench player` measures them."
+    table = tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True)
+    return fill_text("seeds", table=table, note="" if "player" in by_kind else note)
 
 
 PAYLOAD_BYTES = 4096

@@ -15,7 +15,8 @@ from typing import Any, Final
 from tabulate import tabulate
 
 from bench.figures import kills
-from bench.figures.tables import join_parts, number
+from bench.figures.tables import number
+from bench.figures.templates import fill_text
 from bench.full.lookup import (
     BOTH,
     BOTH_TUNED,
@@ -226,20 +227,5 @@ def _with_ends(middle: float, found: list[float]) -> str:
 def section(results: Results, grid: Grid) -> str:
     """The beginning of docs/benchmarks.md; empty where nothing was measured."""
     made = promised_table(results, grid), whole_table(results, grid), tuned_table(grid)
-    tables = [text for text in made if text]
-    if not tables:
-        return ""
-    parts = [
-        "## In short",
-        *tables,
-        "A cell is Lockstep over Kafka, and in brackets both figures. More is better for throughput and "
-        "requests, less for the rest. Messages are of 1 KB. *Throughput*: batches of 16 KB; *requests*: each "
-        "producer sends one message a request and awaits the answer. The grid's cells are medians of two "
-        f"short blocks without an interval; {MARK} marks those whose rounds differ by more than a fifth. The "
-        "headline's ratios are means of neighbouring pairs, not quite the quotients of the medians in "
-        "brackets. *Leader killed*: the client asks every 5 ms, so that no client's own pauses are in it "
-        "([with them](evidence/README.md)); most of Kafka's is `broker.session.timeout.ms`, 9 s as shipped. "
-        "*Means*: geometric, requests a second, of 1, 16, 64 partitions and producers each, 1 KB. *Tuned*: "
-        "as its documentation allows (`bench/baselines/tuned.py` has the reasons), on other days.",
-    ]
-    return join_parts(parts)
+    tables = "\n\n".join(text for text in made if text)
+    return fill_text("short", tables=tables, mark=MARK) if tables else ""

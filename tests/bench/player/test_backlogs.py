@@ -62,3 +62,17 @@ def test_who_is_stopped_goes_on_afterwards() -> None:
         with pytest.raises(RoundFailed, match="said nothing"), pause_process(child.pid):
             child.ask({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)
         assert child.next_response()["targets"][0]["records"] == 0
+
+
+def test_a_child_that_fails_says_why(session: Any) -> None:
+    job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
+    with (
+        Child("bench.player.kafka_player", job) as child,
+        pytest.raises(RoundFailed, match="the kafka_player: "),
+    ):
+        child.next_response()
+    with Child("bench.player.writer", {"way": "log"}) as child:
+        with pytest.raises(RoundFailed, match="KeyError"):
+            child.next_response()
+        with pytest.raises(RoundFailed, match="the writer ended"):
+            child.next_response()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.sessions.children import Child, run_child
-from bench.sessions.jobs import RoundFailed
+from bench.sessions.children import run_child
 
 
 def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_path: Path) -> None:
@@ -34,17 +32,3 @@ def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_pat
         run_child([sys.executable, "-c", program], tmp_path)
     assert mark.exists()
     assert run_child([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
-
-
-def test_a_child_that_fails_says_why(session: Any) -> None:
-    job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
-    with (
-        Child("bench.player.kafka_player", job) as child,
-        pytest.raises(RoundFailed, match="the kafka_player: "),
-    ):
-        child.next_response()
-    with Child("bench.player.writer", {"way": "log"}) as child:
-        with pytest.raises(RoundFailed, match="KeyError"):
-            child.next_response()
-        with pytest.raises(RoundFailed, match="the writer ended"):
-            child.next_response()
