@@ -26,9 +26,9 @@ WAIT_SECONDS: Final = 600.0
 """A node's share of the log has to be copied."""
 
 _STATUS: Final = (
-    "Nodes, log groups (each holds partitions of many topics; 0 holds topics and settings), who leads and "
-    "who keeps up: `2(lacks 5)` is five group commits behind, `2(silent)` does not answer. What a group's "
-    "leader does not confirm is unknown. "
+    "Nodes and log groups (each holds partitions of many topics; 0 holds topics and settings), with leaders "
+    "and voters: `2(lacks 5)` is five group commits behind, `2(silent)` does not answer. What a "
+    "group's leader does not confirm is unknown. "
     "Exit status: 0 if every group has a leader, all its voters are in sync, no disk is full "
     "and no record is damaged, 1 otherwise."
 )
@@ -37,33 +37,33 @@ _ADD: Final = (
     "others), and wait until it has caught up with all of them."
 )
 _REMOVE: Final = (
-    "Place a node's log groups on the others, wait until it has no part in any, then record it as gone; "
-    "its process, where one runs, says so and ends. It may be dead already. To replace a node, add the new "
-    "one first."
+    "Place a node's log groups on the others, wait until it has no part in any, then record it as removed; "
+    "its process, if one runs, says so and ends. The node may be dead already. To replace a node, add the "
+    "new one first."
 )
 _TRANSFER: Final = (
-    "Have a log group led by a node that has a copy of it, and wait until it is. From then on that node is "
-    "the group's preferred leader."
+    "Transfer the leadership of a log group to a node that has a copy of it, and wait for that. From then "
+    "on the node is the group's preferred leader."
 )
 
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("cluster", help="show nodes and who leads what, add and remove nodes")
+    family = families.add_parser("cluster", help="show nodes and leaders, add and remove nodes")
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    status = commands.add_parser("status", help="nodes, log groups, who leads", description=_STATUS)
+    status = commands.add_parser("status", help="nodes, log groups, leaders", description=_STATUS)
     add_json(status, "one object")
     status.set_defaults(run=_status)
 
     add = commands.add_parser("add", help="give a new node its share of the log groups", description=_ADD)
     add.set_defaults(run=_add)
-    remove = commands.add_parser("remove", help="drain a node and let it go", description=_REMOVE)
+    remove = commands.add_parser("remove", help="drain a node and remove it", description=_REMOVE)
     remove.set_defaults(run=_remove)
     transfer = commands.add_parser("transfer", help="choose a log group's leader", description=_TRANSFER)
     transfer.add_argument(
-        "group", type=whole_number, metavar="GROUP", help="the log group; who leads 0 is the controller"
+        "group", type=whole_number, metavar="GROUP", help="the log group; the leader of 0 is the controller"
     )
     transfer.set_defaults(run=_transfer)
     for command in (add, remove, transfer):
@@ -73,7 +73,7 @@ def add_to(families: Families) -> None:
             type=positive_seconds,
             default=WAIT_SECONDS,
             metavar="SECONDS",
-            help=f"how long to wait until it is done (default {WAIT_SECONDS:g}); it goes on without us",
+            help=f"how long to wait until it is done (default {WAIT_SECONDS:g}); the cluster continues",
         )
         add_json(command, "one object")
     for command in (status, add, remove, transfer):

@@ -32,13 +32,13 @@ _SOURCES: Final = {
 }
 """Where a value comes from, in words; the numbers are ConfigSource's, which the start does not import."""
 _DESCRIBE: Final = (
-    "What was set, and with --all the defaults, too. `broker 1` is node 1, `broker` what was changed for all "
-    "nodes while they ran."
+    "The values that were set, and with --all the defaults. `broker 1` is node 1; `broker` has the changes "
+    "for all nodes while they ran."
 )
 _ALTER: Final = (
-    "In force at once, and kept over restarts: `topic orders retention.ms=3600000`; `broker "
-    "log.retention.ms=86400000` for all nodes, `broker 1 ...` for one. What is shown as fixed can only be "
-    "set at a start."
+    "A change has effect at once and survives restarts: `topic orders retention.ms=3600000`; `broker "
+    "log.retention.ms=86400000` for all nodes, `broker 1 ...` for one. Configurations that are shown as "
+    "fixed can only be set at a start."
 )
 
 
@@ -49,20 +49,22 @@ def add_to(families: Families) -> None:
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     describe = commands.add_parser(
-        "describe", help="what is configured, and where each value comes from", description=_DESCRIBE
+        "describe", help="the configurations, and the source of each value", description=_DESCRIBE
     )
     _add_resource(describe)
-    describe.add_argument("--all", action="store_true", help="also what has its default")
+    describe.add_argument("--all", action="store_true", help="also configurations with their default")
     add_json(describe, "one object per configuration and line")
     describe.set_defaults(run=_describe)
 
-    alter = commands.add_parser("alter", help="change configurations; in force at once", description=_ALTER)
+    alter = commands.add_parser(
+        "alter", help="change configurations, with effect at once", description=_ALTER
+    )
     _add_resource(alter)
     alter.add_argument("setting", nargs="*", type=pair, metavar="NAME=VALUE", help="set it")
     alter.add_argument(
         "-d", "--delete", action="append", default=[], metavar="NAME", help="back to the default; repeatable"
     )
-    alter.add_argument("--check", action="store_true", help="only say whether it could be done")
+    alter.add_argument("--check", action="store_true", help="only check whether the change is possible")
     alter.set_defaults(run=_alter)
 
     for command in (describe, alter):

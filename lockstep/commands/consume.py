@@ -37,31 +37,28 @@ def add_to(families: Families) -> None:
     consume = families.add_parser(
         "consume",
         help="print the records of a topic",
-        description="Print records, one per line. From the end on unless --from-beginning or --offset says "
-        "otherwise, and then until Ctrl-C; from an earlier offset until the end the topic has now, or on "
-        "with --follow. Partitions are read side by side: only within one is the order that of the log.",
+        description="Print records, one per line: new ones until Ctrl-C, or with --from-beginning or "
+        "--offset older ones until the topic's present end (--follow: until Ctrl-C). Partitions are read "
+        "side by side: the order of the log holds only within one.",
     )
     consume.add_argument("topic")
     start = consume.add_mutually_exclusive_group()
-    start.add_argument("--from-beginning", action="store_true", help="from the oldest record there is")
+    start.add_argument("--from-beginning", action="store_true", help="from the oldest record")
     start.add_argument(
         "-o",
         "--offset",
         type=_offset,
         metavar="N",
-        help="from this offset in each partition; below zero: so many records before the end; also "
+        help="from this offset in each partition; below zero: as many records before the end; also "
         "earliest (as --from-beginning) and latest",
     )
     consume.add_argument("-f", "--follow", action="store_true", help="wait for new records at the end")
     consume.add_argument(
         "--committed",
         action="store_true",
-        help="as read_committed: nothing of transactions that were aborted or are open; ends before the "
-        "first that is open",
+        help="as read_committed: no records of aborted or open transactions; ends before the first open one",
     )
-    consume.add_argument(
-        "-n", "--max-records", type=whole_number, metavar="N", help="stop after so many records"
-    )
+    consume.add_argument("-n", "--max-records", type=whole_number, metavar="N", help="stop after N records")
     consume.add_argument(
         "-p",
         "--partition",

@@ -41,27 +41,27 @@ def add_to(families: Families) -> None:
 
     reset = commands.add_parser(
         "reset",
-        help="set a group's committed offsets anew",
-        description="Set where a group without members goes on reading. Without --execute it only shows "
-        "what it would do.",
+        help="set a group's committed offsets",
+        description="Set the committed offsets of a group without members. Without --execute it only shows "
+        "the change.",
     )
     reset.add_argument("group")
     reset.add_argument("topic", nargs="+", help="TOPIC, or TOPIC:PARTITION,PARTITION")
     where = reset.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to-earliest", action="store_true", help="the oldest record there is")
+    where.add_argument("--to-earliest", action="store_true", help="the oldest record")
     where.add_argument("--to-latest", action="store_true", help="behind the newest record")
     where.add_argument(
-        "--to-offset", type=whole_number, metavar="N", help="this offset, or the nearest that is there"
+        "--to-offset", type=whole_number, metavar="N", help="this offset, or the nearest existing one"
     )
     where.add_argument(
         "--to-time",
         type=_time_ms,
         metavar="TIME",
-        help="the first record not older than this: 2026-01-31T12:00 (UTC unless it says otherwise), or "
+        help="the first record not older than this: 2026-01-31T12:00 (UTC without a zone), or "
         "milliseconds since 1970",
     )
-    where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if below zero")
-    reset.add_argument("--execute", action="store_true", help="do it")
+    where.add_argument("--shift-by", type=int, metavar="N", help="N records forward, or back if below zero")
+    reset.add_argument("--execute", action="store_true", help="make the change")
     add_json(reset, "one object per partition and line")
     reset.set_defaults(run=_reset)
 

@@ -38,14 +38,14 @@ Document = dict[str, Any]
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("log", help="verify or print a stopped broker's files, skip what is damaged")
+    family = families.add_parser("log", help="verify or print a stopped broker's files, skip damaged records")
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verify = commands.add_parser(
         "verify",
         help="check every byte of the log",
         description="Check every frame, batch and checkpoint, and name all damage by topic, partition and "
-        "offsets. Exit status 1 where something has rotted; a torn end, which a crash may leave, is no rot.",
+        "offsets. Exit status 1 if there is damage; a torn tail, which a crash may leave, is none.",
     )
     add_json(verify, "one document")
     verify.set_defaults(run=_verify)
@@ -59,14 +59,14 @@ def add_to(families: Families) -> None:
     dump.add_argument(
         "--from-index", type=whole_number, default=0, metavar="N", help="from this frame on, by its index"
     )
-    dump.add_argument("-n", "--max-frames", type=whole_number, metavar="N", help="so many frames per group")
+    dump.add_argument("-n", "--max-frames", type=whole_number, metavar="N", help="at most N frames per group")
     dump.add_argument("--records", action="store_true", help="also the records of each batch")
     add_json(dump, "one object per frame and line")
     dump.set_defaults(run=_dump)
 
     skip = commands.add_parser(
         "skip-damage",
-        help="have consumers pass over damaged records of a partition",
+        help="make consumers skip damaged records of a partition",
         description="Give up the records of a partition that are damaged on disk and that no node can "
         "repair; `lockstep cluster status` names them. Consumers then continue at the next intact "
         "record; offsets do not change. The damaged records are lost, unless the log file is "

@@ -47,8 +47,8 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
         type=positive_seconds,
         default=argparse.SUPPRESS if again else 30.0,
         metavar="SECONDS",
-        help="how long to wait for an answer; produce and consume keep trying for so long where a leader has "
-        "gone (default 30)",
+        help="how long to wait for a response; produce and consume retry as long where a leader is gone "
+        "(default 30)",
     )
 
 

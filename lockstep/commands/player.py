@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
 _RUN: Final = (
-    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
-    "another player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
+    "Deliver a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
+    "another player does. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
 )
 _CHANGE: Final = "The change lasts until the player's process ends: its configuration's file stays as it is."
 _STATUS: Final = (
-    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets "
-    "that are not paused, and no partition has a problem (brokers that do not answer, say); 1 otherwise."
+    "The logs of a player, and its targets. Exit status: 0 if all that is delivered here reaches all "
+    "targets that are not paused, and no partition has a problem; 1 otherwise."
 )
 
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("player", help="play a topic to targets: databases, caches, services")
+    family = families.add_parser("player", help="deliver a topic to targets: databases, caches, services")
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     run = commands.add_parser("run", help="run a player", description=_RUN)
     run.add_argument("file", metavar="FILE", help="the configuration, in TOML")
     run.set_defaults(run=_run)
 
-    status = commands.add_parser("status", help="what is played, to whom, how far", description=_STATUS)
+    status = commands.add_parser("status", help="partitions, targets and positions", description=_STATUS)
     status.set_defaults(run=_status)
     add_json(status, "one object")
 
@@ -53,38 +53,38 @@ def add_to(families: Families) -> None:
     pause.set_defaults(run=_pause)
     resume = commands.add_parser(
         "resume",
-        help="go on with a target",
-        description=f"With one that was paused, or that the player has stopped for an error. {_CHANGE}",
+        help="resume a target",
+        description=f"Resume a target that is paused, or that the player stopped for an error. {_CHANGE}",
     )
     resume.set_defaults(run=_resume)
     add = commands.add_parser("add", help="add a target", description=_CHANGE)
     add.set_defaults(run=_add)
     remove = commands.add_parser(
-        "remove", help="remove a target", description=f"It keeps its mark, that is, how far it is. {_CHANGE}"
+        "remove", help="remove a target", description=f"The target keeps its position. {_CHANGE}"
     )
     remove.set_defaults(run=_remove)
     for command in (pause, resume, add, remove):
         command.add_argument("target", metavar="TARGET", help="the target's name")
-    add.add_argument("address", metavar="ADDRESS", help="where it listens: HOST:PORT, or unix:/path")
+    add.add_argument("address", metavar="ADDRESS", help="its address: HOST:PORT, or unix:/path")
     add.add_argument(
         "--first",
         default="earliest",
         metavar="earliest|latest|OFFSET",
-        help="where it begins if it has stored no mark yet (default: earliest)",
+        help="where it begins if it has stored no position yet (default: earliest)",
     )
     for command in (status, pause, resume, add, remove):
         command.add_argument(
             "--player",
             default=DEFAULT_ADDRESS,
             metavar="HOST:PORT",
-            help=f"where the player listens (default {DEFAULT_ADDRESS})",
+            help=f"the address of the player (default {DEFAULT_ADDRESS})",
         )
         command.add_argument(
             "--timeout",
             type=positive_seconds,
             default=30.0,
             metavar="SECONDS",
-            help="how long to wait for an answer (default 30)",
+            help="how long to wait for a response (default 30)",
         )
     for command in (pause, resume, add, remove):
         add_json(command, "one object")

@@ -45,8 +45,8 @@ def add_to(families: Families) -> None:
         "produce",
         help="write lines to a topic",
         description="Write each line of standard input as one record, without its end (\\n or \\r\\n). Ends "
-        "at the end of the input, when everything is acknowledged. Where a leader goes, its records are sent "
-        "to the next one, and none is there twice; those that it had taken with --acks 0 may be lost.",
+        "at the end of the input, when everything is acknowledged. Where a leader goes, the next one gets "
+        "its records, and no record is appended twice; records sent with --acks 0 may be lost.",
     )
     produce.add_argument("topic")
     produce.add_argument(
@@ -54,12 +54,12 @@ def add_to(families: Families) -> None:
         "--key-separator",
         type=separator,
         metavar="TEXT",
-        help="lines are KEY, this text, VALUE; \\t and the like are understood",
+        help="lines are KEY, this text, VALUE; escapes such as \\t work",
     )
     produce.add_argument(
         "--null",
         metavar="TEXT",
-        help="a key or value that is exactly this text is sent as null (a deletion, as a value)",
+        help="send a key or value that is exactly this text as null (a null value deletes)",
     )
     produce.add_argument(
         "-H",
@@ -82,7 +82,7 @@ def add_to(families: Families) -> None:
     produce.add_argument(
         "--acks", choices=tuple(_ACKS), default="all", help="what to wait for (default all; 0: nothing)"
     )
-    add_json(produce, "one object at the end: how many records went where")
+    add_json(produce, "one object at the end: the number of records by partition")
     add_connection(produce)
     produce.set_defaults(run=_run)
 

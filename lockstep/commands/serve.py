@@ -24,18 +24,18 @@ def add_to(families: Families) -> None:
         description="Run a broker in the foreground. SIGTERM or Ctrl-C stops it cleanly. Later sources win: "
         "defaults, --config, --set, the other flags. More: docs/operating.md.",
     )
-    serve.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dirs; default: data)")
+    serve.add_argument("--data-dir", metavar="DIR", help="the directory of the log (log.dirs; default: data)")
     serve.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen (listeners; default: localhost:9092). Port 0 takes a free one and says which.",
+        help="where to listen (listeners; default: localhost:9092). Port 0 takes a free one.",
     )
     serve.add_argument("--node-id", metavar="N", help="this node's number (node.id; default: 1)")
     serve.add_argument(
         "--peers",
         metavar="LIST",
         help="every node of the cluster, ID@HOST:PORT of its replication listener, with commas between and "
-        "this node included; or a file with one of them a line (lockstep.peers; default: this node alone). "
+        "this node included; or a file with one node a line (lockstep.peers; default: this node alone). "
         "If its address there is not this machine's own, --set lockstep.peers.listener=HOST:PORT says where "
         "this node listens.",
     )
@@ -45,8 +45,8 @@ def add_to(families: Families) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="one setting, by the same names; may be repeated. All that there are: lockstep configs describe "
-        "broker N --all, of a node that runs",
+        help="one setting, by the same names; may be repeated. docs/settings.md has all, and so has "
+        "lockstep configs describe broker N --all",
     )
     serve.set_defaults(run=_run)
 

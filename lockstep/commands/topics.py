@@ -27,8 +27,8 @@ _TOPIC_CONFIG = 1
 
 
 _ALTER = (
-    "Give a topic more partitions. Of one with locks (docs/locks.md) all writers have to be stopped first: "
-    "keys move, and locks do not. Settings: `lockstep configs alter`."
+    "Give a topic more partitions. Stop all writers of a topic with locks (docs/locks.md) first: keys "
+    "move, and locks do not. Settings: `lockstep configs alter`."
 )
 
 
@@ -39,7 +39,7 @@ def add_to(families: Families) -> None:
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     listing = commands.add_parser("list", help="the topics of the cluster")
-    listing.add_argument("--internal", action="store_true", help="also those the cluster keeps for itself")
+    listing.add_argument("--internal", action="store_true", help="also the cluster's own topics")
     add_json(listing, "one object per topic and line")
     listing.set_defaults(run=_list)
 
@@ -60,8 +60,8 @@ def add_to(families: Families) -> None:
         "--replication-factor",
         type=whole_number,
         metavar="N",
-        help="refused above 3 and above the number of nodes; else without effect: each partition is kept as "
-        "often as its log group, on three nodes where there are so many",
+        help="rejected above 3 and above the number of nodes; else without effect: each partition has the "
+        "replicas of its log group, three where there are three nodes",
     )
     create.add_argument(
         "-c",
@@ -72,7 +72,7 @@ def add_to(families: Families) -> None:
         metavar="NAME=VALUE",
         help="a setting of the topic, retention.ms=3600000 for one; may be repeated",
     )
-    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic is there already")
+    create.add_argument("--if-not-exists", action="store_true", help="no error if the topic exists")
     add_json(create, "one object")
     create.set_defaults(run=_create)
 
@@ -86,7 +86,7 @@ def add_to(families: Families) -> None:
 
     delete = commands.add_parser("delete", help="delete topics with all their records")
     delete.add_argument("topic", nargs="+", help="its name")
-    delete.add_argument("--if-exists", action="store_true", help="no error if a topic is not there")
+    delete.add_argument("--if-exists", action="store_true", help="no error if a topic does not exist")
     add_json(delete, "one object per topic and line")
     delete.set_defaults(run=_delete)
 
