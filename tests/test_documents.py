@@ -40,6 +40,8 @@ ENDS = frozenset(";&|<>()")
 """Of a command, within a line of shell."""
 BEFORE = frozenset({"until", "while", "if", "do", "then", "!"})
 """What may stand before a command."""
+MAX_ARCHITECTURE_LINES = 150
+MAX_ARCHITECTURE_WORDS = 1_800
 MAX_ENTRY_CHARACTERS = 160
 """Of an entry of the changelog."""
 SETTINGS_IN = {"serve": "set", "topics": "config"}
@@ -123,6 +125,12 @@ def test_pages_for_users_have_no_private_words(page: Path) -> None:
     prose = re.sub(r"`[^`\n]+`|\]\([^)]+\)", "", CODE.sub("", page.read_text()))
     found = [line for line in prose.splitlines() if PRIVATE_WORDS.search(line)]
     assert found == []
+
+
+def test_the_architecture_is_short() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert len(text.splitlines()) <= MAX_ARCHITECTURE_LINES
+    assert len(text.split()) <= MAX_ARCHITECTURE_WORDS
 
 
 def test_the_changelog_has_one_line_an_entry() -> None:
