@@ -25,6 +25,10 @@ PAGES = [
 ]
 CODE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(
+    r"`((?!bench/results)(?:bench|broker|compat_tests|lockstep|model|player|protocol|requirements|spark_connector|storage|tests)"
+    r"/[\w./-]+)[^`\n]*`"
+)
 MODULE = re.compile(r"python -m ([\w.]+)")
 PLAIN_PAGES = [
     page
@@ -111,6 +115,12 @@ def test_modules_that_are_run_are_there(page: Path) -> None:
         path = ROOT / found[1].replace(".", "/")
         is_ours = (ROOT / found[1].partition(".")[0]).exists()
         assert not is_ours or path.with_suffix(".py").exists() or (path / "__main__.py").exists(), found[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_are_there(page: Path) -> None:
+    for found in PATH.finditer(page.read_text()):
+        assert (ROOT / found[1]).exists() or (ROOT / "storage" / found[1]).exists(), found[1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
