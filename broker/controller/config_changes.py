@@ -225,7 +225,7 @@ class ConfigChanges:
         if change.resource_name != WHOLE_CLUSTER:
             check_registered(
                 change.resource_name,
-                self._nodes.registered(),
+                self._nodes.registered_ids(),
                 "Node",
                 f"Unexpected broker id, expected {node_id},",
             )

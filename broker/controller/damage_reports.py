@@ -66,7 +66,7 @@ class DamageReports:
         placement = self._cluster.image.placement
         if self._peering is None or partition is None:
             return {self._nodes.node_id}
-        return set(placement.get(partition.group.group_id, ())) or set(self._nodes.registered())
+        return set(placement.get(partition.group.group_id, ())) or set(self._nodes.registered_ids())
 
     async def _ask_all(self, question: Document, node_ids: Iterable[int]) -> DamageAnswers:
         answers = await asyncio.gather(*(self._ask(each, question) for each in sorted(node_ids)))

@@ -117,7 +117,7 @@ class Reassignment:
             )
         number = partition.group.group_id
         origin = self._cluster.image.moving.get(number)
-        registered = self._services.nodes.registered()
+        registered = self._services.nodes.registered_ids()
         if request.broker_ids is not None:
             check_replicas(request.broker_ids, registered)
             self._check_size(number, request.broker_ids)
@@ -130,7 +130,7 @@ class Reassignment:
 
     def _check_size(self, number: int, broker_ids: Sequence[int]) -> None:
         """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
-        now, count = len(self._cluster.nodes_of(number)), len(self._services.nodes.registered())
+        now, count = len(self._cluster.nodes_of(number)), len(self._services.nodes.registered_ids())
         least = min(MAX_DATA_VOTERS, count)
         if len(broker_ids) == now:
             return

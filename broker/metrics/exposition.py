@@ -126,7 +126,7 @@ class BrokerCollector(Collector):
             "1 where this node serves all its log groups, as /health reports",
             not self._unhealthy_reason(),
         )
-        yield _node_gauge("nodes", "Nodes of the cluster, alive or not", len(nodes.registered()))
+        yield _node_gauge("nodes", "Nodes of the cluster, alive or not", len(nodes.registered_ids()))
         yield _node_gauge(
             "nodes_alive",
             "Nodes of the cluster that are alive for this one, itself included",

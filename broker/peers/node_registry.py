@@ -103,7 +103,7 @@ class Nodes:
         lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
         return self.alive() | lately
 
-    def seen(self) -> tuple[object, ...]:
+    def client_view(self) -> tuple[object, ...]:
         """Equal for two moments at which clients are told the same of nodes and leaders."""
         hosted = tuple(
             (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
@@ -111,7 +111,7 @@ class Nodes:
         others = tuple(self._leaders.values())
         return hosted, self.alive(), self.listed(), others, tuple(self._behind.values())
 
-    def registered(self) -> list[int]:
+    def registered_ids(self) -> list[int]:
         """Every node of the cluster, alive or not; only this one before a first start is through."""
         return sorted(self._image.nodes) or [self.node_id]
 

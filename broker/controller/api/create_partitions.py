@@ -88,7 +88,7 @@ def _validate(context: ClientContext, requested: CreatePartitionsTopic) -> tuple
                 "assignment(s) were specified.",
             )
         for each in requested.assignments:
-            check_replicas(each.broker_ids, services.nodes.registered())
+            check_replicas(each.broker_ids, services.nodes.registered_ids())
         pinned_group = topic.config.lockstep_group
         group_ids = (
             range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned_group is None else [pinned_group]

@@ -129,7 +129,7 @@ def _check_assignments(
 ) -> None:
     """Replicas are a log group's: a partition can only be where one of them is. Raises RequestError."""
     services = context.services
-    check_assignments(assignments, services.nodes.registered())
+    check_assignments(assignments, services.nodes.registered_ids())
     pinned_group = overrides.get("lockstep.group", "")
     group_ids = (
         [int(pinned_group)]

@@ -59,5 +59,5 @@ def _names(context: ClientContext, kind: ResourceType) -> list[str]:
                 name for resource_type, name in cluster.image.configs if resource_type == GROUP_CONFIGS
             )
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            return [str(each) for each in context.services.nodes.registered()]
+            return [str(each) for each in context.services.nodes.registered_ids()]
     return []

@@ -20,7 +20,7 @@ def handle(
     context: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest
 ) -> HandlerResponse:
     """BROKER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
-    if request.broker_id in context.services.nodes.registered():
+    if request.broker_id in context.services.nodes.registered_ids():
         return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=REMOVE_NODE)
     return UnregisterBrokerResponse(
         error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,

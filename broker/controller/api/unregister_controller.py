@@ -25,7 +25,7 @@ def handle(
 ) -> HandlerResponse:
     """CONTROLLER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
     nodes, controller_id = context.services.nodes, request.controller_id
-    if controller_id not in nodes.registered():
+    if controller_id not in nodes.registered_ids():
         return UnregisterControllerResponse(
             error_code=ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
             error_message=f"Controller ID {controller_id} is not currently registered.",

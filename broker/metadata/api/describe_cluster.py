@@ -61,6 +61,6 @@ def _broker(endpoint: Endpoint, is_fenced: bool = False) -> DescribeClusterBroke
 
 def _fenced_brokers(context: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
     """The recorded nodes that are not listed, where this client's listener would reach them."""
-    registered = context.services.nodes.registered()
+    registered = context.services.nodes.registered_ids()
     endpoints = [context.endpoint_of(each) for each in registered if each not in listed]
     return [_broker(each, is_fenced=True) for each in endpoints if each is not None]

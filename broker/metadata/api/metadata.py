@@ -161,7 +161,7 @@ class _MetadataBuilder:
         own_endpoint = self._context.endpoint()
         cluster = services.cluster
         cache = cluster.cached_responses
-        seen = services.nodes.seen()
+        seen = services.nodes.client_view()
         address = (self._context.listener, own_endpoint.host, own_endpoint.port)
         key = (self._version, address, self._operations, self._cluster_operations, seen)
         encoded = cache.get(key)

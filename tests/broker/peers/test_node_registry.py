@@ -115,13 +115,13 @@ def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
     world.nodes.on_status(2, Status())
     world.nodes.on_process_stopped(2)
     assert world.nodes.behind(GROUP) == (3,), "without a leader nobody catches up"
-    before = world.nodes.seen()
+    before = world.nodes.client_view()
     world.nodes.on_behind(GROUP, 6, (2, 3))
     assert world.nodes.behind(GROUP) == (2, 3), "this node leads"
-    after = world.nodes.seen()
+    after = world.nodes.client_view()
     world.nodes.on_behind(GROUP, 6, (2,))
     assert world.nodes.behind(GROUP) == (2,)
-    assert len({before, after, world.nodes.seen()}) == 3, "each time clients are told something else"
+    assert len({before, after, world.nodes.client_view()}) == 3, "each time clients are told something else"
 
 
 # --- who is there -------------------------------------------------------------------------------------------
@@ -133,10 +133,10 @@ def test_who_is_silent_for_long_is_taken_for_dead(world: World) -> None:
     world.has_connection_from(2, None)
     world.has_connection_from(9, None)
     assert world.nodes.alive() == {1, 2}, "one that is not recorded does not count"
-    before = world.nodes.seen()
+    before = world.nodes.client_view()
     world.now += ALIVE_SECONDS
     assert world.nodes.alive() == {1}
-    assert world.nodes.seen() != before
+    assert world.nodes.client_view() != before
 
 
 def test_who_is_cut_off_is_given_up_sooner(world: World) -> None:
@@ -159,9 +159,9 @@ def test_whose_process_has_ended_is_dead_at_once(world: World) -> None:
 
 
 def test_every_node_is_registered_or_this_one_is_all_there_is(world: World) -> None:
-    assert (world.nodes.registered(), world.nodes.entry_of(2)) == ([1], None)
+    assert (world.nodes.registered_ids(), world.nodes.entry_of(2)) == ([1], None)
     world.image.nodes = {2: NodeEntry(2), 1: NodeEntry(1)}
-    assert (world.nodes.registered(), world.nodes.entry_of(2)) == ([1, 2], NodeEntry(2))
+    assert (world.nodes.registered_ids(), world.nodes.entry_of(2)) == ([1, 2], NodeEntry(2))
 
 
 def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: World) -> None:
@@ -192,16 +192,16 @@ def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
     assert world.nodes.listed() == {1}
     world.has_connection_from(2, None)
     world.has_connection_from(9, None)
-    before = world.nodes.seen()
+    before = world.nodes.client_view()
     world.nodes.on_process_stopped(2)
     world.now += LISTED_SECONDS - 0.5
     assert world.nodes.alive() == {1}
     assert world.nodes.listed() == {1, 2}, "and none that is not recorded"
     assert [each.node_id for each in world.nodes.endpoints("LAN", Endpoint(1, "here", 1))] == [1, 2]
-    dead = world.nodes.seen()
+    dead = world.nodes.client_view()
     world.now += 0.5
     assert world.nodes.listed() == {1}
-    assert len({before, dead, world.nodes.seen()}) == 3, "each time clients are told something else"
+    assert len({before, dead, world.nodes.client_view()}) == 3, "each time clients are told something else"
 
 
 def test_which_member_each_node_is(world: World) -> None:
