@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,7 +34,8 @@ from lockstep.broker.controller.forwarder import Controller
 from lockstep.broker.controller.partition_commands import GroupCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.coordination.api import find_coordinator
-from lockstep.broker.fetch.api import delete_records, fetch, list_offsets, offset_for_leader_epoch
+from lockstep.broker.fetch import api as fetch_api
+from lockstep.broker.fetch.api import fetch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.groups.api import (
@@ -70,7 +71,9 @@ from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import PeerRpc
-from lockstep.broker.produce.api import describe_producers, produce
+from lockstep.broker.produce import api as produce_api
+from lockstep.broker.produce.api import produce
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.request_context import ModuleHandler, Needs, RequestHandler, Services
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.security.api import (
@@ -173,9 +176,9 @@ def assemble(
     )
     services.staged_ends = StagedEnds(cluster, local_groups.appenders)
     services.advertised = advertised
-    router = _router(cluster, nodes, controller)
+    router = _router(cluster, nodes, controller, local_groups.appenders)
     controller.serve(services, router)
-    connections = Connections(services, router, settings, loop)
+    connections = _connections(services, router, settings, loop)
     if peering is not None:
         services.node = ClusterNode(
             settings, directory, local_groups, cluster, nodes, peering, topics, consumer_groups, transactions,
@@ -191,10 +194,31 @@ def assemble(
     )  # fmt: skip
 
 
-def _router(cluster: Cluster, nodes: Nodes, controller: Controller) -> Router:
+def _connections(
+    services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
+) -> Connections:
+    return Connections(
+        router,
+        settings,
+        loop,
+        services.time_slicer,
+        services.unsent_bytes,
+        services.rate_limited_log,
+        services,
+    )
+
+
+def _router(
+    cluster: Cluster, nodes: Nodes, controller: Controller, appenders: Mapping[int, Appender]
+) -> Router:
     versions: dict[int, tuple[int, int]] = {}
     api_versions = ApiVersions(cluster, nodes, versions)
-    handlers = [api_versions, *module_handlers()]
+    handlers = [
+        api_versions,
+        *fetch_api.handlers(cluster),
+        *produce_api.handlers(cluster, appenders),
+        *module_handlers(),
+    ]
     versions.update(advertised_versions(handlers))
     return Router(handlers, controller, api_versions.unknown_version)
 
@@ -215,13 +239,13 @@ _NEED_CONTROLLER = frozenset(
 
 
 _MODULES = (
-    produce, fetch, list_offsets, metadata, offset_commit, offset_fetch, find_coordinator,
+    produce, fetch, metadata, offset_commit, offset_fetch, find_coordinator,
     join_group, sync_group, heartbeat, leave_group, describe_groups, list_groups, delete_groups,
     sasl_handshake, create_topics, delete_topics, init_producer_id, add_partitions_to_txn, end_txn,
-    write_txn_markers, offset_for_leader_epoch, offset_delete, describe_configs, describe_cluster,
+    write_txn_markers, offset_delete, describe_configs, describe_cluster,
     alter_configs, incremental_alter_configs, describe_client_quotas, alter_client_quotas,
-    describe_user_scram_credentials, list_config_resources, create_partitions, delete_records,
-    describe_topic_partitions, describe_log_dirs, describe_producers, describe_transactions,
+    describe_user_scram_credentials, list_config_resources, create_partitions,
+    describe_topic_partitions, describe_log_dirs, describe_transactions,
     list_transactions, elect_leaders, alter_partition_reassignments, list_partition_reassignments,
     describe_quorum, alter_replica_log_dirs, sasl_authenticate, create_delegation_token,
     renew_delegation_token, expire_delegation_token, describe_delegation_token,

@@ -155,7 +155,7 @@ class BrokerCollector(Collector):
         yield _node_gauge(
             "unsent_bytes",
             "Size in bytes of the large responses that are read from the disk or wait for their clients",
-            self._parts.services.unsent_bytes,
+            self._parts.connections.unsent_bytes.total,
         )
         yield _node_gauge(
             "fetches_waiting",

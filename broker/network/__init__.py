@@ -7,6 +7,7 @@
 | `connection` | one client: its requests and the order of their responses |
 | `connection_registry` | all clients: limits, joint writes, idle connections |
 | `response_encoder` | responses to bytes |
+| `unsent_bytes` | bytes of responses that wait for their clients |
 | `receive_memory` | memory of large requests that have not arrived in full |
 
 Does not: know what a request means (`broker/requests/router.py`).

@@ -20,7 +20,6 @@ from typing import Any, Final
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, Reply, coalesce, encode_reply
 from lockstep.broker.requests.request_context import (
-    ClientContext,
     ConnectionRejected,
     EncodedResponse,
     PendingResponse,
@@ -80,7 +79,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, shared: Connections, listener: str) -> None:
         self._shared = shared
-        self._context = ClientContext(shared.services, listener, "", "")
+        self._context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
         self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
@@ -96,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_bytes = 0
         """The memory of a large frame in `unfinished_frames`, until its request is dispatched."""
         self._unsent_bytes = 0
-        """The part of this connection in `Services.unsent_bytes`."""
+        """The part of this connection in `UnsentBytes.total`."""
         self._reading = True
         self._writable = True
         self._closing = False
@@ -173,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.remove(self, self._host)
-        self._shared.services.unsent_bytes -= self._unsent_bytes
+        self._shared.unsent_bytes.total -= self._unsent_bytes
         self._unsent_bytes = 0
         self._release()
 
@@ -229,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._slice_seconds = 0.0
         self._is_paused = True
-        self._shared.services.time_slicer.schedule(self._end_pause)
+        self._shared.time_slicer.schedule(self._end_pause)
         return True
 
     def _end_pause(self) -> None:
@@ -421,7 +420,7 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self._pending_reply_bytes + self._output_bytes
         if not self._writable:
             unsent += self._transport.get_write_buffer_size()
-        self._shared.services.unsent_bytes += unsent - self._unsent_bytes
+        self._shared.unsent_bytes.total += unsent - self._unsent_bytes
         self._unsent_bytes = unsent
 
     # --- the end ------------------------------------------------------------------------------------------

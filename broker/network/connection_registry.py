@@ -15,9 +15,12 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.network.receive_memory import UnfinishedFrames
-from lockstep.broker.requests.request_context import Services
+from lockstep.broker.network.unsent_bytes import UnsentBytes
+from lockstep.broker.requests.request_context import ClientContext, Services
 from lockstep.broker.requests.router import Router
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.settings.config import Settings
+from lockstep.storage.rate_limited_log import RateLimitedLog
 
 if TYPE_CHECKING:
     from lockstep.broker.network.connection import Connection
@@ -31,10 +34,20 @@ class Connections:
     """The shared limits, write queue and error log of one broker's connections."""
 
     def __init__(
-        self, services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
+        self,
+        router: Router,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        time_slicer: TimeSlicer,
+        unsent_bytes: UnsentBytes,
+        client_errors: RateLimitedLog,
+        services: Services,
     ) -> None:
-        self.services = services
         self.router = router
+        self.time_slicer = time_slicer
+        self.unsent_bytes = unsent_bytes
+        self._client_errors = client_errors
+        self._services = services
         self.loop = loop
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; read once for each request."""
@@ -62,6 +75,10 @@ class Connections:
         """Limits for further connections; those that are open stay."""
         self._settings = settings
         self.max_connections = max_connections
+
+    def client_of(self, listener: str) -> ClientContext:
+        """The context of a new connection, whose addresses are not known yet."""
+        return ClientContext(self._services, listener, "", "")
 
     def admit(self, connection: Connection, host: str) -> str | None:
         """Count a new connection; returns the reason if a limit rejects it."""
@@ -146,7 +163,7 @@ class Connections:
     ) -> None:
         """Log one line about a client, a few a second at most; one a minute for the same `key`, whichever
         client it is."""
-        self.services.rate_limited_log.warning(f"{peer}: {text}", key, failure)
+        self._client_errors.warning(f"{peer}: {text}", key, failure)
 
     def reap_idle(self, now: float) -> None:
         """Close connections that were silent for too long."""

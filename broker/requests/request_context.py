@@ -16,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import RequestHeader
@@ -274,7 +275,7 @@ class Services:
         """Transactional batches that wait for their verification."""
         self.staged_ends: StagedEnds
         """Ends staged batches in the groups that this node leads."""
-        self.unsent_bytes = 0
+        self.unsent_bytes = UnsentBytes()
         """Bytes of large responses that are being read from the disk or wait for their clients; it limits
         Fetch."""
         self.advertised: dict[str, tuple[str, int]] = {}

@@ -11,8 +11,8 @@ import asyncio
 import logging
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_records import (
@@ -26,9 +26,6 @@ from lockstep.storage.types import Backlogged, NotLeader, StorageError
 
 log = logging.getLogger("lockstep.delete_records")
 
-API_KEY = ApiKey.DELETE_RECORDS
-VERSIONS = (0, 2)
-
 HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
 MAX_LOGGED_CHARACTERS: Final = 200
@@ -37,28 +34,37 @@ LogStarts = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
 """Partitions with their new log start offsets and their results."""
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
-    """Advance the log starts; for a partition that is named twice, to the last offset given."""
-    offsets_by_topic: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            offsets_by_topic.setdefault(topic.name, {})[each.partition_index] = each.offset
-    response = DeleteRecordsResponse()
-    log_starts: dict[LogGroup, LogStarts] = {}
-    for name, offsets in offsets_by_topic.items():
-        topic_result = DeleteRecordsTopicResult(name=name)
-        response.topics.append(topic_result)
-        for index, offset in offsets.items():
-            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN)
-            topic_result.partitions.append(result)
-            partition = context.services.cluster.partition(name, index)
-            result.error_code, start = _validate(partition, offset)
-            if partition is not None and result.error_code == ErrorCode.NONE:
-                log_starts.setdefault(partition.group, []).append((partition, start, result))
-    await asyncio.gather(*(_advance_log_starts(group, each) for group, each in log_starts.items()))
-    return response
+class DeleteRecords(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.DELETE_RECORDS
+    versions = (0, 2)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: DeleteRecordsRequest
+    ) -> DeleteRecordsResponse:
+        """Advance the log starts; for a partition that is named twice, to the last offset given."""
+        offsets_by_topic: dict[str, dict[int, int]] = {}
+        for topic in request.topics:
+            for each in topic.partitions:
+                offsets_by_topic.setdefault(topic.name, {})[each.partition_index] = each.offset
+        response = DeleteRecordsResponse()
+        log_starts: dict[LogGroup, LogStarts] = {}
+        for name, offsets in offsets_by_topic.items():
+            topic_result = DeleteRecordsTopicResult(name=name)
+            response.topics.append(topic_result)
+            for index, offset in offsets.items():
+                result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN)
+                topic_result.partitions.append(result)
+                partition = self._cluster.partition(name, index)
+                result.error_code, start = _validate(partition, offset)
+                if partition is not None and result.error_code == ErrorCode.NONE:
+                    log_starts.setdefault(partition.group, []).append((partition, start, result))
+        await asyncio.gather(*(_advance_log_starts(group, each) for group, each in log_starts.items()))
+        return response
 
 
 def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:

@@ -202,7 +202,7 @@ class _Fetch:
         """
         services = self._context.services
         settings = services.settings
-        available = settings.lockstep_unsent_max_bytes - services.unsent_bytes
+        available = settings.lockstep_unsent_max_bytes - services.unsent_bytes.total
         minimum = settings.lockstep_connection_write_buffer_bytes - used_bytes
         return min(self._max_bytes - used_bytes, max(available, minimum))
 
@@ -258,7 +258,7 @@ class _Fetch:
                     max_bytes = max(0, min(item.max_bytes, budget))
                     result = self._read_records(partition, item, max_bytes, end, total == 0)
                     if result is None:
-                        services.unsent_bytes += max_bytes
+                        services.unsent_bytes.total += max_bytes
                         counted_bytes += max_bytes
                         result, error = await _read_from_disk(
                             partition, item.fetch_offset, max_bytes, end, repair_deadline
@@ -268,12 +268,12 @@ class _Fetch:
                     if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
                         self._set_records(data, item, result)
                         total += result.total_bytes
-                    services.unsent_bytes += total - counted_bytes
+                    services.unsent_bytes.total += total - counted_bytes
                     counted_bytes = total
                 if not self._fetch_context.is_incremental or item.has_changed(data):
                     partition_data.append((item, data))
         finally:
-            services.unsent_bytes -= counted_bytes
+            services.unsent_bytes.total -= counted_bytes
         return self._response(partition_data)
 
     def _check_item(self, item: FetchItem) -> PartitionData:

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final
 
 from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -29,9 +29,6 @@ from lockstep.protocol.records.batch_filter import MAX_RECORDS
 from lockstep.protocol.records.compression import DecompressedTooLarge
 from lockstep.protocol.records.record import iter_records
 from lockstep.storage.types import Buffer, OffsetOutOfRange, StorageError
-
-API_KEY = ApiKey.LIST_OFFSETS
-VERSIONS = (1, 11)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -52,31 +49,67 @@ MIN_VERSIONS: Final = {
 READ_COMMITTED: Final = 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> HandlerResponse:
-    """Respond at once, unless a search by time has to open batches."""
-    searches: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
-    committed = request.isolation_level == READ_COMMITTED
-    response = ListOffsetsResponse()
-    seen: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        topic_response = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(topic_response)
-        for requested in topic.partitions:
-            partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
-            topic_response.partitions.append(partition_response)
-            if (topic.name, requested.partition_index) in seen:
-                partition_response.error_code = ErrorCode.INVALID_REQUEST
+_SearchRequest = tuple[TopicPartition, ListOffsetsPartition, ListOffsetsPartitionResponse]
+
+
+class ListOffsets(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.LIST_OFFSETS
+    versions = (1, 11)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ListOffsetsRequest
+    ) -> HandlerResponse:
+        """Respond at once, unless a search by time has to open batches."""
+        searches: list[_SearchRequest] = []
+        committed = request.isolation_level == READ_COMMITTED
+        response = ListOffsetsResponse()
+        seen: set[tuple[str, int]] = set()
+        for topic in request.topics:
+            topic_response = ListOffsetsTopicResponse(name=topic.name)
+            response.topics.append(topic_response)
+            for requested in topic.partitions:
+                partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+                topic_response.partitions.append(partition_response)
+                if (topic.name, requested.partition_index) in seen:
+                    partition_response.error_code = ErrorCode.INVALID_REQUEST
+                    continue
+                seen.add((topic.name, requested.partition_index))
+                partition = self._cluster.partition(topic.name, requested.partition_index)
+                if not _answer_without_search(
+                    partition, requested, partition_response, header.api_version, committed
+                ):
+                    assert partition is not None
+                    searches.append((partition, requested, partition_response))
+        if searches:
+            return self._search_all(header.api_version, committed, searches, response)
+        return response
+
+    async def _search_all(
+        self,
+        api_version: int,
+        committed: bool,
+        searches: Iterable[_SearchRequest],
+        response: ListOffsetsResponse,
+    ) -> ListOffsetsResponse:
+        max_bytes = self._cluster.settings.lockstep_lookup_max_bytes
+        for partition, requested, partition_response in searches:
+            try:
+                found = await _search(partition, requested.timestamp, max_bytes, committed)
+            except (OSError, StorageError) as error:
+                log_read_failure(partition, f"no search by time: {error}")
+                partition_response.error_code = read_error(error)
                 continue
-            seen.add((topic.name, requested.partition_index))
-            partition = context.services.cluster.partition(topic.name, requested.partition_index)
-            if _answer_without_search(
-                partition, requested, partition_response, header.api_version, committed
-            ):
-                continue
-            searches.append((partition, requested, partition_response))
-    if searches:
-        return _search_all(context, header.api_version, committed, searches, response)
-    return response
+            if found is not None:
+                partition_response.offset, partition_response.timestamp = found
+                _set_leader_epoch(
+                    partition_response, api_version, epoch_at(partition, partition_response.offset)
+                )
+        return response
 
 
 def _answer_without_search(
@@ -116,28 +149,6 @@ def _answer_without_search(
 def _set_leader_epoch(response: ListOffsetsPartitionResponse, api_version: int, leader_epoch: int) -> None:
     if api_version >= 4:
         response.leader_epoch = leader_epoch
-
-
-async def _search_all(
-    context: ClientContext,
-    api_version: int,
-    committed: bool,
-    searches: Iterable[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]],
-    response: ListOffsetsResponse,
-) -> ListOffsetsResponse:
-    max_bytes = context.services.settings.lockstep_lookup_max_bytes
-    for partition, requested, partition_response in searches:
-        assert partition is not None
-        try:
-            found = await _search(partition, requested.timestamp, max_bytes, committed)
-        except (OSError, StorageError) as error:
-            log_read_failure(partition, f"no search by time: {error}")
-            partition_response.error_code = read_error(error)
-            continue
-        if found is not None:
-            partition_response.offset, partition_response.timestamp = found
-            _set_leader_epoch(partition_response, api_version, epoch_at(partition, partition_response.offset))
-    return response
 
 
 def _end(partition: TopicPartition, committed: bool) -> int:

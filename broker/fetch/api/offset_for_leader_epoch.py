@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_for_leader_epoch import (
@@ -14,32 +15,37 @@ from lockstep.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
-VERSIONS = (2, 4)
 
+class OffsetForLeaderEpoch(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: OffsetForLeaderEpochRequest
-) -> HandlerResponse:
-    """One result per partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end(context, topic.topic, requested) for requested in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
+    versions = (2, 4)
 
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
-def _end(context: ClientContext, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
-    response = EpochEndOffset(partition=requested.partition)
-    partition = context.services.cluster.partition(name, requested.partition)
-    if partition is None:
-        response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
+        """One result per partition."""
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[self._end(topic.topic, requested) for requested in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _end(self, name: str, requested: OffsetForLeaderPartition) -> EpochEndOffset:
+        response = EpochEndOffset(partition=requested.partition)
+        partition = self._cluster.partition(name, requested.partition)
+        if partition is None:
+            response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return response
+        response.error_code = epoch_error(partition, requested.current_leader_epoch)
+        if not response.error_code:
+            response.leader_epoch, response.end_offset = end_of_epoch(partition, requested.leader_epoch)
         return response
-    response.error_code = epoch_error(partition, requested.current_leader_epoch)
-    if not response.error_code:
-        response.leader_epoch, response.end_offset = end_of_epoch(partition, requested.leader_epoch)
-    return response

@@ -6,12 +6,15 @@ counts; Kafka reports the newest timestamp in that batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.topic_names import check_name
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_producers import (
@@ -22,62 +25,66 @@ from lockstep.protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-API_KEY = ApiKey.DESCRIBE_PRODUCERS
-VERSIONS = (0, 0)
-
-
 MAX_REPEATED_PRODUCERS: Final = 1_000
 """LIMIT. Partitions that a request names again, and their reported producers: each costs the client four
 bytes."""
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeProducersRequest
-) -> HandlerResponse:
-    """One result per partition named, as often as it is named, within reason."""
-    duplicate_names = DuplicateNames(MAX_REPEATED_PRODUCERS)
-    results_by_partition: dict[tuple[str, int], PartitionResponse] = {}
-    topics = []
-    for topic in request.topics:
-        unknown_error = _unknown(topic.name)  # once: as many words for each of 100,000 partitions take memory
-        results = []
-        for index in topic.partition_indexes:
-            topic_partition = topic.name, index
-            result = results_by_partition.get(topic_partition)
-            if result is None:
-                result = results_by_partition[topic_partition] = _describe(
-                    context, *topic_partition, unknown_error
+class DescribeProducers(RequestHandler):
+    """See the module. Args: appenders: by data group."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    versions = (0, 0)
+
+    def __init__(self, cluster: Cluster, appenders: Mapping[int, Appender]) -> None:
+        self._cluster = cluster
+        self._appenders = appenders
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        """One result per partition named, as often as it is named, within reason."""
+        duplicate_names = DuplicateNames(MAX_REPEATED_PRODUCERS)
+        results_by_partition: dict[tuple[str, int], PartitionResponse] = {}
+        topics = []
+        for topic in request.topics:
+            unknown_error = _unknown(
+                topic.name
+            )  # once: as many words for each of 100,000 partitions take memory
+            results = []
+            for index in topic.partition_indexes:
+                topic_partition = topic.name, index
+                result = results_by_partition.get(topic_partition)
+                if result is None:
+                    result = results_by_partition[topic_partition] = self._describe(
+                        *topic_partition, unknown_error
+                    )
+                if duplicate_names.is_allowed(topic_partition, 1 + len(result.active_producers)):
+                    results.append(result)
+            topics.append(TopicResponse(name=topic.name, partitions=results))
+        return DescribeProducersResponse(topics=topics)
+
+    def _describe(self, name: str, index: int, unknown_error: tuple[ErrorCode, str]) -> PartitionResponse:
+        result = PartitionResponse(partition_index=index)
+        partition = self._cluster.partition(name, index)
+        if partition is None:
+            result.error_code, result.error_message = unknown_error
+        elif not partition.group.is_leader:
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            result.error_message = ErrorCode.NOT_LEADER_OR_FOLLOWER.message
+        elif (appender := self._appenders.get(partition.group.group_id)) is not None:
+            result.active_producers = [
+                ProducerState(
+                    producer_id=producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_time_ms,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.open_at,
                 )
-            if duplicate_names.is_allowed(topic_partition, 1 + len(result.active_producers)):
-                results.append(result)
-        topics.append(TopicResponse(name=topic.name, partitions=results))
-    return DescribeProducersResponse(topics=topics)
-
-
-def _describe(
-    context: ClientContext, name: str, index: int, unknown_error: tuple[ErrorCode, str]
-) -> PartitionResponse:
-    services = context.services
-    result = PartitionResponse(partition_index=index)
-    partition = services.cluster.partition(name, index)
-    if partition is None:
-        result.error_code, result.error_message = unknown_error
-    elif not partition.group.is_leader:
-        result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        result.error_message = ErrorCode.NOT_LEADER_OR_FOLLOWER.message
-    elif (appender := services.appenders.get(partition.group.group_id)) is not None:
-        result.active_producers = [
-            ProducerState(
-                producer_id=producer_id,
-                producer_epoch=producer.producer_epoch,
-                last_sequence=producer.last_sequence,
-                last_timestamp=producer.last_time_ms,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.open_at,
-            )
-            for producer_id, producer in appender.producers.of(partition.log.number)
-        ]
-    return result
+                for producer_id, producer in appender.producers.of(partition.log.number)
+            ]
+        return result
 
 
 def _unknown(name: str) -> tuple[ErrorCode, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from typing import Any
 
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
@@ -15,9 +17,11 @@ from lockstep.broker.requests.request_context import (
     RequestHandler,
 )
 from lockstep.broker.requests.router import Router
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.server import Broker
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.storage.rate_limited_log import RateLimitedLog
 from tests.broker.wire import frame
 
 
@@ -83,7 +87,11 @@ class Rig:
         services = broker.services
         self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
         router = Router([self.versions, self.fetches], services.controller, ApiVersionsResponse)
-        self.shared = Connections(services, router, broker.settings, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        client_errors = RateLimitedLog(loop.time, logging.getLogger("lockstep.connection"))
+        self.shared = Connections(
+            router, broker.settings, loop, TimeSlicer(loop.call_soon), UnsentBytes(), client_errors, services
+        )
         self.shared.clock = lambda: 0.0  # no request takes any time, unless the test says so
         for name, value in limits.items():
             setattr(self.shared, name, value)

@@ -256,29 +256,29 @@ async def test_answers_that_wait_for_older_ones_are_bounded(broker: Broker) -> N
 
 async def test_large_answers_count_until_they_are_taken(broker: Broker) -> None:
     rig = Rig(broker, write_buffer_bytes=100)
-    services = broker.services
+    unsent_bytes = rig.shared.unsent_bytes
     large = FetchResponse(responses=[FetchableTopicResponse(topic="t" * 200)])
     rig.receive(ask(1), frame(FetchRequest(), 4, 2))
     rig.fetches.asked[0][1].complete(large)
-    assert services.unsent_bytes > 200, "it waits for an older answer"
+    assert unsent_bytes.total > 200, "it waits for an older answer"
     rig.answer(1)
-    assert services.unsent_bytes > 200, "it waits for the end of the turn"
+    assert unsent_bytes.total > 200, "it waits for the end of the turn"
     assert await rig.sent() == [1, 2]
-    assert services.unsent_bytes == 0
+    assert unsent_bytes.total == 0
     rig.fetches.now = large
     rig.receive(frame(FetchRequest(), 4, 3))
-    assert services.unsent_bytes > 200
+    assert unsent_bytes.total > 200
     await rig.sent()
     rig.transport.unsent = 5000  # its client does not read
     rig.connection.pause_writing()
-    assert services.unsent_bytes == 5000
+    assert unsent_bytes.total == 5000
     rig.transport.unsent = 20
     rig.connection.resume_writing()
-    assert services.unsent_bytes == 0
+    assert unsent_bytes.total == 0
     rig.connection.pause_writing()
-    assert services.unsent_bytes == 20
+    assert unsent_bytes.total == 20
     rig.connection.connection_lost(None)
-    assert services.unsent_bytes == 0
+    assert unsent_bytes.total == 0
 
 
 async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
@@ -314,7 +314,7 @@ async def test_an_answer_that_waits_for_an_older_one_is_not_idleness(broker: Bro
     rig.receive(ask(1))
     rig.versions.now = ApiVersionsResponse()
     rig.receive(ask(2))
-    assert broker.services.unsent_bytes > 4
+    assert rig.shared.unsent_bytes.total > 4
     for now in (0.0, 100.0, 200.0, 300.0):
         rig.connection.reap_idle(now, 150, False)
     assert not rig.transport.closed

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from lockstep.broker.fetch.api.delete_records import DeleteRecords
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_records import (
@@ -15,8 +18,9 @@ from lockstep.protocol.messages.delete_records import (
 )
 from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from lockstep.protocol.records.record import BatchBuilder
-from lockstep.storage.types import Backlogged
+from lockstep.storage.types import Backlogged, NotLeader, StorageError, StorageFull
 from tests.broker.conftest import StartBroker
+from tests.broker.fake_partitions import FakeCluster, FakeGroup, header_of
 from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client, batch, records_of
 
@@ -150,17 +154,105 @@ async def test_files_are_freed(start_broker: StartBroker) -> None:
     assert len(broker.groups[1].log.segments()) < sealed
 
 
-async def test_a_log_that_cannot_take_it_says_so(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+# --- without a broker -------------------------------------------------------------------------------------
+
+
+class Group(FakeGroup):
+    """Advances log starts, or fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: StorageError | None = None
+        self.commits: list[dict[int, int]] = []
+        self.freed = 0
+
+    async def advance_log_starts(self, starts: dict[int, int]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.commits.append(starts)
+        for number, start in starts.items():
+            self.partitions[number].log_start_offset = start
+
+    def free_dead_segments(self) -> None:
+        self.freed += 1
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+@pytest.fixture
+def cluster(group: Group) -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.group = group
+    cluster.add("t", 2)
+    cluster.write("t", batch(b"a", b"b"))
+    cluster.write("t", batch(b"c"), index=1)
+    return cluster
+
+
+async def ask_handler(cluster: FakeCluster, *wanted: tuple[str, int, int]) -> list[tuple[int, int]]:
+    """(low watermark, error) for each (topic, partition, offset)."""
+    topics = [
+        DeleteRecordsTopic(
+            name=name, partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)]
+        )
+        for name, index, offset in wanted
+    ]
+    handler = DeleteRecords(cluster())
+    response = await handler.handle(
+        cast(ClientContext, None), header_of(handler.api_key, 2), DeleteRecordsRequest(topics=topics)
+    )
+    return [(each.low_watermark, each.error_code) for topic in response.topics for each in topic.partitions]
+
+
+async def test_partitions_of_a_group_share_a_commit(cluster: FakeCluster, group: Group) -> None:
+    assert await ask_handler(cluster, ("t", 0, 1), ("t", 1, -1)) == [(1, 0), (1, 0)]
+    assert group.commits == [{1: 1, 2: 1}]
+    assert group.freed == 1
+    assert await ask_handler(cluster, ("t", 0, 0)) == [(1, 0)], "the log start does not go back"
+    assert len(group.commits) == 1
+
+
+async def test_errors_commit_nothing(cluster: FakeCluster, group: Group) -> None:
+    cluster.add("__consumer_offsets")
+    cluster.add("c", cleanup_policy="compact")
+    wanted = [("no", 0, 1), ("t", 2, 1), ("t", 0, 3), ("t", 0, -2), ("__consumer_offsets", 0, 0), ("c", 0, 0)]
+    for each, error in zip(
+        wanted,
+        [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.POLICY_VIOLATION,
+        ],
+        strict=True,
+    ):
+        assert await ask_handler(cluster, each) == [(-1, error)]
+    group.is_leader = False
+    assert await ask_handler(cluster, ("t", 0, 1)) == [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert group.commits == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (NotLeader("lost"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (Backlogged("busy"), ErrorCode.REQUEST_TIMED_OUT),
+        (StorageFull("full"), ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_a_failed_commit_is_an_error_of_its_partitions(
+    cluster: FakeCluster, group: Group, failure: StorageError, error: ErrorCode
 ) -> None:
-    await client.create("t", 2)
-    await client.produce("t", batch(b"x"))
+    group.failure = failure
+    assert await ask_handler(cluster, ("t", 0, 1), ("t", 1, 0)) == [(-1, error), (0, 0)]
+    assert group.freed == 0
 
-    async def busy(starts: object) -> None:
-        raise Backlogged("too much waits for the disk")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(broker.groups[1], "advance_log_starts", busy)
-        results = await delete(client, ("t", {0: -1, 1: -1}))
-        assert results == [("t", 0, -1, ErrorCode.REQUEST_TIMED_OUT), ("t", 1, 0, 0)]
-    assert await earliest(client, "t") == 0
+async def test_a_topic_that_is_deleted_meanwhile_is_unknown(cluster: FakeCluster, group: Group) -> None:
+    del group.partitions[1]
+    assert await ask_handler(cluster, ("t", 0, 1)) == [(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]

@@ -194,12 +194,12 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
         each.writer.transport.pause_reading()  # type: ignore[attr-defined]
         each.send(request, 12)
         each.send(request, 12)
-    await until(lambda: broker.services.unsent_bytes > bound // 2, 60)
+    await until(lambda: broker.parts.connections.unsent_bytes.total > bound // 2, 60)
     await asyncio.sleep(0.3)
-    unsent = broker.services.unsent_bytes
+    unsent = broker.parts.connections.unsent_bytes.total
     assert bound // 2 < unsent < bound + len(deaf) * 2 * (buffer_bytes + size)
     # Who reads still gets on, and does not wait for min_bytes that do not fit.
-    full = broker.services.unsent_bytes = 1 << 30
+    full = broker.parts.connections.unsent_bytes.total = 1 << 30
     wanted = fetch_request({"t": {0: 0, 1: 0}}, min_bytes=1 << 20, max_wait_ms=60_000)
     response = await asyncio.wait_for(client.call(wanted, 12), 5)
     assert [len(values(data)) for data in response.responses[0].partitions] == [3, 0]
@@ -217,10 +217,10 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
         await writer.produce("t", batch(b"x" * 20_000))
     response = await asyncio.wait_for(waiting, 5)
     assert len(values(response.responses[0].partitions[0])) == 3
-    broker.services.unsent_bytes += unsent - full
+    broker.parts.connections.unsent_bytes.total += unsent - full
     for each in (*deaf, writer):
         await each.close()
-    await until(lambda: broker.services.unsent_bytes == 0, 60)
+    await until(lambda: broker.parts.connections.unsent_bytes.total == 0, 60)
     await client.close()
 
 
@@ -483,7 +483,7 @@ async def test_reads_from_the_disk_share_the_bound_while_they_are_under_way(
     slow.set()
     found = sorted(len(values(answer.responses[0].partitions[0])) for answer in await answers)
     assert found == [2, 2, 2, 2, 2, 8]
-    assert broker.services.unsent_bytes == 0
+    assert broker.parts.connections.unsent_bytes.total == 0
 
 
 async def test_records_deleted_during_a_read_are_out_of_range(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.fetch.api.list_offsets import first_record_at
+from lockstep.broker.fetch.api.list_offsets import ListOffsets, first_record_at
+from lockstep.broker.requests.request_context import ClientContext, await_response
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from lockstep.protocol.messages.offset_for_leader_epoch import (
@@ -27,11 +30,12 @@ from lockstep.protocol.records.batch import set_log_append_time
 from lockstep.protocol.records.batch_filter import filter_batch, open_batch
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.aborted_transactions import PartitionTransactions
 from lockstep.storage.log.file_system import RealFileSystem
-from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
+from tests.broker.fake_partitions import FakeCluster, header_of
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
 
@@ -90,14 +94,6 @@ async def test_costs_no_write_and_no_flush(
         await client.close()
 
 
-@pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
-async def test_special_times_by_version(client: Client, special: int, since: int) -> None:
-    await client.create("t")
-    for version in range(1, 12):
-        expected = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION
-        assert (await ask(client, special, version)).error_code == expected, version
-
-
 async def test_special_times(client: Client) -> None:
     await client.create("t")
     empty = await ask(client, -3)
@@ -126,32 +122,6 @@ async def test_by_time(client: Client) -> None:
         9_002: (11, 9_002),
         9_003: (-1, -1),
     }
-
-
-async def test_errors(client: Client) -> None:
-    await client.create("t")
-    assert (await ask(client, -1, topic="no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await ask(client, -1, partition=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await ask(client, -1, current_leader_epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert (await ask(client, 5, current_leader_epoch=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
-    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)])
-    response = await client.call(request, 7)
-    assert [each.error_code for each in response.topics[0].partitions] == [0, ErrorCode.INVALID_REQUEST]
-
-
-async def test_without_its_lease_a_leader_tells_no_offset(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await client.create("t")
-    await client.produce("t", batch(b"a", timestamp_ms=7))
-    with monkeypatch.context() as uncertain:
-        uncertain.setattr(LogGroup, "has_lease", False)
-        told = [await ask(client, when, version) for version in (4, 5, 11) for when in (-1, -2, 7)]
-    assert [each.offset for each in told] == [-1] * 9
-    expected = [ErrorCode.LEADER_NOT_AVAILABLE] * 3 + [ErrorCode.OFFSET_NOT_AVAILABLE] * 6
-    assert [each.error_code for each in told] == expected
-    assert (await ask(client, -1)).offset == 1
 
 
 async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> None:
@@ -278,3 +248,124 @@ async def test_a_search_goes_on_above_what_is_deleted_meanwhile(
 
     monkeypatch.setattr(group, "read", read)
     assert (await ask(client, 40)).offset == 1
+
+
+# --- without a broker -------------------------------------------------------------------------------------
+
+
+Answer = tuple[int, int, int]
+"""Error, offset, leader epoch."""
+
+
+class Unsearched(FakeCluster):
+    """Two batches in partition 0 of topic `t`; no search by time finds anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searches: list[str] = []
+        self.add("t", 2)
+        log = self.write("t", batch(b"a", b"b"), batch(b"c")).log
+        log.log_start_offset, log.leader_epochs = 1, [(2, 0), (3, 2)]
+        self.group.log = SimpleNamespace(
+            timestamp_lookup=lambda *_: self.searches.append("time"),
+            max_timestamp_batch=lambda *_: self.searches.append("largest"),
+        )
+
+
+async def answers(
+    cluster: FakeCluster,
+    version: int,
+    *asked: tuple[str, int, int],
+    committed: bool = False,
+    current: int = -1,
+) -> list[Answer]:
+    """The answer for each (topic, partition, timestamp)."""
+    topics = [
+        ListOffsetsTopic(
+            name=name,
+            partitions=[
+                ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=current)
+            ],
+        )
+        for name, index, timestamp in asked
+    ]
+    handler = ListOffsets(cluster())
+    request = ListOffsetsRequest(topics=topics, isolation_level=int(committed))
+    response = await await_response(
+        handler.handle(cast(ClientContext, None), header_of(handler.api_key, version), request)
+    )
+    assert isinstance(response, ListOffsetsResponse)
+    return [
+        (each.error_code, each.offset, each.leader_epoch)
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+
+
+async def test_ends_need_no_search() -> None:
+    cluster = Unsearched()
+    for version, epoch, first_epoch in ((3, -1, -1), (8, 3, 2)):
+        assert await answers(cluster, version, ("t", 0, -1)) == [(0, 3, epoch)]
+        assert await answers(cluster, version, ("t", 0, -2)) == [(0, 1, first_epoch)]
+    partition = cluster.partition("t", 0)
+    assert partition is not None
+    partition.log.transactions = cast(PartitionTransactions, SimpleNamespace(first_open_offset=2))
+    assert await answers(cluster, 8, ("t", 0, -1), committed=True) == [(0, 2, 3)]
+    assert await answers(cluster, 8, ("t", 0, -1)) == [(0, 3, 3)]
+    assert cluster.searches == []
+
+
+@pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+async def test_special_times_by_version(special: int, since: int) -> None:
+    for version in range(1, 12):
+        expected = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION
+        [(error, _, _)] = await answers(Unsearched(), version, ("t", 0, special))
+        assert error == expected, version
+
+
+async def test_a_search_that_finds_nothing() -> None:
+    cluster = Unsearched()
+    assert await answers(cluster, 11, ("t", 0, 5), ("t", 1, -3)) == [(0, -1, -1)] * 2
+    assert cluster.searches == ["time", "largest"]
+
+
+async def test_a_search_that_fails_is_an_error_of_its_partition(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Unsearched()
+    partition = cluster.partition("t", 0)
+    assert partition is not None
+    partition.topic.topic_id = b"a failing search"  # its failures are logged once a minute
+
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    cluster.group.log.timestamp_lookup = failing
+    found = await answers(cluster, 11, ("t", 0, 5), ("t", 0, 6), ("t", 1, -1))
+    assert found[0] == (ErrorCode.CORRUPT_MESSAGE, -1, -1)
+    assert "t-0: no search by time" in caplog.text
+
+
+async def test_errors() -> None:
+    cluster = Unsearched()
+    found = await answers(cluster, 7, ("no", 0, -1), ("t", 2, -1), ("t", 0, -1), ("t", 0, -1))
+    assert found == [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+        (0, 3, 3),
+        (ErrorCode.INVALID_REQUEST, -1, -1),
+    ]
+    assert await answers(cluster, 7, ("t", 0, -1), current=0) == [(ErrorCode.FENCED_LEADER_EPOCH, -1, -1)]
+    assert await answers(cluster, 7, ("t", 0, 5), current=9) == [(ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)]
+
+
+async def test_without_its_lease_a_leader_tells_no_offset() -> None:
+    cluster = Unsearched()
+    cluster.group.has_lease = False
+    for version, error in (
+        (4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (11, ErrorCode.OFFSET_NOT_AVAILABLE),
+    ):
+        for when in (-1, -2, 7):
+            assert await answers(cluster, version, ("t", 0, when)) == [(error, -1, -1)]
+    cluster.group.is_leader = False
+    assert await answers(cluster, 11, ("t", 0, -1)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from lockstep.broker.produce.api.describe_producers import MAX_REPEATED_PRODUCERS
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lockstep.broker.produce.api.describe_producers import MAX_REPEATED_PRODUCERS, DescribeProducers
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_producers import (
@@ -10,6 +16,7 @@ from lockstep.protocol.messages.describe_producers import (
     PartitionResponse,
     TopicRequest,
 )
+from tests.broker.fake_partitions import FakeCluster, header_of
 from tests.broker.wire import Client, batch
 
 
@@ -36,26 +43,62 @@ async def test_producers(broker: Broker, client: Client) -> None:
     assert (second.partition_index, second.error_code, second.active_producers) == (1, 0, [])
 
 
-async def test_refused(client: Client) -> None:
-    await client.create("t")
-    found = await describe(client, ("t", [1, -1, 0, 0]), ("no", [0]), ("a b", [0]), ("", [0]), ("t", []))
-    unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert [(name, each.partition_index, each.error_code) for name, each in found] == [
-        ("t", 1, unknown),
-        ("t", -1, unknown),
-        ("t", 0, 0),
-        ("t", 0, 0),
-        ("no", 0, unknown),
-        ("a b", 0, invalid),
-        ("", 0, invalid),
+# --- without a broker -------------------------------------------------------------------------------------
+
+
+def handle(
+    cluster: FakeCluster, *wanted: tuple[str, list[int]], leads: bool = True
+) -> list[tuple[str, int, int, list[int]]]:
+    """Topic, partition, error and producer ids; producer 7 writes to partition 0, and to no other."""
+    producers = SimpleNamespace(of=lambda number: [(7, ProducerEntry())] if number == 1 else [])
+    cluster.group.is_leader = leads
+    handler = DescribeProducers(cluster(), cast(Any, {1: SimpleNamespace(producers=producers)}))
+    topics = [TopicRequest(name=name, partition_indexes=indexes) for name, indexes in wanted]
+    response = handler.handle(
+        cast(ClientContext, None), header_of(handler.api_key, 0), DescribeProducersRequest(topics=topics)
+    )
+    return [
+        (
+            topic.name,
+            each.partition_index,
+            each.error_code,
+            [one.producer_id for one in each.active_producers],
+        )
+        for topic in response.topics
+        for each in topic.partitions
     ]
-    assert await describe(client) == []
 
 
-async def test_a_partition_is_described_again_only_so_often(client: Client) -> None:
-    await client.create("t", 2)
-    await client.produce("t", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0))
-    found = await describe(client, ("t", [0] * 2_000), ("t", [1, 0, 1]), ("no", [0, 0]))
-    assert [(name, each.partition_index) for name, each in found[-2:]] == [("t", 1), ("no", 0)]
-    assert {len(each.active_producers) for _, each in found[:-2]} == {1}
+class ProducerEntry:
+    producer_epoch, last_sequence, last_time_ms, coordinator_epoch, open_at = 1, 2, 3, 4, 5
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster()
+    cluster.add("t", 2)
+    return cluster
+
+
+def test_partitions_without_an_answer(cluster: FakeCluster) -> None:
+    unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
+    wanted = [("t", [2, -1, 0, 0, 1]), ("no", [0]), ("a b", [0]), ("", [0]), ("t", [])]
+    assert handle(cluster, *wanted) == [
+        ("t", 2, unknown, []),
+        ("t", -1, unknown, []),
+        ("t", 0, 0, [7]),
+        ("t", 0, 0, [7]),
+        ("t", 1, 0, []),
+        ("no", 0, unknown, []),
+        ("a b", 0, invalid, []),
+        ("", 0, invalid, []),
+    ]
+    assert handle(cluster) == []
+    assert handle(cluster, ("t", [0]), leads=False) == [("t", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, [])]
+
+
+def test_a_partition_is_described_again_only_so_often(cluster: FakeCluster) -> None:
+    found = handle(cluster, ("t", [0] * 2_000), ("t", [1, 0, 1]), ("no", [0, 0]))
+    assert [(name, index) for name, index, _, _ in found[-2:]] == [("t", 1), ("no", 0)]
+    assert {len(producers) for _, _, _, producers in found[:-2]} == {1}
     assert len(found) == MAX_REPEATED_PRODUCERS // 2 + 3
