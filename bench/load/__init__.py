@@ -3,7 +3,7 @@
 | module | |
 |---|---|
 | `__main__` | the command: one job as JSON, its result as JSON |
-| `wire`, `group_wire` | the requests, written out by hand and stamped, and what their answers must be |
+| `wire` | the requests of timed loops, written out by hand and stamped, and what their answers must be |
 | `connection` | sockets, and the whole answers that come over them |
 | `latency` | quantiles of latencies |
 | `closed_loop` | producers with one request in flight: records, or commits of offsets |

@@ -26,7 +26,6 @@ JOBS = {
     "lanes": "bench.load.lanes",
     "fill": "bench.load.backlog",
     "read_backlog": "bench.load.backlog",
-    "side_by_side": "bench.load.backlog",
     "fan_out": "bench.load.fan_out",
     "first_ack": "bench.load.first_ack",
     "leader_loss": "bench.load.first_ack",

@@ -1,4 +1,4 @@
-"""A backlog: a topic filled, and read from a position to its end, by one reader or by several side by side.
+"""A backlog: a topic filled, and read from a position to its end.
 
 Owns: the pipelined fill, and `Reader`, one connection with one Fetch in flight. Invariants: every response's
 correlation id, error code and first offset are checked; every reader reads every record. Does not do: a
@@ -7,12 +7,11 @@ consumer's own work (records; the CRC only where it is asked for): it measures w
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from typing import Any
 
-from bench.load.connection import ROOM_BYTES, Answers, connect, ready
+from bench.load.connection import ROOM_BYTES, Answers, connect
 from bench.load.wire import (
     LEAST_BATCH_BYTES,
     FetchTemplate,
@@ -143,36 +142,3 @@ def read_backlog(job: Result) -> Result:
         "records": records,
         "gb_per_s": size / seconds / 1e9,
     }
-
-
-def side_by_side(job: Result) -> Result:
-    """`readers` read partition 0 to its end at the same time, behind one epoll. Each begins `apart` batches
-    of `records` after the one before it, so that they do not ask for the same bytes; 0: all at the first."""
-    readers = []
-    for number in range(job["readers"]):
-        sock = connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES)
-        readers.append(Reader(sock, job["topic"], number * job.get("apart", 0) * job["records"]))
-    poll = select.epoll()
-    by_fd = {reader.sock.fileno(): reader for reader in readers}
-    start = time.perf_counter_ns()
-    for fd, reader in by_fd.items():
-        poll.register(fd, select.EPOLLIN)
-        reader.ask()
-    reading = len(readers)
-    while reading:
-        for fd in ready(poll):
-            reader = by_fd[fd]
-            high_watermark = reader.receive()
-            if high_watermark < 0:
-                continue
-            if reader.offset < high_watermark:
-                reader.ask()
-            else:
-                poll.unregister(fd)
-                reading -= 1
-    seconds = (time.perf_counter_ns() - start) / 1e9
-    poll.close()
-    for reader in readers:
-        reader.sock.close()
-    total = sum(reader.bytes for reader in readers)
-    return {"seconds": seconds, "bytes": total, "readers": len(readers), "gb_per_s": total / seconds / 1e9}

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect, ready
-from bench.load.group_wire import CommitTemplate
 from bench.load.latency import keep, quantiles
 from bench.load.members import await_coordinator
-from bench.load.wire import ProduceTemplate, record_batch
+from bench.load.wire import CommitTemplate, ProduceTemplate, record_batch
 
 Result = dict[str, Any]
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from bench.load.backlog import Reader
 from bench.load.connection import Answers, connect, ready
-from bench.load.group_wire import CommitTemplate
 from bench.load.lanes import Lane
 from bench.load.members import await_coordinator
-from bench.load.wire import ProduceTemplate, record_batch
+from bench.load.wire import CommitTemplate, ProduceTemplate, record_batch
 
 Result = dict[str, Any]
 

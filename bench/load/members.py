@@ -19,8 +19,21 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from bench.load import group_wire as wire
-from bench.load.wire import WrongAnswer
+from bench.load.wire import NO_ERROR, WrongAnswer, string
+from lockstep.connection import BrokerConnection
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from lockstep.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from lockstep.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from lockstep.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 
 SESSION_MS = 30_000
 HELD_SESSION_MS = 1_800_000
@@ -29,42 +42,70 @@ REBALANCE_MS = 60_000
 SETTLE_TIMEOUT_S = 60.0
 CONNECTS_AT_ONCE = 200
 GROUPS_AT_ONCE = 8
-REJOIN = (wire.REBALANCE_IN_PROGRESS, wire.ILLEGAL_GENERATION)
+ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
+REJOIN = (REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION)
 
 Result = dict[str, Any]
 
 
 class Connection:
-    """One request at a time on one socket."""
+    """One request at a time, in the last versions without compact lengths."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._correlation_id = 0
+    def __init__(self, broker: BrokerConnection) -> None:
+        self._broker = broker
+        self.close = broker.close
 
     @classmethod
     async def open(cls, host: str, port: int) -> Connection:
-        return cls(*await asyncio.open_connection(host, port, limit=1 << 20))
+        return cls(await BrokerConnection.open(host, port, client_id="bench", timeout_s=REBALANCE_MS / 1000))
 
-    async def ask(self, api_key: int, body: bytes) -> bytes:
-        """The response's body. WrongAnswer."""
-        self._correlation_id += 1
-        self._writer.write(wire.encode_frame(api_key, self._correlation_id, body))
-        while True:
-            try:
-                size, got = struct.unpack(">ii", await self._reader.readexactly(8))
-                if size < 4:
-                    raise WrongAnswer(f"a response of {size} bytes: it has no correlation id")
-                answer = await self._reader.readexactly(size - 4)
-            except asyncio.IncompleteReadError as error:
-                raise WrongAnswer("the broker closed the connection") from error
-            if got == self._correlation_id:
-                return answer
-            if got > self._correlation_id:
-                raise WrongAnswer(f"correlation id {got} instead of {self._correlation_id}")
-            # else nobody waits any more: a heartbeat under way when its member was told to leave
+    async def find_coordinator(self, group: str) -> tuple[int, int]:
+        """(error code, the coordinator's port)."""
+        request = FindCoordinatorRequest(key=group)
+        answer = await self._broker.call(request, FindCoordinatorResponse, newest=2)
+        return answer.error_code, answer.port
 
-    def close(self) -> None:
-        self._writer.close()
+    async def join(self, group: str, member_id: str, session_ms: int, metadata: bytes) -> JoinGroupResponse:
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=REBALANCE_MS,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        )
+        return await self._broker.call(request, JoinGroupResponse, newest=5)
+
+    async def sync(
+        self, group: str, generation: int, member_id: str, assignments: dict[str, bytes]
+    ) -> SyncGroupResponse:
+        given = [SyncGroupRequestAssignment(member_id=each, assignment=a) for each, a in assignments.items()]
+        request = SyncGroupRequest(
+            group_id=group, generation_id=generation, member_id=member_id, assignments=given
+        )
+        return await self._broker.call(request, SyncGroupResponse, newest=3)
+
+    async def heartbeat(self, group: str, generation: int, member_id: str) -> int:
+        """The error code."""
+        request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=member_id)
+        return (await self._broker.call(request, HeartbeatResponse, newest=3)).error_code
+
+    async def leave(self, group: str, member_id: str) -> int:
+        """The error code."""
+        request = LeaveGroupRequest(group_id=group, member_id=member_id)
+        return (await self._broker.call(request, LeaveGroupResponse, newest=2)).error_code
+
+
+def subscription(topic: str) -> bytes:
+    """A consumer's metadata, version 0: one topic, no user data."""
+    return struct.pack(">hi", 0, 1) + string(topic) + struct.pack(">i", -1)
+
+
+def assignment(topic: str, partitions: list[int]) -> bytes:
+    """A consumer's assignment, version 0."""
+    numbers = struct.pack(f">{len(partitions)}i", *partitions)
+    head = struct.pack(">hi", 0, 1) + string(topic) + struct.pack(">i", len(partitions))
+    return head + numbers + struct.pack(">i", -1)
 
 
 class Group:
@@ -78,10 +119,10 @@ class Group:
         """Generation -> how many members its leader saw."""
         self.changed = asyncio.Event()
 
-    def assign(self, members: tuple[str, ...]) -> dict[str, bytes]:
+    def assign(self, members: list[str]) -> dict[str, bytes]:
         """Partitions dealt out in turn."""
         return {
-            member: wire.assignment(self.topic, list(range(place, self.partitions, len(members))))
+            member: assignment(self.topic, list(range(place, self.partitions, len(members))))
             for place, member in enumerate(members)
         }
 
@@ -117,7 +158,7 @@ class Member:
         self.group, self.connection, self._session_ms = group, connection, session_ms
         self.member_id = ""
         self.generation = -1
-        self._metadata = wire.subscription(group.topic)
+        self._metadata = subscription(group.topic)
 
     async def join(self) -> None:
         """Join and sync until both succeed. WrongAnswer for an error that is no part of a rebalance."""
@@ -125,26 +166,24 @@ class Member:
             pass
 
     async def _join_once(self) -> bool:
-        group, ask = self.group, self.connection.ask
-        body = wire.join_request(group.name, self.member_id, self._session_ms, REBALANCE_MS, self._metadata)
-        joined = wire.join_answer(await ask(wire.JOIN_GROUP, body))
-        if joined.error == wire.MEMBER_ID_REQUIRED:
+        group, connection = self.group, self.connection
+        joined = await connection.join(group.name, self.member_id, self._session_ms, self._metadata)
+        if joined.error_code == MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
             return False
-        if joined.error != wire.NO_ERROR:
-            raise WrongAnswer(f"join refused with error code {joined.error}")
-        self.member_id, self.generation = joined.member_id, joined.generation
+        if joined.error_code != NO_ERROR:
+            raise WrongAnswer(f"join refused with error code {joined.error_code}")
+        self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments = {}
         if joined.leader == joined.member_id:
-            group.sizes[joined.generation] = len(joined.members)
-            assignments = group.assign(joined.members)
-        body = wire.sync_request(group.name, self.generation, self.member_id, assignments)
-        error, assignment = wire.sync_answer(await ask(wire.SYNC_GROUP, body))
-        if error in REJOIN:
+            group.sizes[self.generation] = len(joined.members)
+            assignments = group.assign([each.member_id for each in joined.members])
+        synced = await connection.sync(group.name, self.generation, self.member_id, assignments)
+        if synced.error_code in REJOIN:
             return False
-        if error != wire.NO_ERROR:
-            raise WrongAnswer(f"sync refused with error code {error}")
-        group.synced(self.generation, self.member_id, assignment)
+        if synced.error_code != NO_ERROR:
+            raise WrongAnswer(f"sync refused with error code {synced.error_code}")
+        group.synced(self.generation, self.member_id, bytes(synced.assignment))
         return True
 
     async def live(self, heartbeat_s: float) -> None:
@@ -152,18 +191,16 @@ class Member:
         await self.join()
         await asyncio.sleep(random.random() * heartbeat_s)
         while True:
-            body = wire.heartbeat_request(self.group.name, self.generation, self.member_id)
-            error = wire.error_answer(await self.connection.ask(wire.HEARTBEAT, body))
+            error = await self.connection.heartbeat(self.group.name, self.generation, self.member_id)
             if error in REJOIN:
                 await self.join()
-            elif error != wire.NO_ERROR:
+            elif error != NO_ERROR:
                 raise WrongAnswer(f"heartbeat refused with error code {error}")
             await asyncio.sleep(heartbeat_s)
 
     async def leave(self) -> None:
-        body = wire.leave_request(self.group.name, self.member_id)
-        error = wire.error_answer(await self.connection.ask(wire.LEAVE_GROUP, body))
-        if error != wire.NO_ERROR:
+        error = await self.connection.leave(self.group.name, self.member_id)
+        if error != NO_ERROR:
             raise WrongAnswer(f"leave refused with error code {error}")
         self.connection.close()
 
@@ -173,7 +210,7 @@ async def await_coordinator(host: str, port: int, group: str) -> int:
     until = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
         error, at = await _ask_once(host, port, group)
-        if error == wire.UNKNOWN_MEMBER:  # it is served: the group is merely not there
+        if error == UNKNOWN_MEMBER:  # it is served: the group is merely not there
             return at
         if time.monotonic() > until:
             raise WrongAnswer(f"no coordinator: error code {error}")
@@ -183,14 +220,12 @@ async def await_coordinator(host: str, port: int, group: str) -> int:
 async def _ask_once(host: str, port: int, group: str) -> tuple[int, int]:
     """(the coordinator's error code for a stranger, or why it is not known; its port)."""
     asked = await Connection.open(host, port)
-    request = wire.find_coordinator_request(group)
-    error, at = wire.find_coordinator_answer(await asked.ask(wire.FIND_COORDINATOR, request))
+    error, at = await asked.find_coordinator(group)
     asked.close()
-    if error != wire.NO_ERROR:
+    if error != NO_ERROR:
         return error, at
     coordinator = await Connection.open(host, at)
-    body = wire.heartbeat_request(group, 0, "nobody")
-    error = wire.error_answer(await coordinator.ask(wire.HEARTBEAT, body))
+    error = await coordinator.heartbeat(group, 0, "nobody")
     coordinator.close()
     return error, at
 

@@ -1,9 +1,10 @@
 """The few Kafka messages the load generator sends, encoded once and patched in place.
 
-Owns: Produce v9, Fetch v12 and one uncompressed v2 record batch, written out by hand on purpose. The
-benchmark must not share an encoder with the broker it measures, and both brokers must get the same bytes.
+Owns: Produce v9, Fetch v12, OffsetCommit v7 and one uncompressed v2 record batch, written out by hand on
+purpose. A timed loop must not share an encoder with the broker it measures, and both brokers must get the
+same bytes.
 Does not do: any other API, version negotiation, or decoding of records. Field order: Apache Kafka 4.4.0's
-ProduceRequest.json and FetchRequest.json.
+ProduceRequest.json, FetchRequest.json and OffsetCommitRequest.json.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import struct
 
 from crc32c import crc32c
 
-PRODUCE, FETCH = 0, 1
-PRODUCE_VERSION, FETCH_VERSION = 9, 12
+PRODUCE, FETCH, OFFSET_COMMIT = 0, 1, 8
+PRODUCE_VERSION, FETCH_VERSION, OFFSET_COMMIT_VERSION = 9, 12, 7
 NO_ERROR = 0
 BATCH_OVERHEAD_BYTES = 12
 """Base offset and batch length: what `batch_length` does not count."""
@@ -22,6 +23,7 @@ LEAST_BATCH_BYTES = 61
 """A batch without records."""
 
 _CLIENT_ID = b"bench"
+_NULL_STRING = b"\xff\xff"
 _CORRELATION_POS = 8
 _PRODUCE_PARTITION = struct.Struct(">ihqqq")
 _BATCH_HEAD = struct.Struct(">qi")
@@ -30,6 +32,12 @@ _LAST_DELTA_POS = 23
 
 class WrongAnswer(RuntimeError):
     """A response that is not the one asked for: another correlation id, shape or an error code."""
+
+
+def string(text: str) -> bytes:
+    """A string with its 2-byte length."""
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
 
 
 def uvarint(value: int) -> bytes:
@@ -135,6 +143,50 @@ class ProduceTemplate:
                 raise WrongAnswer(f"produce refused with error code {code}")
         if length != self.response_bytes:
             raise WrongAnswer(f"produce response of {length} bytes instead of {self.response_bytes}")
+
+
+class CommitTemplate:
+    """One OffsetCommit of one partition from outside a group; only its correlation id and offset change.
+
+    Has the face of `ProduceTemplate`, so that the same closed loop drives it.
+    """
+
+    __slots__ = ("_offset_pos", "batch_bytes", "records", "request", "response_bytes")
+
+    def __init__(self, group: str, topic: str, partition: int) -> None:
+        before = (
+            string(group)
+            + struct.pack(">i", -1)
+            + string("")
+            + _NULL_STRING
+            + struct.pack(">i", 1)
+            + string(topic)
+            + struct.pack(">ii", 1, partition)
+        )
+        body = before + struct.pack(">qi", 0, -1) + string("")
+        self.request = _with_length(
+            struct.pack(">hhih", OFFSET_COMMIT, OFFSET_COMMIT_VERSION, 0, len(_CLIENT_ID)) + _CLIENT_ID + body
+        )
+        self._offset_pos = len(self.request) - len(body) + len(before)
+        self.records = 1
+        self.batch_bytes = len(body)
+        self.response_bytes = 4 + 4 + 4 + 4 + len(string(topic)) + 4 + 4 + 2
+
+    def stamp(self, correlation_id: int) -> bytearray:
+        """The request with this correlation id, which is also the offset; the same buffer every time."""
+        struct.pack_into(">i", self.request, _CORRELATION_POS, correlation_id)
+        struct.pack_into(">q", self.request, self._offset_pos, correlation_id)
+        return self.request
+
+    def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
+        """Raise WrongAnswer unless `frame` (with its length prefix) says that it is committed."""
+        length = len(frame)
+        check_answers(frame, correlation_id)
+        if length != self.response_bytes:
+            raise WrongAnswer(f"a commit response of {length} bytes instead of {self.response_bytes}")
+        code = struct.unpack_from(">h", frame, length - 2)[0]
+        if code != NO_ERROR:
+            raise WrongAnswer(f"commit refused with error code {code}")
 
 
 class FetchTemplate:

@@ -1,15 +1,19 @@
-"""Readers side by side against a broker: each of them reads all there is, whatever they begin at."""
+"""A backlog filled and read, members of groups: against a broker, and against small servers."""
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.load.backlog import Reader, fill, read_backlog, side_by_side
+from bench.load.backlog import Reader, fill, read_backlog
+from bench.load.members import rebalance
 from bench.load.wire import WrongAnswer, record_batch
 from lockstep.testing import RunningBroker, broker_in_thread
 from tests.bench.load.serving import job, serving
@@ -32,18 +36,6 @@ def backlog() -> Iterator[tuple[RunningBroker, int]]:
         yield broker, filled["bytes"] // filled["requests"]
 
 
-@pytest.mark.parametrize("apart", [0, 3])
-def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart: int) -> None:
-    broker, batch_bytes = backlog
-    whole = (
-        side_by_side({"host": "localhost", "port": broker.port, "readers": 1, **BATCH})["bytes"]
-        // batch_bytes
-    )
-    done = side_by_side({"host": "localhost", "port": broker.port, "readers": 4, "apart": apart, **BATCH})
-    assert whole in (BATCHES - 1, BATCHES)
-    assert done["bytes"] == sum(whole - number * apart for number in range(4)) * batch_bytes
-
-
 def test_a_backlog_is_read_once_or_for_a_while(backlog: tuple[RunningBroker, int]) -> None:
     words = {"host": "localhost", "port": backlog[0].port, **BATCH}
     once = read_backlog(words)
@@ -55,9 +47,9 @@ def test_a_backlog_is_read_once_or_for_a_while(backlog: tuple[RunningBroker, int
 
 
 def test_a_topic_that_is_not_there_ends_the_run(backlog: tuple[RunningBroker, int]) -> None:
-    words = {"host": "localhost", "port": backlog[0].port, "readers": 2, **BATCH, "topic": "no-such-topic"}
+    words = {"host": "localhost", "port": backlog[0].port, **BATCH, "topic": "no-such-topic"}
     with pytest.raises(WrongAnswer, match="error code 3"):
-        side_by_side(words)
+        read_backlog(words)
 
 
 def test_fill_pipelines_and_checks_every_answer() -> None:
@@ -92,3 +84,15 @@ def test_a_reader_that_checks_finds_a_batch_that_is_damaged() -> None:
                     reader.wait()
             else:
                 assert reader.wait() == 1 and reader.offset == 1
+
+
+def test_groups_settle_and_are_held(backlog: tuple[RunningBroker, int]) -> None:
+    words = {"host": "localhost", "port": backlog[0].port, "topic": "t"}
+    times = rebalance({**words, "group": "g", "members": 4, "heartbeat_s": 0.02, "rounds": 1})
+    assert times.keys() == {"start_s", "join_s", "leave_s"} and all(each > 0 for each in times.values())
+    job = json.dumps({"job": "hold_members", **words, "groups": 2, "members": 3})
+    command = [sys.executable, "-m", "bench.load", job]
+    done = subprocess.run(command, input="\n\n", capture_output=True, text=True, timeout=60, check=True)
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [set(each) for each in said] == [{"connected"}, {"held", "seconds"}, {"held", "seconds"}]
+    assert said[-1]["held"] == 6
