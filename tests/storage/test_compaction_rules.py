@@ -18,7 +18,7 @@ from lockstep.protocol.records.batch_filter import FilteredBatch
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.control import ControlKind, build, parse
 from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
-from lockstep.storage import compaction_rules as cleaning
+from lockstep.storage import compaction_rules
 from lockstep.storage.aborted_transactions import AbortedTransaction
 from lockstep.storage.compaction_rules import DIGEST_BYTES, LONGEST_OWN_KEY, OffsetMap, PartitionCleaning
 from lockstep.storage.types import CorruptLog
@@ -187,7 +187,7 @@ def test_exactly_the_last_record_of_each_key_stays(
 PLANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "aborted records count": lambda: patch.object(PartitionCleaning, "_is_aborted", lambda self, h: False),
     "a map that forgets": lambda: patch.object(OffsetMap, "last_offset", lambda self, key: -1),
-    "keys by their first byte": lambda: patch.object(cleaning, "_own", lambda key: key[:1]),
+    "keys by their first byte": lambda: patch.object(compaction_rules, "_own", lambda key: key[:1]),
     "no end": lambda: patch.object(PartitionCleaning, "judge", _judge_without_end),
     "tombstones for ever": lambda: patch.object(BatchHeader, "has_delete_horizon", False),
     "none": nullcontext,
@@ -367,7 +367,7 @@ def test_a_tombstone_stays_behind_a_batch_that_is_not_looked_at(monkeypatch: pyt
 
 
 def test_what_cannot_be_made_again_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaning, "LATEST_MS", 1 << 63)
+    monkeypatch.setattr(compaction_rules, "LATEST_MS", 1 << 63)
     stream = Stream()
     stream.records([(b"a", b"1"), (b"b", None)])
     stream.records([(b"a", b"2")])

@@ -19,7 +19,7 @@ from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.listeners import connection_limit
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
-from lockstep.broker.peers import quorum_watch as majority
+from lockstep.broker.peers import quorum_watch
 from lockstep.broker.server import Broker, CannotStart
 from lockstep.broker.settings.config import Settings, from_texts
 from lockstep.broker.settings.properties import ConfigError
@@ -67,7 +67,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A closed port, and the likeliest mistake: a port for clients."""
-    monkeypatch.setattr(majority, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(quorum_watch, "TIMEOUT_SECONDS", 1.0)
     cluster = BrokerCluster(tmp_path / "cluster")
     cluster._peers[3] = (await start_broker()).port
     await cluster.start(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.controller import orphan_partitions as orphans
+from lockstep.broker.controller import orphan_partitions
 from lockstep.storage.types import CONTROL_PARTITION
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
@@ -27,8 +27,8 @@ def opened(cluster: BrokerCluster, number: int) -> set[tuple[bytes, int]]:
 async def test_what_no_topic_knows_of_is_closed(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch, led_by_controller: bool
 ) -> None:
-    monkeypatch.setattr(orphans, "FIRST_SECONDS", 0.1)
-    monkeypatch.setattr(orphans, "EVERY_SECONDS", 0.3)
+    monkeypatch.setattr(orphan_partitions, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(orphan_partitions, "EVERY_SECONDS", 0.3)
     cluster = await start_cluster(3, lockstep_data_groups="3")
     await cluster.settled()
     placement = cluster.controller.services.cluster.image.placement

@@ -18,7 +18,7 @@ from lockstep.broker.groups.group_records import (
     group_record,
     offset_record,
 )
-from lockstep.broker.metadata import topic_validation as topic_rules
+from lockstep.broker.metadata import topic_validation
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
@@ -77,7 +77,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
 async def test_an_ordinary_topic_of_that_name_is_left_alone(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delitem(topic_rules.FIXED_IDS, CONSUMER_OFFSETS)
+    monkeypatch.delitem(topic_validation.FIXED_IDS, CONSUMER_OFFSETS)
     broker = await start_broker()
     await broker.services.topics.ensure(CONSUMER_OFFSETS)
     await broker.stop()

@@ -31,7 +31,7 @@ from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from lockstep.protocol.records.batch import MalformedBatch, crc_of, iter_headers
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Record
-from lockstep.storage import compaction_rules as cleaning
+from lockstep.storage import compaction_rules
 from lockstep.storage.compaction_pass import Cleaned
 from lockstep.storage.types import StorageFull
 from tests.broker.conftest import StartBroker
@@ -538,7 +538,7 @@ async def test_what_one_partition_has_stops_no_other(
         (2, b"l", b"1"),
     ]
     assert [r.offset for r in await read(client, "odd")] == [4, 5, 6] and "stays" not in caplog.text
-    monkeypatch.setattr(cleaning, "filter_batch", _cannot)
+    monkeypatch.setattr(compaction_rules, "filter_batch", _cannot)
     assert (await client.produce("c", keyed([(b"k", b"1"), (b"l", None)]))).error_code == 0
     for _ in range(2):
         await client.produce("c", keyed([(b"l", b"2")]))

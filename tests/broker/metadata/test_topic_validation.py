@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lockstep.broker.metadata import topic_validation as topic_rules
+from lockstep.broker.metadata import topic_validation
 from lockstep.broker.metadata.metadata_cache import (
     CONSUMER_OFFSETS,
     CONSUMER_OFFSETS_TOPIC_ID,
@@ -30,26 +30,26 @@ def refusal(call: Callable[[], object], error: ErrorCode) -> str:
 
 
 def test_names_of_kafka_s_own_topics_are_not_made_here() -> None:
-    for name, why in topic_rules.RESERVED.items():
-        said = refusal(lambda name=name: topic_rules.check_not_reserved(name), ErrorCode.INVALID_REQUEST)  # type: ignore[misc]
+    for name, why in topic_validation.RESERVED.items():
+        said = refusal(lambda name=name: topic_validation.check_not_reserved(name), ErrorCode.INVALID_REQUEST)  # type: ignore[misc]
         assert why in said
-    topic_rules.check_not_reserved(CONSUMER_OFFSETS)
+    topic_validation.check_not_reserved(CONSUMER_OFFSETS)
 
 
 def test_names_that_metrics_would_take_for_one() -> None:
     assert (
-        topic_rules.collision_key("a.b_c")
-        == topic_rules.collision_key("a_b.c")
-        != topic_rules.collision_key("a-b_c")
+        topic_validation.collision_key("a.b_c")
+        == topic_validation.collision_key("a_b.c")
+        != topic_validation.collision_key("a-b_c")
     )
 
 
 def test_an_own_topic_stays_and_one_with_only_its_name_may_go() -> None:
     config = topic_config({}, SETTINGS)
     own = Topic(CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, config)
-    said = refusal(lambda: topic_rules.check_may_change(own), ErrorCode.INVALID_TOPIC_EXCEPTION)
+    said = refusal(lambda: topic_validation.check_may_change(own), ErrorCode.INVALID_TOPIC_EXCEPTION)
     assert CONSUMER_OFFSETS in said
-    topic_rules.check_may_change(Topic(CONSUMER_OFFSETS, b"i" * 16, config))
+    topic_validation.check_may_change(Topic(CONSUMER_OFFSETS, b"i" * 16, config))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_an_own_topic_stays_and_one_with_only_its_name_may_go() -> None:
     ],
 )
 def test_how_many_partitions(name: str, wanted: int, count: int) -> None:
-    assert topic_rules.new_partition_count(name, wanted, SETTINGS) == count
+    assert topic_validation.new_partition_count(name, wanted, SETTINGS) == count
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_how_many_partitions(name: str, wanted: int, count: int) -> None:
     ],
 )
 def test_how_many_partitions_there_are_not(name: str, wanted: int, words: str) -> None:
-    call = lambda: topic_rules.new_partition_count(name, wanted, SETTINGS)  # noqa: E731
+    call = lambda: topic_validation.new_partition_count(name, wanted, SETTINGS)  # noqa: E731
     assert words in refusal(call, ErrorCode.INVALID_PARTITIONS)
 
 
 @pytest.mark.parametrize(("factor", "nodes"), [(-1, 1), (1, 1), (3, 3), (3, 5)])
 def test_copies(factor: int, nodes: int) -> None:
-    topic_rules.check_replication_factor(factor, nodes)
+    topic_validation.check_replication_factor(factor, nodes)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_copies(factor: int, nodes: int) -> None:
     ],
 )
 def test_copies_that_cannot_be(factor: int, nodes: int, words: str) -> None:
-    call = lambda: topic_rules.check_replication_factor(factor, nodes)  # noqa: E731
+    call = lambda: topic_validation.check_replication_factor(factor, nodes)  # noqa: E731
     assert words in refusal(call, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
 def test_a_plan_has_what_was_asked_for_and_an_own_topic_what_it_must_have() -> None:
     asked = {"retention.ms": "1000"}
-    plan = topic_rules.configured_plan("t", 3, asked, SETTINGS)
+    plan = topic_validation.configured_plan("t", 3, asked, SETTINGS)
     assert (plan.name, plan.partition_count, plan.overrides, plan.topic_id) == ("t", 3, asked, None)
     assert plan.config.retention_ms == 1000
-    own = topic_rules.configured_plan(CONSUMER_OFFSETS, 7, {"segment.bytes": "1048576"}, SETTINGS)
-    assert own.overrides == {**topic_rules.OWN_OVERRIDES, "segment.bytes": "1048576"}
+    own = topic_validation.configured_plan(CONSUMER_OFFSETS, 7, {"segment.bytes": "1048576"}, SETTINGS)
+    assert own.overrides == {**topic_validation.OWN_OVERRIDES, "segment.bytes": "1048576"}
     assert own.config.cleanup_policy == ("compact",)
     assert own.topic_id == CONSUMER_OFFSETS_TOPIC_ID
 
@@ -123,5 +123,5 @@ def test_a_plan_has_what_was_asked_for_and_an_own_topic_what_it_must_have() -> N
     ],
 )
 def test_configurations_that_are_refused(name: str, overrides: dict[str, str], words: str) -> None:
-    call = lambda: topic_rules.configured_plan(name, 7, overrides, SETTINGS)  # noqa: E731
+    call = lambda: topic_validation.configured_plan(name, 7, overrides, SETTINGS)  # noqa: E731
     assert words in refusal(call, ErrorCode.INVALID_CONFIG)

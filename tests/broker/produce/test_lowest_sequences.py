@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.produce import lowest_sequences as first_sequences
+from lockstep.broker.produce import lowest_sequences
 from lockstep.broker.produce.lowest_sequences import TTL_SECONDS, FirstSequences, is_later
 
 OLD, NEW = b"o" * 16, b"n" * 16
@@ -70,7 +70,7 @@ def test_an_entry_is_kept_for_a_while_after_the_last_refusal_of_its_batch() -> N
 
 
 def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_sequences, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(lowest_sequences, "MAX_ENTRIES", 3)
     firsts = Firsts()
     for producer_id in (1, 2, 3, 2, 4):
         firsts.note(OLD, 1, producer_id, 0, 5)
@@ -100,7 +100,7 @@ def test_entries_follow_a_topic_that_appears() -> None:
 
 
 def test_entries_follow_a_topic_that_comes_back_under_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_sequences, "MAX_FORMER_NAMES", 2)
+    monkeypatch.setattr(lowest_sequences, "MAX_FORMER_NAMES", 2)
     firsts = Firsts()
     firsts.note(OLD, 0, 7, 0, 40)
     firsts.topic_deleted("t", OLD)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from lockstep.protocol.records.batch_filter import FilteredBatch, OpenedBatch, RecordSpan, filter_batch
-from lockstep.storage import compaction_rules as cleaning
+from lockstep.storage import compaction_rules
 from lockstep.storage.compaction_rules import OffsetMap
 from tests.sim.faces import Plant
 
@@ -52,7 +52,7 @@ def shortened_by_place() -> Iterator[None]:
     ) -> FilteredBatch:
         return filter_batch(batch, batch.parts[: len(kept)], horizon_ms)
 
-    with patch.object(cleaning, "filter_batch", first_ones):
+    with patch.object(compaction_rules, "filter_batch", first_ones):
         yield
 
 

@@ -10,7 +10,7 @@ from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.protocol.records.batch import BatchHeader
-from lockstep.storage import aborted_transactions as storage_transactions
+from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import (
     AbortedTransaction,
     AbortedTransactions,
@@ -96,7 +96,7 @@ def tail_taken_back() -> Iterator[None]:
     def restore_tail(self: DerivedState, sections: Sections) -> None:
         real(self, sections)
         data = sections.get(TRANSACTIONS_SECTION, b"")
-        storage_transactions.restore(self.control.partitions, data)
+        aborted_transactions.restore(self.control.partitions, data)
 
     with patch.object(DerivedState, "restore_tail", restore_tail):
         yield

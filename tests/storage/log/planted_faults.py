@@ -7,8 +7,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from lockstep.storage.log import checkpoint_file, installation, marker, segment_pool, state_file, writer
-from lockstep.storage.log import segment_scan as scan
+from lockstep.storage.log import (
+    checkpoint_file,
+    installation,
+    marker,
+    segment_pool,
+    segment_scan,
+    state_file,
+    writer,
+)
 from lockstep.storage.log.background_maintenance import Housekeeping
 from lockstep.storage.log.file_system import write_all
 from lockstep.storage.log.format import position
@@ -164,7 +171,7 @@ def recovered_not_flushed() -> Iterator[None]:
 @contextmanager
 def payload_not_verified() -> Iterator[None]:
     """A frame counts when its header does, whatever its payload is."""
-    with patch.object(scan.SegmentScan, "_payloads_verify", lambda self, frame, payload: True):
+    with patch.object(segment_scan.SegmentScan, "_payloads_verify", lambda self, frame, payload: True):
         yield
 
 

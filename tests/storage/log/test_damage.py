@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from lockstep.storage.log import batch_reader as reading
+from lockstep.storage.log import batch_reader
 from lockstep.storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
@@ -91,7 +91,7 @@ def test_index_files_without_leader_epochs_serve_and_a_scrub_writes_them_anew() 
 
 
 def test_one_large_batch_is_remembered_as_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SMALL_BYTES", 1)  # so that any batch is a large one
+    monkeypatch.setattr(batch_reader, "SMALL_BYTES", 1)  # so that any batch is a large one
     log, _, _ = two_logs()
     noted: list[tuple[int, int]] = []
 
@@ -177,12 +177,12 @@ def test_one_bad_sector_costs_one_batch() -> None:
     bad = index.positions[2] + 40
     preadv = disk.preadv
 
-    def reading(fd: int, buffers: list[bytearray], position: int, flags: int = 0) -> int:
+    def batch_reader(fd: int, buffers: list[bytearray], position: int, flags: int = 0) -> int:
         if disk._name_of(fd) == segment.path.name and position <= bad < position + sum(map(len, buffers)):
             raise OSError(errno.EIO, "Input/output error")
         return preadv(fd, buffers, position, flags)
 
-    disk.preadv = reading  # type: ignore[method-assign, assignment]
+    disk.preadv = batch_reader  # type: ignore[method-assign, assignment]
     with pytest.raises(DamagedBatch, match="does not verify"):
         read(log, index.bases[2])
     assert read(log, 0) == whole[:1] or read(log, 0) == whole[:2]

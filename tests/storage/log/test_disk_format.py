@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage.log import batch_flags as marks
-from lockstep.storage.log import format, marker, state_file
+from lockstep.storage.log import batch_flags, format, marker, state_file
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "disk_format.md"
 CODES = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}
@@ -42,7 +41,7 @@ def table(name: str) -> list[tuple[int, int]]:
         ("frame header", format.FRAME),
         ("directory entry", format.ENTRY),
         ("state slot", state_file._SLOT),
-        ("change", marks._CHANGE),
+        ("change", batch_flags._CHANGE),
     ],
 )
 def test_the_document_has_every_field_at_its_place(name: str, packed: struct.Struct) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.produce import lowest_sequences as first_sequences
+from lockstep.broker.produce import lowest_sequences
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode as E
 from lockstep.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -150,6 +150,6 @@ async def test_a_client_that_has_given_up_goes_on(
     assert await produce(client, "t", 0) == UNKNOWN
     await client.create("t")
     assert await produce(client, "t", 1) == OUT_OF_ORDER
-    monkeypatch.setattr(first_sequences, "TTL_SECONDS", 0)
+    monkeypatch.setattr(lowest_sequences, "TTL_SECONDS", 0)
     assert await produce(client, "t", 1) == 0
     await client.close()
