@@ -25,6 +25,3 @@
 
 A room has its rules and state, and `api/` with its request handlers where it serves any.
 """
-
-VERSION = "0.2.0"
-"""The distribution's version, as pyproject.toml has it; a test compares the two."""

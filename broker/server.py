@@ -21,7 +21,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lockstep.broker import VERSION
 from lockstep.broker.assembly import Parts, assemble
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
@@ -51,6 +50,7 @@ from lockstep.broker.requests.request_context import Services
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
+from lockstep.build_info import VERSION
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import CorruptLog, NewerFormat, StorageError

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from lockstep.build_info import build
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, os_error
@@ -123,13 +124,11 @@ def _fail(text: str, status: int = 1) -> int:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when asked: that costs more than the rest of the start."""
+    """Prints version and commit, looked up only when asked for."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"lockstep {version('lockstep-broker')}")
+        print(f"lockstep {build()}")
         parser.exit()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from compat_tests.targets import ROOT
-from lockstep.broker import VERSION
 from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
 from lockstep.broker.settings.config import PROPERTIES
 from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
+from lockstep.build_info import VERSION
 from lockstep.cli import parser
 from lockstep.protocol.client_protocol import CLIENT_VERSION
 

@@ -167,6 +167,7 @@ def _node(
         "rack": rack,
         "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
         "metadata": _part(node_id, metadata),
+        "build": nodes.builds().get(node_id),
     }
 
 

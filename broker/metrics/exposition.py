@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lockstep.broker import VERSION
 from lockstep.broker.controller.group_report import report
 from lockstep.broker.maintenance.damage import group_damage
+from lockstep.build_info import VERSION, commit
 
 if TYPE_CHECKING:
     from lockstep.broker.assembly import Parts
@@ -118,8 +118,8 @@ class BrokerCollector(Collector):
     def _node(self) -> Iterator[Metric]:
         parts = self._parts
         nodes = parts.services.nodes
-        build = _gauge("build_info", "Always 1; the label says which version runs", "version")
-        build.add_metric([VERSION], 1)
+        build = _gauge("build_info", "Always 1; the labels name what runs", "version", "commit")
+        build.add_metric([VERSION, commit()], 1)
         yield build
         yield _node_gauge(
             "healthy",

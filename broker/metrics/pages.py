@@ -10,12 +10,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from lockstep.broker import VERSION
 from lockstep.broker.assembly import Parts
 from lockstep.broker.metrics.exposition import BrokerCollector
 from lockstep.broker.metrics.health import unhealthy_reason
 from lockstep.broker.metrics.http import Page, index
 from lockstep.broker.process.process_output import dropped_lines
+from lockstep.build_info import VERSION, commit
 
 NAME: Final = "lockstep"
 LINKS: Final = {
@@ -58,5 +58,5 @@ def _ping() -> Page:
 
 
 def _build_info() -> Page:
-    body = json.dumps({"name": NAME, "version": VERSION}) + "\n"
+    body = json.dumps({"name": NAME, "version": VERSION, "commit": commit()}) + "\n"
     return Page(HTTPStatus.OK, body.encode(), "application/json")

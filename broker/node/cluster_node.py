@@ -43,6 +43,7 @@ from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.peers.quorum_watch import MajorityWatch, QuorumReach
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.build_info import build
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.raft.messages import Message
@@ -272,6 +273,7 @@ class ClusterNode:
             max(len(image.placement) - 1, 0),
             self._nodes.disk_full,
             self._behind(),
+            build(),
         )
 
     def _behind(self) -> dict[int, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_image import ClusterImage, NodeEntry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
+from lockstep.build_info import build
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
@@ -171,6 +172,13 @@ class Nodes:
             node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
         }
         return {**told, self.node_id: self.disk_full}
+
+    # --- what runs ---------------------------------------------------------------------------------------
+
+    def builds(self) -> dict[int, str]:
+        """Node -> its version and commit, of those that say so."""
+        reported = {node: status.build for node, status in self.statuses.items() if status.build is not None}
+        return {**reported, self.node_id: build()}
 
     # --- who leads ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+MAX_BUILD_LENGTH: Final = 100
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Status:
     """Whether its disk is full; None where it does not say, as older versions."""
     behind: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Log group that it leads to the nodes whose copy lags; older versions say nothing of it."""
+    build: str | None = None
+    """Its version and commit; older versions say nothing of it."""
 
     def encode(self) -> bytes:
         """Returns it as JSON."""
@@ -48,6 +52,7 @@ class Status:
                 "groups": self.data_groups,
                 "full": self.disk_full,
                 "behind": {str(group): list(nodes) for group, nodes in self.behind.items()},
+                "build": self.build,
             },
             separators=(",", ":"),
         ).encode()
@@ -63,6 +68,9 @@ class Status:
             full = told.get("full")
             if full is not None and not isinstance(full, bool):
                 raise TypeError("a disk that is neither full nor not")
+            build = told.get("build")
+            if build is not None and not (isinstance(build, str) and len(build) <= MAX_BUILD_LENGTH):
+                raise TypeError("a build that is no short text")
             return Status(
                 bool(told["joined"]),
                 bool(told["log"]),
@@ -78,6 +86,7 @@ class Status:
                     _small(group): tuple(_small(each) for each in nodes)
                     for group, nodes in told.get("behind", {}).items()
                 },
+                build,
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

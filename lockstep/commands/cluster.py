@@ -182,6 +182,12 @@ def _show(found: dict[str, Any]) -> None:
         print(f"\nnode {here} reaches {reached} nodes that elect the controller, too few; out of reach:")
         for each in majority["unreached"]:
             print(f"  node {each['node']} {each['why']}")
+    alive = [each for each in found["nodes"] if each["alive"]]
+    builds = {each["node"]: each.get("build") or "an unknown build" for each in alive}
+    if len(set(builds.values())) > 1:
+        print("\nthe nodes run different builds:")
+        for node, build in builds.items():
+            print(f"  node {node} {build}")
     full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
     if full:
         print(f"\nno room left on the disk of node {_numbers(full)}: what it leads takes no writes")

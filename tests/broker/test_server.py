@@ -17,9 +17,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.broker import VERSION
 from lockstep.broker.network.listeners import own_host_name
 from lockstep.broker.server import Broker, CannotStart
+from lockstep.build_info import VERSION
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from lockstep.storage.types import FlushFailed, NewerFormat

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.build_info import COMMIT_FILE, UNKNOWN, commit
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("lockstep", "spark_connector")
 LINKED = ("broker", "player", "protocol", "storage")
@@ -54,6 +56,29 @@ CLASHING = {
 }
 
 
+TYPED = """
+import lockstep.testing
+from lockstep.client import Client
+from lockstep.sql import SqlApplication
+from lockstep.target import FileStore, serve
+from lockstep.transactions import BlockingTransactionClient, Draft, Transaction, TransactionClient
+
+
+class Transfer(Transaction):
+    pass
+
+
+async def main() -> int:
+    async with lockstep.testing.broker() as running, Client(running.bootstrap_servers) as client:
+        topic = await client.topic("t", create=True)
+        return len(topic.partitions) + running.port
+
+
+untyped: int = Client("localhost:9092")
+wrong: int = serve
+"""
+
+
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build a wheel or an sdist of a source tree; its path."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
@@ -82,7 +107,9 @@ def tracked() -> set[str]:
 
 
 def test_the_wheel_has_the_product_and_nothing_else(wheel: Path) -> None:
-    assert set(contents(wheel)) == tracked()
+    found = contents(wheel)
+    assert set(found) == {*tracked(), f"lockstep/{COMMIT_FILE}"}
+    assert found[f"lockstep/{COMMIT_FILE}"].decode()[:12] == commit() != UNKNOWN
     assert "lockstep/py.typed" in contents(wheel)
 
 
@@ -112,3 +139,22 @@ def test_a_service_with_modules_of_the_same_names(wheel: Path, tmp_path: Path) -
         timeout=120,
     )
     assert done.returncode == 0, done.stdout.decode()
+
+
+def test_mypy_sees_the_real_types_of_public_names(wheel: Path, tmp_path: Path) -> None:
+    site, program = tmp_path / "site", tmp_path / "service" / "program.py"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    program.parent.mkdir()
+    program.write_text(TYPED)
+    options = ("--strict", "--disallow-any-expr", "--follow-imports=silent", "--ignore-missing-imports")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "--cache-dir", str(tmp_path / "cache"), program.name],
+        cwd=program.parent,
+        env={**os.environ, "MYPYPATH": str(site)},
+        capture_output=True,
+        timeout=300,
+    )
+    found = [line for line in done.stdout.decode().splitlines() if ": error: " in line]
+    assert len(found) == 2, done.stdout.decode() + done.stderr.decode()
+    assert 'expression has type "Client"' in found[0] and "store: TargetStore" in found[1]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from lockstep.broker import VERSION
 from lockstep.broker.controller.group_report import Document
 from lockstep.broker.metrics import exposition
 from lockstep.broker.metrics.exposition import BrokerCollector
 from lockstep.broker.server import Broker
+from lockstep.build_info import VERSION, commit
 from lockstep.protocol.errors import ErrorCode as E
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log_group import LogGroup
@@ -50,7 +50,7 @@ def test_each_metric_is_in_the_document_in_the_same_words(broker: Broker) -> Non
 
 def test_of_the_node(broker: Broker) -> None:
     told = read(broker)
-    assert told[f'lockstep_build_info{{version="{VERSION}"}}'] == 1
+    assert told[f'lockstep_build_info{{commit="{commit()}",version="{VERSION}"}}'] == 1
     assert (told["lockstep_healthy"], told["lockstep_nodes"], told["lockstep_nodes_alive"]) == (1, 1, 1)
 
 

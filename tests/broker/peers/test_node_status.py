@@ -14,6 +14,7 @@ from lockstep.broker.peers.node_status import Status
         Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
         Status(disk_full=True),
         Status(disk_full=False),
+        Status(build="0.2.0 (commit 94a4d5618ee2)"),
         Status(leads={0: 3, 2: 9}, behind={0: (), 2: (3, 1)}),
     ],
 )
@@ -37,6 +38,8 @@ PLAIN = Status().encode()
         PLAIN.replace(b"[]", b"[2147483648]"),
         PLAIN.replace(b'"cluster":null', b'"cluster":7'),
         PLAIN.replace(b'"full":null', b'"full":1'),
+        PLAIN.replace(b'"build":null', b'"build":7'),
+        PLAIN.replace(b'"build":null', b'"build":"' + b"x" * 101 + b'"'),
         PLAIN.replace(b'"behind":{}', b'"behind":null'),
         PLAIN.replace(b'"behind":{}', b'"behind":[1]'),
         PLAIN.replace(b'"behind":{}', b'"behind":{"1":2}'),

@@ -93,6 +93,23 @@ def test_a_status_that_is_not_well(
     assert ["1", "none", "1", "3", "unknown", "unknown", "unknown"] in lines
 
 
+def test_a_cluster_of_mixed_builds_is_visible(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds = ("0.2.0 (commit a)", "0.2.0 (commit b)", None)
+    nodes = [{**NODE, "node": node, "build": build} for node, build in enumerate(builds, 1)]
+    groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]
+    answers(monkeypatch, {**STATUS, "healthy": True, "nodes": nodes, "groups": groups})
+    assert main(["cluster", "status"]) == 0
+    assert capsys.readouterr().out.endswith(
+        "\nthe nodes run different builds:\n  node 1 0.2.0 (commit a)\n  node 2 0.2.0 (commit b)\n"
+        "  node 3 an unknown build\n"
+    )
+    answers(monkeypatch, {**STATUS, "healthy": True, "nodes": nodes[:1], "groups": groups})
+    assert main(["cluster", "status"]) == 0
+    assert "different builds" not in capsys.readouterr().out
+
+
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{**NODE, "disk_full": False}, {**NODE, "node": 2, "disk_full": True}, {**NODE, "node": 3}]
     groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]
