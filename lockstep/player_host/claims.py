@@ -6,7 +6,7 @@ two at once one is refused and terms only grow; a renewal, that nothing but the 
 an answer is lost, the topic is read to its end: either the record is there, or the next one's condition keeps
 it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused, or has
 lost the brokers, may go on playing, and does no harm. Leases only say when a standby tries.
-Does not: play. Source: docs/locks.md; docs/player.md, "Who plays".
+Does not: play. Source: docs/locks.md; docs/player.md, "Standby players".
 """
 
 from __future__ import annotations
