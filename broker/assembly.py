@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -73,24 +73,9 @@ from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
 from lockstep.broker.produce.api import produce
-from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.request_context import ModuleHandler, Needs, RequestHandler, Services
 from lockstep.broker.requests.router import Router, advertised_versions
-from lockstep.broker.security.api import (
-    alter_client_quotas,
-    alter_user_scram_credentials,
-    create_acls,
-    create_delegation_token,
-    delete_acls,
-    describe_acls,
-    describe_client_quotas,
-    describe_delegation_token,
-    describe_user_scram_credentials,
-    expire_delegation_token,
-    renew_delegation_token,
-    sasl_authenticate,
-    sasl_handshake,
-)
+from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging.api import lockstep_staged
 from lockstep.broker.staging.expiration import StagedExpiration
@@ -176,7 +161,7 @@ def assemble(
     )
     services.staged_ends = StagedEnds(cluster, local_groups.appenders)
     services.advertised = advertised
-    router = _router(cluster, nodes, controller, local_groups.appenders)
+    router = _router(cluster, nodes, controller, _room_handlers(services))
     controller.serve(services, router)
     connections = _connections(services, router, settings, loop)
     if peering is not None:
@@ -208,17 +193,21 @@ def _connections(
     )
 
 
+def _room_handlers(services: Services) -> list[RequestHandler]:
+    """The handlers of each room."""
+    return [
+        *fetch_api.handlers(services.cluster),
+        *produce_api.handlers(services.cluster, services.appenders),
+        *security_api.handlers(services.rate_limited_log),
+    ]
+
+
 def _router(
-    cluster: Cluster, nodes: Nodes, controller: Controller, appenders: Mapping[int, Appender]
+    cluster: Cluster, nodes: Nodes, controller: Controller, room_handlers: Iterable[RequestHandler]
 ) -> Router:
     versions: dict[int, tuple[int, int]] = {}
     api_versions = ApiVersions(cluster, nodes, versions)
-    handlers = [
-        api_versions,
-        *fetch_api.handlers(cluster),
-        *produce_api.handlers(cluster, appenders),
-        *module_handlers(),
-    ]
+    handlers = [api_versions, *room_handlers, *module_handlers()]
     versions.update(advertised_versions(handlers))
     return Router(handlers, controller, api_versions.unknown_version)
 
@@ -239,20 +228,51 @@ _NEED_CONTROLLER = frozenset(
 
 
 _MODULES = (
-    produce, fetch, metadata, offset_commit, offset_fetch, find_coordinator,
-    join_group, sync_group, heartbeat, leave_group, describe_groups, list_groups, delete_groups,
-    sasl_handshake, create_topics, delete_topics, init_producer_id, add_partitions_to_txn, end_txn,
-    write_txn_markers, offset_delete, describe_configs, describe_cluster,
-    alter_configs, incremental_alter_configs, describe_client_quotas, alter_client_quotas,
-    describe_user_scram_credentials, list_config_resources, create_partitions,
-    describe_topic_partitions, describe_log_dirs, describe_transactions,
-    list_transactions, elect_leaders, alter_partition_reassignments, list_partition_reassignments,
-    describe_quorum, alter_replica_log_dirs, sasl_authenticate, create_delegation_token,
-    renew_delegation_token, expire_delegation_token, describe_delegation_token,
-    alter_user_scram_credentials, update_features, unregister_broker, add_raft_voter, remove_raft_voter,
-    unregister_controller, describe_acls, create_acls, delete_acls, add_offsets_to_txn,
-    txn_offset_commit, lockstep_cluster, lockstep_staged,
-)  # fmt: skip
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    add_raft_voter,
+    alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_quorum,
+    describe_topic_partitions,
+    describe_transactions,
+    elect_leaders,
+    end_txn,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_config_resources,
+    list_groups,
+    list_partition_reassignments,
+    list_transactions,
+    lockstep_cluster,
+    lockstep_staged,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    produce,
+    remove_raft_voter,
+    sync_group,
+    txn_offset_commit,
+    unregister_broker,
+    unregister_controller,
+    update_features,
+    write_txn_markers,
+)
 
 
 def module_handlers() -> list[RequestHandler]:

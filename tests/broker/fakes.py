@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, Topic
@@ -24,9 +24,16 @@ from lockstep.broker.metadata.metadata_image import (
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.node_status import Status
-from lockstep.broker.requests.request_context import ClientContext, Services
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    EncodedResponse,
+    RequestHandler,
+    Services,
+    await_response,
+)
 from lockstep.broker.settings.config import Settings
-from lockstep.protocol.api import RequestHeader
+from lockstep.protocol.api import RequestHeader, messages_for
+from lockstep.protocol.compiler import decode, encode
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import DirectoryEntry
@@ -46,6 +53,30 @@ def client(listener: str = LISTENER, *, is_forwarded: bool = False, peer: str = 
 def header(api_version: int, api_key: int = -1) -> RequestHeader:
     """The header of a request; handlers read its version alone."""
     return RequestHeader(api_key, api_version, 1, "client")
+
+
+class Caller:
+    """Calls handlers as a connection does: requests and responses pass the codec of their version.
+
+    Args: handlers: those that may be called.
+    """
+
+    def __init__(self, *handlers: RequestHandler) -> None:
+        self._handlers = {int(each.api_key): each for each in handlers}
+        self.client = client()
+
+    async def call(self, request: Any, version: int) -> Any:
+        """The response to one request; EncodedResponse is decoded. Raises what the handler raises."""
+        api_key = int(request.SCHEMA.api_key)
+        request_type, response_type = messages_for(api_key)
+        handler = self._handlers[api_key]
+        assert handler.versions[0] <= version <= handler.versions[1]
+        received = decode(request_type, version, b"".join(map(bytes, encode(request, version))), 0)
+        response = await await_response(handler.handle(self.client, header(version, api_key), received))
+        if response is None:
+            return None
+        body = response.body if isinstance(response, EncodedResponse) else encode(response, version)
+        return decode(response_type, version, memoryview(b"".join(map(bytes, body))), 0)
 
 
 class FakeMetadata:

@@ -9,3 +9,40 @@
 | delegation tokens | `create_delegation_token`, `describe_delegation_token` |
 | their lifetimes | `expire_delegation_token`, `renew_delegation_token` |
 """
+
+from __future__ import annotations
+
+from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.security.api.alter_client_quotas import AlterClientQuotas
+from lockstep.broker.security.api.alter_user_scram_credentials import AlterUserScramCredentials
+from lockstep.broker.security.api.create_acls import CreateAcls
+from lockstep.broker.security.api.create_delegation_token import CreateDelegationToken
+from lockstep.broker.security.api.delete_acls import DeleteAcls
+from lockstep.broker.security.api.describe_acls import DescribeAcls
+from lockstep.broker.security.api.describe_client_quotas import DescribeClientQuotas
+from lockstep.broker.security.api.describe_delegation_token import DescribeDelegationToken
+from lockstep.broker.security.api.describe_user_scram_credentials import DescribeUserScramCredentials
+from lockstep.broker.security.api.expire_delegation_token import ExpireDelegationToken
+from lockstep.broker.security.api.renew_delegation_token import RenewDelegationToken
+from lockstep.broker.security.api.sasl_authenticate import SaslAuthenticate
+from lockstep.broker.security.api.sasl_handshake import SaslHandshake
+from lockstep.storage.rate_limited_log import RateLimitedLog
+
+
+def handlers(rate_limited_log: RateLimitedLog) -> list[RequestHandler]:
+    """The handlers of this room. Args: rate_limited_log: the log of client errors."""
+    return [
+        AlterClientQuotas(),
+        AlterUserScramCredentials(),
+        CreateAcls(),
+        CreateDelegationToken(),
+        DeleteAcls(),
+        DescribeAcls(),
+        DescribeClientQuotas(),
+        DescribeDelegationToken(),
+        DescribeUserScramCredentials(),
+        ExpireDelegationToken(),
+        RenewDelegationToken(),
+        SaslAuthenticate(rate_limited_log),
+        SaslHandshake(rate_limited_log),
+    ]

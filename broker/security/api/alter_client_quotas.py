@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
 from lockstep.protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
 from lockstep.protocol.messages.alter_client_quotas_request import EntryData as RequestedEntry
 
-API_KEY = ApiKey.ALTER_CLIENT_QUOTAS
-VERSIONS = (0, 1)
 
+class AlterClientQuotas(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: AlterClientQuotasRequest
-) -> HandlerResponse:
-    """One result per entity."""
-    return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
+    api_key = ApiKey.ALTER_CLIENT_QUOTAS
+    versions = (0, 1)
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AlterClientQuotasRequest
+    ) -> HandlerResponse:
+        """One result per entity."""
+        return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
 
 
 def _result(entry: RequestedEntry) -> EntryData:

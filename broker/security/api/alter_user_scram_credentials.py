@@ -6,7 +6,7 @@ wrong with the request; so does Lockstep.
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_user_scram_credentials import (
@@ -15,22 +15,26 @@ from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 
-API_KEY = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
-VERSIONS = (0, 0)
 REASON = "SCRAM is not supported by this broker"
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
-) -> HandlerResponse:
-    """One error for each named user."""
-    deleted, upserted = ([each.name for each in part] for part in (request.deletions, request.upsertions))
-    users = dict.fromkeys([*deleted, *upserted])
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(
-                user=user, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=REASON
-            )
-            for user in users
-        ]
-    )
+class AlterUserScramCredentials(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
+    versions = (0, 0)
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
+    ) -> HandlerResponse:
+        """One error for each named user."""
+        deleted, upserted = ([each.name for each in part] for part in (request.deletions, request.upsertions))
+        users = dict.fromkeys([*deleted, *upserted])
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(
+                    user=user, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=REASON
+                )
+                for user in users
+            ]
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_client_quotas import (
@@ -16,32 +16,35 @@ from lockstep.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 
-API_KEY = ApiKey.DESCRIBE_CLIENT_QUOTAS
-VERSIONS = (0, 1)
-
 ENTITY_TYPES: Final = ("user", "client-id", "ip")
 _MAX_QUOTED_CHARACTERS: Final = 250
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
-) -> HandlerResponse:
-    """No entries, or the error of the filter."""
-    seen: set[str] = set()
-    for component in request.components:
-        problem = _component_error(component, seen)
-        if problem is not None:
-            error, message = problem
-            return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
-        seen.add(component.entity_type)
-    if "ip" in seen and len(seen) > 1:
-        return DescribeClientQuotasResponse(
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message="Invalid entity filter component combination. IP filter component should not be "
-            "used with user or clientId filter component.",
-            entries=None,
-        )
-    return DescribeClientQuotasResponse(error_message="", entries=[])
+class DescribeClientQuotas(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.DESCRIBE_CLIENT_QUOTAS
+    versions = (0, 1)
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
+    ) -> HandlerResponse:
+        """No entries, or the error of the filter."""
+        seen: set[str] = set()
+        for component in request.components:
+            problem = _component_error(component, seen)
+            if problem is not None:
+                error, message = problem
+                return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
+            seen.add(component.entity_type)
+        if "ip" in seen and len(seen) > 1:
+            return DescribeClientQuotasResponse(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="Invalid entity filter component combination. IP filter component should not "
+                "be used with user or clientId filter component.",
+                entries=None,
+            )
+        return DescribeClientQuotasResponse(error_message="", entries=[])
 
 
 def _component_error(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str] | None:

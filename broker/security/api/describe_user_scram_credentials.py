@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_user_scram_credentials import (
@@ -13,18 +13,21 @@ from lockstep.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-API_KEY = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
-VERSIONS = (0, 0)
 
+class DescribeUserScramCredentials(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeUserScramCredentialsRequest
-) -> HandlerResponse:
-    """RESOURCE_NOT_FOUND for each named user."""
-    users = Counter(user.name for user in request.users or ())
-    return DescribeUserScramCredentialsResponse(
-        error_message="", results=[_result(user, count > 1) for user, count in users.items()]
-    )
+    api_key = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+    versions = (0, 0)
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeUserScramCredentialsRequest
+    ) -> HandlerResponse:
+        """RESOURCE_NOT_FOUND for each named user."""
+        users = Counter(user.name for user in request.users or ())
+        return DescribeUserScramCredentialsResponse(
+            error_message="", results=[_result(user, count > 1) for user, count in users.items()]
+        )
 
 
 def _result(user: str, named_twice: bool) -> DescribeUserScramCredentialsResult:

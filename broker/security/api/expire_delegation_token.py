@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.security.delegation_tokens import NO_TIME, NOT_ALLOWED
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.expire_delegation_token import (
@@ -10,12 +10,15 @@ from lockstep.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenResponse,
 )
 
-API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
-VERSIONS = (1, 2)
 
+class ExpireDelegationToken(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest
-) -> HandlerResponse:
-    """The error, without a time."""
-    return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)
+    api_key = ApiKey.EXPIRE_DELEGATION_TOKEN
+    versions = (1, 2)
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest
+    ) -> HandlerResponse:
+        """The error, without a time."""
+        return ExpireDelegationTokenResponse(error_code=NOT_ALLOWED, expiry_timestamp_ms=NO_TIME)

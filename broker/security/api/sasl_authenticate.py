@@ -6,22 +6,29 @@ reason; a closed connection would only make it try again.
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.security.api.sasl_handshake import log_sasl_attempt
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-
-API_KEY = ApiKey.SASL_AUTHENTICATE
-VERSIONS = (0, 2)
+from lockstep.storage.rate_limited_log import RateLimitedLog
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest
-) -> HandlerResponse:
-    """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
-    log_sasl_attempt(context)
-    return SaslAuthenticateResponse(
-        error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="SaslAuthenticate request received after successful authentication",
-    )
+class SaslAuthenticate(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.SASL_AUTHENTICATE
+    versions = (0, 2)
+
+    def __init__(self, rate_limited_log: RateLimitedLog) -> None:
+        self._rate_limited_log = rate_limited_log
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest
+    ) -> HandlerResponse:
+        """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
+        log_sasl_attempt(self._rate_limited_log, client)
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+        )

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from lockstep.broker.controller.api import alter_replica_log_dirs
-from lockstep.broker.server import Broker
-from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest
-from lockstep.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
 from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -25,166 +12,62 @@ from lockstep.protocol.messages.alter_user_scram_credentials import (
 )
 from lockstep.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from lockstep.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from lockstep.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from lockstep.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from lockstep.protocol.messages.metadata import MetadataRequest
-from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from lockstep.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from lockstep.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from lockstep.protocol.messages.unregister_controller import UnregisterControllerRequest
-from lockstep.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from lockstep.protocol.primitives import ZERO_UUID
-from tests.broker.wire import Client
-
-DIRECTORY = b"d" * 16
+from tests.broker.fakes import Caller
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_sasl_authenticate_is_an_illegal_state(client: Client, version: int) -> None:
-    answer = await client.call(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
+async def test_sasl_authenticate_is_an_illegal_state(caller: Caller, version: int) -> None:
+    answer = await caller.call(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
     assert (answer.error_code, bytes(answer.auth_bytes)) == (ErrorCode.ILLEGAL_SASL_STATE, b"")
     assert answer.error_message == "SaslAuthenticate request received after successful authentication"
-    assert (await client.call(MetadataRequest(topics=[]), 12)).cluster_id, "the connection stays open"
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-async def test_delegation_tokens_are_not_allowed_without_authentication(client: Client, version: int) -> None:
+async def test_delegation_tokens_are_not_allowed_without_authentication(caller: Caller, version: int) -> None:
     error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    created = await client.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
+    created = await caller.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)
     assert (created.error_code, created.principal_name, created.max_timestamp_ms) == (error, "ANONYMOUS", -1)
     assert created.token_requester_principal_name == ("ANONYMOUS" if version == 3 else "")
-    described = await client.call(DescribeDelegationTokenRequest(owners=None), version)
+    described = await caller.call(DescribeDelegationTokenRequest(owners=None), version)
     assert (described.error_code, described.tokens) == (error, [])
     if version < 3:
         for request in (RenewDelegationTokenRequest(hmac=b"x"), ExpireDelegationTokenRequest(hmac=b"x")):
-            answer = await client.call(request, version)
+            answer = await caller.call(request, version)
             assert (answer.error_code, answer.expiry_timestamp_ms) == (error, -1)
 
 
-async def test_the_wanted_owner_of_a_token_is_named_in_the_refusal(client: Client) -> None:
+async def test_the_wanted_owner_of_a_token_is_named_in_the_refusal(caller: Caller) -> None:
     request = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="alice")
-    answer = await client.call(request, 3)
+    answer = await caller.call(request, 3)
     assert (answer.principal_name, answer.token_requester_principal_name) == ("alice", "ANONYMOUS")
 
 
-async def test_each_user_is_refused_a_scram_credential_once(client: Client) -> None:
+async def test_each_user_is_refused_a_scram_credential_once(caller: Caller) -> None:
     deletions = [ScramCredentialDeletion(name="a", mechanism=1), ScramCredentialDeletion(name="b")]
     upsertions = [ScramCredentialUpsertion(name="b", mechanism=1, iterations=4096)]
-    answer = await client.call(
+    answer = await caller.call(
         AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions), 0
     )
     assert [(each.user, each.error_code) for each in answer.results] == [
         ("a", ErrorCode.UNSUPPORTED_VERSION),
         ("b", ErrorCode.UNSUPPORTED_VERSION),
     ]
-    assert (await client.call(AlterUserScramCredentialsRequest(), 0)).results == []
+    assert (await caller.call(AlterUserScramCredentialsRequest(), 0)).results == []
 
 
-def moves(path: str, topic: str, *partitions: int) -> AlterReplicaLogDir:
-    return AlterReplicaLogDir(
-        path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))]
-    )
-
-
-def own_path(broker: Broker) -> str:
-    return os.path.abspath(broker.services.settings.log_dirs)
-
-
-def errors(answer: Any) -> dict[tuple[str, int], int]:
-    return {(t.topic_name, p.partition_index): p.error_code for t in answer.results for p in t.partitions}
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_replica_stays_in_the_one_log_directory(broker: Broker, client: Client, version: int) -> None:
-    await client.create("t", 2)
-    path = own_path(broker)
-    request = AlterReplicaLogDirsRequest(
-        dirs=[moves(path, "t", 0, 2), moves(path, "u", 0), moves("/nowhere", "t", 1)]
-    )
-    assert errors(await client.call(request, version)) == {
-        ("t", 0): ErrorCode.NONE,
-        ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
-    }
-    request = AlterReplicaLogDirsRequest(dirs=[moves("/nowhere", "t", 0), moves(path, "t", 0)])
-    assert errors(await client.call(request, version)) == {("t", 0): ErrorCode.NONE}, "the last one counts"
-
-
-def test_a_replica_on_other_nodes_alone_cannot_be_moved_here() -> None:
-    cluster = SimpleNamespace(partition=lambda topic, index: SimpleNamespace(is_here=index == 0))
-    services = SimpleNamespace(cluster=cluster, settings=SimpleNamespace(log_dirs="/data"))
-    request = AlterReplicaLogDirsRequest(dirs=[moves("/data", "t", 0, 1)])
-    header = RequestHeader(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, 1, "test")
-    context: Any = SimpleNamespace(services=services)
-    answer = alter_replica_log_dirs.handle(context, header, request)
-    assert errors(answer) == {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.REPLICA_NOT_AVAILABLE}
-
-
-LEVELS = (
-    ("transaction.version", 2, 1, ""),
-    ("lockstep.locks", 1, 1, ""),
-    ("transaction.version", 1, 1, "Can't downgrade"),
-    ("transaction.version", 1, 2, "fixed at 2"),
-    ("transaction.version", 0, 3, "fixed at 2"),
-    ("transaction.version", 3, 1, "only supports versions 0-2"),
-    ("transaction.version", -1, 1, "cannot be less than 0"),
-    ("transaction.version", 2, 0, "does not support the given upgrade type"),
-    ("metadata.version", 33, 1, "Local controller 1 does not support this feature"),
-    ("group.version", 0, 1, "Feature group.version not found"),
-)
-
-
-@pytest.mark.parametrize(("name", "level", "upgrade_type", "reason"), LEVELS)
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_feature_keeps_its_level(
-    client: Client, version: int, name: str, level: int, upgrade_type: int, reason: str
-) -> None:
-    update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
-    answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), version)
-    if reason:
-        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-        assert f"Invalid update version {level} for feature {name}. " in answer.error_message
-        assert reason in answer.error_message and answer.results == []
-    else:
-        assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
-        told = [(each.feature, each.error_code, each.error_message) for each in answer.results]
-        assert told == ([(name, 0, "NONE")] if version == 1 else [])
-
-
-@pytest.mark.parametrize(("allowed", "reason"), [(False, "Can't downgrade"), (True, "fixed at 2")])
-async def test_the_first_version_of_update_features_allows_downgrades_by_a_flag(
-    client: Client, allowed: bool, reason: str
-) -> None:
-    update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, allow_downgrade=allowed)
-    answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
-    assert reason in answer.error_message
-
-
-async def test_nodes_are_not_unregistered(client: Client) -> None:
-    unknown = await client.call(UnregisterBrokerRequest(broker_id=9), 0)
-    assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
-    known = await client.call(UnregisterBrokerRequest(broker_id=1), 0)
-    assert known.error_code == ErrorCode.INVALID_REQUEST
-    assert "lockstep cluster remove" in known.error_message
-    unknown = await client.call(UnregisterControllerRequest(controller_id=9), 0)
-    assert unknown.error_code == ErrorCode.CONTROLLER_ID_NOT_REGISTERED
-    active = await client.call(UnregisterControllerRequest(controller_id=1), 0)
-    assert active.error_code == ErrorCode.INVALID_REQUEST
-    assert active.error_message == "Controller cannot unregister itself while it is active."
-    brokers = (await client.call(MetadataRequest(topics=[]), 12)).brokers
-    assert [each.node_id for each in brokers] == [1]
-
-
-@pytest.mark.parametrize("kind", [AddRaftVoterRequest, RemoveRaftVoterRequest])
-async def test_voters_are_not_changed(client: Client, kind: type[Any]) -> None:
-    own = (await client.call(MetadataRequest(topics=[]), 12)).cluster_id
-
-    async def error(cluster_id: str | None, voter_id: int, directory_id: bytes) -> int:
-        request = kind(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
-        return int((await client.call(request, 0)).error_code)
-
-    assert await error(None, 2, DIRECTORY) == await error(own, 2, DIRECTORY) == ErrorCode.UNSUPPORTED_VERSION
-    assert await error("another", 2, DIRECTORY) == ErrorCode.INCONSISTENT_CLUSTER_ID
-    assert await error(None, -1, DIRECTORY) == ErrorCode.INVALID_REQUEST
-    assert await error(None, 2, ZERO_UUID) == ErrorCode.INVALID_REQUEST
+async def test_no_user_has_a_scram_credential(caller: Caller) -> None:
+    users = [UserName(name=name) for name in ("a", "b", "b")]
+    response = await caller.call(DescribeUserScramCredentialsRequest(users=users), 0)
+    assert response.error_code == ErrorCode.NONE
+    assert [(each.user, each.error_code) for each in response.results] == [
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("b", ErrorCode.DUPLICATE_RESOURCE),
+    ]
+    assert (await caller.call(DescribeUserScramCredentialsRequest(users=None), 0)).results == []

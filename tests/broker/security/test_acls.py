@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.server import Broker
+from lockstep.broker.requests.request_context import ConnectionRejected
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from lockstep.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from lockstep.protocol.messages.describe_acls import DescribeAclsRequest
-from tests.broker.wire import Client
+from tests.broker.fakes import Caller
 
 DISABLED = ErrorCode.SECURITY_DISABLED
 
@@ -50,21 +50,21 @@ def description(**changed: Any) -> DescribeAclsRequest:
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-async def test_in_every_version(client: Client, version: int) -> None:
-    response = await client.call(description(), version)
+async def test_in_every_version(caller: Caller, version: int) -> None:
+    response = await caller.call(description(), version)
     assert (response.error_code, response.resources) == (DISABLED, [])
     assert response.error_message == "No Authorizer is configured on the broker"
-    response = await client.call(CreateAclsRequest(creations=[creation(), creation(operation=99)]), version)
+    response = await caller.call(CreateAclsRequest(creations=[creation(), creation(operation=99)]), version)
     assert [(each.error_code, each.error_message) for each in response.results] == [
         (DISABLED, "No Authorizer is configured.")
     ] * 2
-    response = await client.call(DeleteAclsRequest(filters=[deletion(), deletion()]), version)
+    response = await caller.call(DeleteAclsRequest(filters=[deletion(), deletion()]), version)
     assert [(each.error_code, each.matching_acls) for each in response.filter_results] == [(DISABLED, [])] * 2
 
 
-async def test_nothing_asked(client: Client) -> None:
-    assert (await client.call(CreateAclsRequest(), 3)).results == []
-    assert (await client.call(DeleteAclsRequest(), 3)).filter_results == []
+async def test_nothing_asked(caller: Caller) -> None:
+    assert (await caller.call(CreateAclsRequest(), 3)).results == []
+    assert (await caller.call(DeleteAclsRequest(), 3)).filter_results == []
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,6 @@ async def test_nothing_asked(client: Client) -> None:
     ],
     ids=repr,
 )
-async def test_unknown_elements_close_the_connection(broker: Broker, client: Client, request_: Any) -> None:
-    doomed = await Client.connect(broker.port)
-    doomed.send(request_, 3)
-    assert await doomed.is_closed()
-    assert (await client.call(description(), 3)).error_code == DISABLED
+async def test_unknown_elements_close_the_connection(caller: Caller, request_: Any) -> None:
+    with pytest.raises(ConnectionRejected, match="UNKNOWN"):
+        await caller.call(request_, 3)
