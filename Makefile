@@ -82,7 +82,7 @@ bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minute
 	$(BIN)/python -m bench quick --vs kafka
 
 profile: setup ## Where the time of a group commit goes, by stage, on one node and three; flame graphs in data/
-	$(BIN)/python -m bench profile --split --flame data/profile.svg
+	$(BIN)/python -m bench profile --flame data/profile.svg
 
 system-deps: ## Install what pip cannot: kcat, fuse3, PostgreSQL, and Java 17, Maven, Node.js, Go and Rust when absent (needs root)
 	@sh requirements/system_deps.sh

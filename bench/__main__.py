@@ -27,24 +27,23 @@ KINDS = {
     "atomic": "bench.kinds.transactions:Atomic",
     "contention": "bench.kinds.contention:Contention",
     "feed": "bench.kinds.feed:Feed",
-    "locks": "bench.kinds.locks:Locks",
     "logstore": "bench.logstore.experiments:Logstore",
     "player": "bench.player.command:Player",
     "spark": "bench.spark.command:Spark",
+    "profile": "bench.profile.split:Profile",
 }
 """What the one runner runs, besides the rows of one node."""
 TOOLS = {
     "full": "bench.full.command",
     "growth": "bench.growth.command",
     "micro": "bench.micro.command",
-    "profile": "bench.profile.command",
     "baselines": "bench.baselines.command",
 }
 """Commands with a run of their own: their `main`."""
 HELP = (
     "'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
     "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
-    "'transactions' their transactions, 'atomic' atomic appends with those; 'locks', 'contention' and "
+    "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and "
     "'feed' measure locks and transactions over them; 'logstore' repeats seed 001, 'player' seed 000; "
     "'spark' reads and writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; "
     "'python -m bench.page RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."

@@ -8,5 +8,4 @@
 | `transactions` | transactions, and atomic appends, on three nodes |
 | `contention` | transactions that want the same few accounts |
 | `feed` | what bodies cost those who read a feed and do not look at them |
-| `locks` | what a lock costs, beside a record without one |
 """

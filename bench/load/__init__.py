@@ -17,7 +17,6 @@
 | `appends` | atomic appends, with Lockstep's own client or bare |
 | `feed` | a topic filled with transactions, and read as a feed does |
 | `contention` | a client of transactions on few accounts, a process of its own |
-| `locks` | a closed loop of records that ask for locks |
 | `random_read` | single fetches at random places of a cold log |
 
 The job "open_loop" is beside what measures it (`bench/logstore`).

@@ -36,7 +36,6 @@ JOBS = {
     "atomic_appends": "bench.load.appends",
     "random_read": "bench.load.random_read",
     "open_loop": "bench.logstore.client",
-    "locked_writes": "bench.load.locks",
     "fill_feed": "bench.load.feed",
     "read_feed": "bench.load.feed",
 }

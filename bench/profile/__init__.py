@@ -2,8 +2,7 @@
 
 | module | |
 |---|---|
-| `command` | the command line; functions, sampled or counted |
-| `split` | `--split`: a group commit's time by stage, and flame graphs |
+| `split` | a group commit's time by stage, and flame graphs; the kind for the runner |
 | `stages` | samples, split into stages. Pure |
 | `system_calls` | what the kernel does meanwhile |
 """

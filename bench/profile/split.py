@@ -1,4 +1,4 @@
-"""`python -m bench profile --split`: a group commit's time by stage, and flame graphs, of the leading node.
+"""`python -m bench profile`: a group commit's time by stage, and flame graphs, of the leading node.
 
 Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
 py-spy stops the node for each sample, a few dozen times a second, and only while the load runs: without
@@ -9,27 +9,26 @@ shows what looking on costs. Stages: `stages`; what the kernel does meanwhile: `
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from bench import argument_types
-from bench.exit_status import EXIT_FAILED, log_progress, report_failures
+from bench.exit_status import log_progress
 from bench.figures.ratios import SUBJECT
-from bench.kept import keep
 from bench.machine import process
-from bench.machine.facts import Origin
 from bench.profile import stages, system_calls
+from bench.runner import KEPT, Measurement, Options
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
 from bench.sessions.commits import commits_by_topic
 from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
-from bench.settings import NODES_QUICK, PRODUCERS, QUICK
+from bench.settings import FLUSH, NODES_QUICK, POLICIES, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed
 
 KIND = "profile"
@@ -44,6 +43,13 @@ CALLS_S = 3.0
 _SPY_EXTRA_S = 60.0
 
 Split = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The length of what py-spy sees."""
+
+    seconds: float
 
 
 def spy(pid: int, seconds: float, output: Path, *words: str) -> subprocess.Popen[str]:
@@ -138,39 +144,42 @@ def _calls(script: str | None, cpu_share: float, commit_us: float) -> dict[str, 
     return system_calls.per_commit(found, cpu_share, commit_us)
 
 
-def _command_line(options: argparse.Namespace) -> str:
-    words = argument_types.words(options, ("split", "work", "policy", "nodes", "seconds"))
-    return " ".join(["python -m bench profile", *words, *(["--flame"] if options.flame else [])])
+class Profile(Measurement[None, Session]):
+    """The time of a group commit by stage, on the node that leads; flame graphs with --flame."""
 
-
-def run(options: argparse.Namespace) -> int:
-    """Measure, keep, print; the exit status."""
-    parent = argument_types.directory_of(options)
-    origin = Origin(parent)
-    found: list[Split] = []
-    for nodes in options.nodes or (1, NODES):
-        log_progress(f"{nodes} node(s), {options.work}, {options.policy}")
-        flame = options.flame.with_stem(f"{options.flame.stem}-{nodes}") if options.flame else None
-        if flame:
-            flame.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            split = measure_split(nodes, options.policy, options.work, options.seconds, parent, flame)
-        except (RoundFailed, TargetFailed) as error:
-            log_progress(f"FAILED: {error}")
-            return EXIT_FAILED
-        found.append(split)
-        if flame:
-            log_progress(f"drawn: {os.path.relpath(flame)}")
-    failures = origin.problems()
-    result = {
-        "format": 1,
-        "kind": KIND,
-        "command": _command_line(options),
-        **origin.facts,
-        "failures": failures,
-        "splits": found,
+    name = KIND
+    options: ClassVar[Options] = {
+        "--work": {"choices": ["latency16", "latency1"], "default": "latency16"},
+        "--policy": {"choices": POLICIES, "default": FLUSH},
+        "--seconds": {"type": argument_types.positive, "default": 8.0},
+        "--nodes": {"type": int, "choices": (1, NODES), "action": "append", "help": "default: both"},
+        "--flame": {"type": Path, "metavar": "FILE.svg", "help": "flame graphs, too: FILE-1.svg, FILE-3.svg"},
+        **KEPT,
     }
-    keep(result, options.out, KIND)
-    print(stages.table(result))
-    print(system_calls.table(result))
-    return report_failures(failures)
+
+    def choose_sizes(self, sizes: Any) -> Seconds:
+        return Seconds(2.0 if self.chosen.quick else self.chosen.seconds)
+
+    def perform(self) -> tuple[list[Split], list[str]]:
+        """One split for each number of nodes; the first that fails ends the run."""
+        found: list[Split] = []
+        for nodes in self.chosen.nodes or (1, NODES):
+            log_progress(f"{nodes} node(s), {self.chosen.work}, {self.chosen.policy}")
+            flame: Path | None = self.chosen.flame
+            if flame is not None:
+                flame = flame.with_stem(f"{flame.stem}-{nodes}")
+                flame.parent.mkdir(parents=True, exist_ok=True)
+            words = self.chosen.policy, self.chosen.work, self.sizes.seconds, self.parent
+            try:
+                found.append(measure_split(nodes, *words, flame))
+            except (RoundFailed, TargetFailed) as error:
+                return found, [str(error)]
+            if flame is not None:
+                log_progress(f"drawn: {os.path.relpath(flame)}")
+        return found, []
+
+    def figures(self, measured: Any) -> dict[str, Any]:
+        return {"splits": measured}
+
+    def table(self, result: dict[str, Any]) -> str:
+        return f"{stages.table(result)}\n{system_calls.table(result)}"

@@ -35,7 +35,7 @@ def test_what_is_wrong_with_the_machine_is_told(
         ("latency --seconds -1", "argument --seconds: '-1' is no number above 0"),
         ("nodes3 --heap lots", "argument --heap: 'lots' is no size"),
         ("quick --directory /nowhere/x", "argument --directory: there is no directory /nowhere/x"),
-        ("profile --split --out /proc/nope", "argument --out: /proc/nope cannot be made"),
+        ("profile --out /proc/nope", "argument --out: /proc/nope cannot be made"),
         ("micro --directory /nowhere/x", "there is no directory"),
         ("logstore --seconds 0", "no number above 0"),
         ("spark --rounds 0", "no number of 1 and up"),

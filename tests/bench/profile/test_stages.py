@@ -10,7 +10,6 @@ import pytest
 
 from bench.page.document import page
 from bench.profile import stages
-from bench.profile.command import folded_shares
 from bench.profile.split import measure_split
 from bench.profile.stages import (
     APPEND,
@@ -146,16 +145,6 @@ def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
         ("thread (7): MainThread;main (lockstep/cli.py:86)", 4),
     ]
     assert split(folded) == {PARSE: 3, REST: 4}
-    own, total, samples = folded_shares(folded)
-    assert (
-        own["main (lockstep/cli.py)"],
-        total["Router.route (lockstep/broker/requests/router.py)"],
-        samples,
-    ) == (
-        4,
-        3,
-        7,
-    )
     assert list(stages.stacks("")) == []
 
 
@@ -193,15 +182,3 @@ def test_one_node_is_sampled_for_real_and_the_page_tells_of_it(tmp_path: Path) -
     text = page([result])
     assert "## Where the time of a group commit goes" in text and "one group commit" in text
     assert set(stages.MEANING) == {*stages.STAGES, FLUSH_THREAD}
-
-
-def test_folded_stacks_give_own_and_total_shares() -> None:
-    own, total, samples = folded_shares(
-        "main (m.py:3);turn (g.py:7);append 6\n"
-        "main (m.py:3);turn (g.py:9) 3\n"
-        "main (m.py:3);turn (g.py:1);turn (g.py:2) 1\n"
-        "Thread._bootstrap (threading.py:1002);wait 90\n"
-    )
-    assert samples == 10
-    assert (own["append"], own["turn (g.py)"], own["main (m.py)"]) == (6, 4, 0)
-    assert (total["main (m.py)"], total["turn (g.py)"], total["append"]) == (10, 10, 6)
