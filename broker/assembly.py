@@ -33,24 +33,12 @@ from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.forwarder import Controller
 from lockstep.broker.controller.partition_commands import GroupCommands
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.coordination.api import find_coordinator
+from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
 from lockstep.broker.fetch.api import fetch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
-from lockstep.broker.groups.api import (
-    delete_groups,
-    describe_groups,
-    heartbeat,
-    join_group,
-    leave_group,
-    list_groups,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    sync_group,
-    txn_offset_commit,
-)
+from lockstep.broker.groups import api as groups_api
 from lockstep.broker.groups.expiration import Expiration
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.maintenance.compaction import Compaction
@@ -65,6 +53,7 @@ from lockstep.broker.metadata.api import (
 from lockstep.broker.metadata.api.api_versions import ApiVersions
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.metadata_image import Address, ClusterImage, NodeEntry
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.node.data_directory import DataDirectory
@@ -77,18 +66,10 @@ from lockstep.broker.requests.request_context import ModuleHandler, Needs, Reque
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.staging.api import lockstep_staged
+from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.expiration import StagedExpiration
 from lockstep.broker.staging.stage_commit import StagedEnds
-from lockstep.broker.transactions.api import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    describe_transactions,
-    end_txn,
-    init_producer_id,
-    list_transactions,
-    write_txn_markers,
-)
+from lockstep.broker.transactions import api as transactions_api
 from lockstep.broker.transactions.expiration import TransactionExpiration
 from lockstep.broker.transactions.marker_sender import Markers
 from lockstep.broker.transactions.producer_id_blocks import ProducerIds
@@ -199,6 +180,23 @@ def _room_handlers(services: Services) -> list[RequestHandler]:
         *fetch_api.handlers(services.cluster),
         *produce_api.handlers(services.cluster, services.appenders),
         *security_api.handlers(services.rate_limited_log),
+        *_coordinator_handlers(services),
+    ]
+
+
+def _coordinator_handlers(services: Services) -> list[RequestHandler]:
+    """The handlers of requests to coordinators."""
+    cluster, time_slicer = services.cluster, services.time_slicer
+    groups, transactions = services.consumer_groups, services.transactions
+    producer_ids = services.producer_ids
+    endpoints = NodeEndpoints(services.nodes, services.advertised, cluster)
+    return [
+        *coordination_api.handlers(groups, transactions, endpoints, time_slicer),
+        *groups_api.handlers(groups, cluster, services.verification, time_slicer),
+        *transactions_api.handlers(
+            transactions, producer_ids, services.markers, cluster, groups.partition_of, services.clock_ms
+        ),
+        *staging_api.handlers(services.staged_ends, producer_ids.take, cluster),
     ]
 
 
@@ -228,56 +226,36 @@ _NEED_CONTROLLER = frozenset(
 
 
 _MODULES = (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
     add_raft_voter,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     create_partitions,
     create_topics,
-    delete_groups,
     delete_topics,
     describe_cluster,
     describe_configs,
-    describe_groups,
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
-    describe_transactions,
     elect_leaders,
-    end_txn,
     fetch,
-    find_coordinator,
-    heartbeat,
     incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leave_group,
     list_config_resources,
-    list_groups,
     list_partition_reassignments,
-    list_transactions,
     lockstep_cluster,
-    lockstep_staged,
     metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
     produce,
     remove_raft_voter,
-    sync_group,
-    txn_offset_commit,
     unregister_broker,
     unregister_controller,
     update_features,
-    write_txn_markers,
 )
 
 
 def module_handlers() -> list[RequestHandler]:
     """The handlers that are modules still."""
-    private = (lockstep_cluster, lockstep_staged)
+    private = (lockstep_cluster,)
     return [
         ModuleHandler(
             module,

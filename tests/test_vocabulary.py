@@ -52,6 +52,7 @@ def test_a_class_name_is_shared_by_public_classes_of_the_product_alone() -> None
         "broker/a.py": "class Frame: ...\nclass _Private: ...\nclass Alone: ...",
         "storage/b.py": "class Frame: ...\nclass _Private: ...\nclass Outer:\n    class Alone: ...",
         "protocol/messages/c.py": "class Alone: ...",
+        "broker/room/api/alone.py": "class Alone: ...",
         "bench/d.py": "class Alone: ...",
     }
     found = vocabulary.places(sources)

@@ -39,6 +39,9 @@ RELATIVE_WORD = re.compile(
 )
 """No docstring begins with one: a sentence has a named subject and a plain verb."""
 
+KAFKA_NAMED = re.compile("protocol/messages/|broker/[a-z]+/api/")
+"""The files of messages and of handlers: their classes are named as Kafka names its APIs."""
+
 STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 """The nodes that may hold a definition: no expression is looked into, which keeps the check fast."""
 
@@ -67,7 +70,7 @@ def places(sources: Mapping[str, str]) -> Places:
         tree = ast.parse(text, name)
         for figure, line, word in _within(tree):
             here[figure].append(f"{name}:{line} {word}")
-        if package in PRODUCT and not name.startswith("protocol/messages/"):
+        if package in PRODUCT and not KAFKA_NAMED.match(name):
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     classes[node.name].append((package, f"{name}:{node.lineno} {node.name}"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.broker.requests.request_context import HandlerResponse, PendingResponse
 from lockstep.broker.requests.time_slices import TimeSlicer, run_slice
 
 Key = TypeVar("Key")
@@ -67,7 +67,7 @@ class SlicedResponse(PendingResponse):
 
 
 def respond_in_slices(
-    context: ClientContext,
+    time_slicer: TimeSlicer,
     keys: Iterable[Key],
     item: Callable[[Key], Item],
     respond: Callable[[list[Item]], HandlerResponse],
@@ -88,4 +88,4 @@ def respond_in_slices(
     steps_left = steps()
     if run_slice(steps_left):
         return respond(items)
-    return SlicedResponse(context.services.time_slicer, steps_left, lambda: respond(items))
+    return SlicedResponse(time_slicer, steps_left, lambda: respond(items))

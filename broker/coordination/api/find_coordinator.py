@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.find_coordinator import (
@@ -21,9 +23,6 @@ from lockstep.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-
-API_KEY = ApiKey.FIND_COORDINATOR
-VERSIONS = (0, 6)
 
 BATCHED_MIN_VERSION: Final = 4
 GROUP: Final = 0
@@ -36,46 +35,64 @@ Registry = CoordinatorRegistry[Any]
 """The registry of groups' or of transactions' coordinators."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> HandlerResponse:
-    """The same answer for each key."""
-    services = context.services
-    registries: dict[int, Registry] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
-    registry = registries.get(request.key_type)
-    if registry is not None:
+class FindCoordinator(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.FIND_COORDINATOR
+    versions = (0, 6)
+
+    def __init__(
+        self, groups: Registry, transactions: Registry, endpoints: NodeEndpoints, time_slicer: TimeSlicer
+    ) -> None:
+        self._registries = {GROUP: groups, TRANSACTION: transactions}
+        self._endpoints = endpoints
+        self._time_slicer = time_slicer
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: FindCoordinatorRequest
+    ) -> HandlerResponse:
+        """One result for each key."""
+        registry = self._registries.get(request.key_type)
+        if registry is None:
+            message = f"Unknown coordinator type {request.key_type}."
+            return _error_response(header.api_version, request, ErrorCode.INVALID_REQUEST, message)
         if not registry.is_ready:
-            return _create_topic_and_respond(context, registry, header.api_version, request)
-        return _respond(context, registry, header.api_version, request)
-    message = f"Unknown coordinator type {request.key_type}."
-    return _error_response(header.api_version, request, ErrorCode.INVALID_REQUEST, message)
+            return self._create_topic_and_respond(client, registry, header.api_version, request)
+        return self._respond(client, registry, header.api_version, request)
 
-
-async def _create_topic_and_respond(
-    context: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
-) -> HandlerResponse:
-    try:
-        await registry.ready()
-    except RequestError as rejection:
-        return _error_response(api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, rejection.message)
-    return _respond(context, registry, api_version, request)
-
-
-def _respond(
-    context: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
-) -> HandlerResponse:
-    if api_version < BATCHED_MIN_VERSION:
-        endpoint = context.endpoint_of(registry.coordinator_node(request.key))
-        if endpoint is None:
+    async def _create_topic_and_respond(
+        self, client: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
+    ) -> HandlerResponse:
+        try:
+            await registry.ready()
+        except RequestError as rejection:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            return FindCoordinatorResponse(error_code=error, error_message=error.message, node_id=-1, port=-1)
-        return FindCoordinatorResponse(
-            error_message=NO_ERROR_TEXT, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port
+            return _error_response(api_version, request, error, rejection.message)
+        return self._respond(client, registry, api_version, request)
+
+    def _respond(
+        self, client: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
+    ) -> HandlerResponse:
+        def find(key: str) -> Endpoint | None:
+            return self._endpoints.of(registry.coordinator_node(key), client)
+
+        if api_version < BATCHED_MIN_VERSION:
+            endpoint = find(request.key)
+            if endpoint is None:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                return _error_response(api_version, request, error, error.message)
+            return FindCoordinatorResponse(
+                error_message=NO_ERROR_TEXT,
+                node_id=endpoint.node_id,
+                host=endpoint.host,
+                port=endpoint.port,
+            )
+        return respond_in_slices(
+            self._time_slicer,
+            request.coordinator_keys,
+            lambda key: _coordinator(key, find(key)),
+            lambda coordinators: FindCoordinatorResponse(coordinators=coordinators),
         )
-    return respond_in_slices(
-        context,
-        request.coordinator_keys,
-        lambda key: _coordinator(key, context.endpoint_of(registry.coordinator_node(key))),
-        lambda coordinators: FindCoordinatorResponse(coordinators=coordinators),
-    )
 
 
 def _coordinator(key: str, endpoint: Endpoint | None) -> Coordinator:

@@ -6,3 +6,41 @@
 | groups | `describe_groups`, `list_groups`, `delete_groups` |
 | offsets | `offset_commit`, `offset_fetch`, `offset_delete`, `txn_offset_commit` |
 """
+
+from __future__ import annotations
+
+from lockstep.broker.groups.api.delete_groups import DeleteGroups
+from lockstep.broker.groups.api.describe_groups import DescribeGroups
+from lockstep.broker.groups.api.heartbeat import Heartbeat
+from lockstep.broker.groups.api.join_group import JoinGroup
+from lockstep.broker.groups.api.leave_group import LeaveGroup
+from lockstep.broker.groups.api.list_groups import ListGroups
+from lockstep.broker.groups.api.offset_commit import OffsetCommit
+from lockstep.broker.groups.api.offset_delete import OffsetDelete
+from lockstep.broker.groups.api.offset_fetch import OffsetFetch
+from lockstep.broker.groups.api.sync_group import SyncGroup
+from lockstep.broker.groups.api.txn_offset_commit import TxnOffsetCommit
+from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.requests.time_slices import TimeSlicer
+from lockstep.broker.transactions.verification_client import Verification
+
+
+def handlers(
+    groups: Groups, cluster: Cluster, verification: Verification, time_slicer: TimeSlicer
+) -> list[RequestHandler]:
+    """The handlers of this room."""
+    return [
+        JoinGroup(groups),
+        SyncGroup(groups),
+        Heartbeat(groups),
+        LeaveGroup(groups),
+        DescribeGroups(groups, time_slicer),
+        ListGroups(groups),
+        DeleteGroups(groups, time_slicer),
+        OffsetCommit(groups, cluster),
+        OffsetFetch(groups, cluster, time_slicer),
+        OffsetDelete(groups, cluster),
+        TxnOffsetCommit(groups, cluster, verification),
+    ]

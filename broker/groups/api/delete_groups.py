@@ -6,9 +6,16 @@ from collections.abc import Callable
 from functools import partial
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    HandlerResponse,
+    PendingResponse,
+    RequestHandler,
+)
 from lockstep.broker.requests.sliced_response import respond_in_slices
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import (
@@ -17,44 +24,50 @@ from lockstep.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 
-API_KEY = ApiKey.DELETE_GROUPS
-VERSIONS = (0, 3)
 
+class DeleteGroups(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> HandlerResponse:
-    """Serve one DeleteGroups; the answer waits for the commits."""
-    names = dict.fromkeys(request.groups_names)
-    if not names:
-        return DeleteGroupsResponse()
-    coordinators = partial(_coordinator, context)
-    return respond_in_slices(
-        context, names, coordinators, lambda all_found: _delete_all(context, list(names), all_found)
-    )
+    api_key = ApiKey.DELETE_GROUPS
+    versions = (0, 3)
 
+    def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
+        self._groups = groups
+        self._time_slicer = time_slicer
 
-def _delete_all(
-    context: ClientContext, names: list[str], coordinators: list[GroupCoordinator | RequestError]
-) -> HandlerResponse:
-    results = [DeletableGroupResult(group_id=group_id) for group_id in names]
-    response = _DeleteGroupsResponse(results)
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DeleteGroupsRequest
+    ) -> HandlerResponse:
+        """Serve one DeleteGroups; the response waits for the commits."""
+        names = dict.fromkeys(request.groups_names)
+        if not names:
+            return DeleteGroupsResponse()
+        respond = partial(self._delete_all, list(names))
+        return respond_in_slices(self._time_slicer, names, self._coordinator, respond)
 
-    def delete(pair: tuple[DeletableGroupResult, GroupCoordinator | RequestError]) -> None:
-        result, coordinator = pair
-        if isinstance(coordinator, GroupCoordinator):
-            coordinator.delete(result.group_id, response.on_deleted(result))
-        else:
-            response.complete_one(result, coordinator.error)
+    def _delete_all(
+        self, names: list[str], coordinators: list[GroupCoordinator | RequestError]
+    ) -> HandlerResponse:
+        results = [DeletableGroupResult(group_id=group_id) for group_id in names]
+        response = _DeleteGroupsResponse(results)
 
-    return respond_in_slices(context, zip(results, coordinators, strict=True), delete, lambda _: response)
+        def delete(pair: tuple[DeletableGroupResult, GroupCoordinator | RequestError]) -> None:
+            result, coordinator = pair
+            if isinstance(coordinator, GroupCoordinator):
+                coordinator.delete(result.group_id, response.on_deleted(result))
+            else:
+                response.complete_one(result, coordinator.error)
 
+        pairs = zip(results, coordinators, strict=True)
+        return respond_in_slices(self._time_slicer, pairs, delete, lambda _: response)
 
-def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | RequestError:
-    """The coordinator of a group, or its error; all are looked up before one is deleted, as each may need a
-    read barrier."""
-    try:
-        return context.services.consumer_groups.coordinator(group_id)
-    except RequestError as rejection:
-        return rejection
+    def _coordinator(self, group_id: str) -> GroupCoordinator | RequestError:
+        """The coordinator of a group, or its error; all are looked up before one is deleted, as each may need
+        a read barrier."""
+        try:
+            return self._groups.coordinator(group_id)
+        except RequestError as rejection:
+            return rejection
 
 
 class _DeleteGroupsResponse(PendingResponse):

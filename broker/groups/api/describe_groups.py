@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.groups.classic_group import State
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.authorized_operations import GROUP_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_groups import (
@@ -20,34 +22,47 @@ from lockstep.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 
-API_KEY = ApiKey.DESCRIBE_GROUPS
-VERSIONS = (0, 6)
 NOT_FOUND_MIN_VERSION: Final = 6
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> HandlerResponse:
-    """Serve one DescribeGroups."""
+class DescribeGroups(RequestHandler):
+    """See the module."""
 
-    def describe(group_id: str) -> DescribedGroup:
-        group = _describe(context, header, group_id)
-        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-            group.authorized_operations = GROUP_OPERATIONS
-        return group
+    api_key = ApiKey.DESCRIBE_GROUPS
+    versions = (0, 6)
 
-    names = dict.fromkeys(request.groups)
-    return respond_in_slices(context, names, describe, lambda groups: DescribeGroupsResponse(groups=groups))
+    def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
+        self._groups = groups
+        self._time_slicer = time_slicer
 
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeGroupsRequest
+    ) -> HandlerResponse:
+        """Serve one DescribeGroups."""
 
-def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
-    try:
-        _, coordinator = context.services.consumer_groups.of(group_id)
-    except RequestError as rejection:
-        return DescribedGroup(group_id=group_id, error_code=rejection.error)
-    description = coordinator.describe(group_id)
-    if description is not None:
-        return description
-    missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
-    if header.api_version >= NOT_FOUND_MIN_VERSION:
-        missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        missing.error_message = f"Group {group_id} not found."
-    return missing
+        def describe(group_id: str) -> DescribedGroup:
+            group = self._describe(header.api_version, group_id)
+            if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+            return group
+
+        return respond_in_slices(
+            self._time_slicer,
+            dict.fromkeys(request.groups),
+            describe,
+            lambda groups: DescribeGroupsResponse(groups=groups),
+        )
+
+    def _describe(self, api_version: int, group_id: str) -> DescribedGroup:
+        try:
+            _, coordinator = self._groups.of(group_id)
+        except RequestError as rejection:
+            return DescribedGroup(group_id=group_id, error_code=rejection.error)
+        description = coordinator.describe(group_id)
+        if description is not None:
+            return description
+        missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        if api_version >= NOT_FOUND_MIN_VERSION:
+            missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            missing.error_message = f"Group {group_id} not found."
+        return missing

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
-API_KEY = ApiKey.HEARTBEAT
-VERSIONS = (0, 4)
 
+class Heartbeat(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequest) -> HandlerResponse:
-    """Serve one Heartbeat."""
-    if not request.group_id:
-        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as rejection:
-        return HeartbeatResponse(error_code=rejection.error)
-    return HeartbeatResponse(error_code=coordinator.heartbeat(request))
+    api_key = ApiKey.HEARTBEAT
+    versions = (0, 4)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: HeartbeatRequest
+    ) -> HandlerResponse:
+        """Serve one Heartbeat."""
+        if not request.group_id:
+            return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            coordinator = self._groups.coordinator(request.group_id)
+        except RequestError as rejection:
+            return HeartbeatResponse(error_code=rejection.error)
+        return HeartbeatResponse(error_code=coordinator.heartbeat(request))

@@ -6,31 +6,40 @@ a connection of its own for their coordinator. Versions: see the message table; 
 
 from __future__ import annotations
 
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_responses import JoinAnswer, join_error
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.join_group import JoinGroupRequest
 
-API_KEY = ApiKey.JOIN_GROUP
-VERSIONS = (0, 9)
+
+class JoinGroup(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.JOIN_GROUP
+    versions = (0, 9)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: JoinGroupRequest
+    ) -> HandlerResponse:
+        """Serve one JoinGroup."""
+        if not request.group_id:
+            return _error_response(header, request, ErrorCode.INVALID_GROUP_ID)
+        try:
+            coordinator = self._groups.coordinator(request.group_id)
+        except RequestError as rejection:
+            return _error_response(header, request, rejection.error)
+        return coordinator.join(request, header.api_version, header.client_id or "", client_host(client))
 
 
-def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequest) -> HandlerResponse:
-    """Serve one JoinGroup."""
-    if not request.group_id:
-        return _error_response(header, request, ErrorCode.INVALID_GROUP_ID)
-    try:
-        coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as rejection:
-        return _error_response(header, request, rejection.error)
-    return coordinator.join(request, header.api_version, header.client_id or "", client_host(context))
-
-
-def client_host(context: ClientContext) -> str:
+def client_host(client: ClientContext) -> str:
     """The member's address as Kafka writes it: a slash, then the address."""
-    return "/" + context.peer.rpartition(":")[0]
+    return "/" + client.peer.rpartition(":")[0]
 
 
 def _error_response(header: RequestHeader, request: JoinGroupRequest, error: ErrorCode) -> JoinAnswer:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
-API_KEY = ApiKey.LEAVE_GROUP
-VERSIONS = (0, 5)
 
+class LeaveGroup(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupRequest) -> HandlerResponse:
-    """Serve one LeaveGroup."""
-    if not request.group_id:
-        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as rejection:
-        return LeaveGroupResponse(error_code=rejection.error)
-    return coordinator.leave(request, header.api_version)
+    api_key = ApiKey.LEAVE_GROUP
+    versions = (0, 5)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: LeaveGroupRequest
+    ) -> HandlerResponse:
+        """Serve one LeaveGroup."""
+        if not request.group_id:
+            return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            coordinator = self._groups.coordinator(request.group_id)
+        except RequestError as rejection:
+            return LeaveGroupResponse(error_code=rejection.error)
+        return coordinator.leave(request, header.api_version)

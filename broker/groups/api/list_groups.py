@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-API_KEY = ApiKey.LIST_GROUPS
-VERSIONS = (0, 5)
 
+class ListGroups(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> HandlerResponse:
-    """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
-    try:
-        listed = context.services.consumer_groups.listed()
-    except RequestError as rejection:
-        return ListGroupsResponse(error_code=rejection.error)
-    states = {each.strip().lower() for each in request.states_filter}
-    types = {each.lower() for each in request.types_filter}
-    return ListGroupsResponse(
-        groups=[
-            group
-            for group in listed
-            if (not states or group.group_state.lower() in states)
-            and (not types or group.group_type.lower() in types)
-        ]
-    )
+    api_key = ApiKey.LIST_GROUPS
+    versions = (0, 5)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ListGroupsRequest
+    ) -> HandlerResponse:
+        """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
+        try:
+            listed = self._groups.listed()
+        except RequestError as rejection:
+            return ListGroupsResponse(error_code=rejection.error)
+        states = {each.strip().lower() for each in request.states_filter}
+        types = {each.lower() for each in request.types_filter}
+        return ListGroupsResponse(
+            groups=[
+                group
+                for group in listed
+                if (not states or group.group_state.lower() in states)
+                and (not types or group.group_type.lower() in types)
+            ]
+        )

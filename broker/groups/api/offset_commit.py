@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import (
     NEVER,
     CommittedOffset,
@@ -20,9 +21,14 @@ from lockstep.broker.groups.group_records import (
     offset_record,
 )
 from lockstep.broker.groups.group_store import GroupStore
-from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    HandlerResponse,
+    PendingResponse,
+    RequestHandler,
+)
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_commit import (
@@ -34,41 +40,54 @@ from lockstep.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-API_KEY = ApiKey.OFFSET_COMMIT
-VERSIONS = (2, 10)
-
 UNKNOWN_GROUP_MIN_VERSION: Final = 9
 TOPIC_IDS_MIN_VERSION: Final = 10
 INT64_MAX: Final = 2**63 - 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> HandlerResponse:
-    """Store the valid offsets."""
-    commit = _Commit(context, header.api_version, request)
-    response = OffsetCommitResponse(topics=[commit.topic(each) for each in request.topics if each.partitions])
-    if not commit.valid:
-        return response
-    group_id = request.group_id
-    try:
-        store, coordinator = context.services.consumer_groups.of(group_id)
-        error = commit.check(coordinator)
-        if error is ErrorCode.NONE:
-            records = commit.records(store.time_ms())
-    except RequestError as rejection:
-        error = rejection.error
-    if error is not ErrorCode.NONE:
-        commit.fail(error)
-        return response
-    return _OffsetCommitResponse(response, commit.stored, store, group_id, records) if records else response
+class OffsetCommit(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.OFFSET_COMMIT
+    versions = (2, 10)
+
+    def __init__(self, groups: Groups, cluster: Cluster) -> None:
+        self._groups = groups
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: OffsetCommitRequest
+    ) -> HandlerResponse:
+        """Store the valid offsets."""
+        commit = _Commit(self._cluster, header.api_version, request)
+        response = OffsetCommitResponse(
+            topics=[commit.topic(each) for each in request.topics if each.partitions]
+        )
+        if not commit.valid:
+            return response
+        group_id = request.group_id
+        try:
+            store, coordinator = self._groups.of(group_id)
+            error = commit.check(coordinator)
+            if error is ErrorCode.NONE:
+                records = commit.records(store.time_ms())
+        except RequestError as rejection:
+            error = rejection.error
+        if error is not ErrorCode.NONE:
+            commit.fail(error)
+            return response
+        return (
+            _OffsetCommitResponse(response, commit.stored, store, group_id, records) if records else response
+        )
 
 
 class _Commit:
     """One request."""
 
-    __slots__ = ("_api_version", "_context", "_request", "stored", "valid")
+    __slots__ = ("_api_version", "_cluster", "_request", "stored", "valid")
 
-    def __init__(self, context: ClientContext, api_version: int, request: OffsetCommitRequest) -> None:
-        self._context = context
+    def __init__(self, cluster: Cluster, api_version: int, request: OffsetCommitRequest) -> None:
+        self._cluster = cluster
         self._api_version = api_version
         self._request = request
         self.valid: list[tuple[Topic, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
@@ -77,7 +96,7 @@ class _Commit:
 
     def topic(self, requested: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         """The response for one topic, as if all succeeds."""
-        cluster = self._context.services.cluster
+        cluster = self._cluster
         if self._api_version >= TOPIC_IDS_MIN_VERSION:
             topic = cluster.topic_by_id(requested.topic_id)
             error = ErrorCode.UNKNOWN_TOPIC_ID
@@ -129,7 +148,7 @@ class _Commit:
         expire_time_ms = NEVER
         if self._request.retention_time_ms != -1:
             expire_time_ms = min(time_ms + self._request.retention_time_ms, INT64_MAX)
-        max_bytes = self._context.services.settings.offset_metadata_max_bytes
+        max_bytes = self._cluster.settings.offset_metadata_max_bytes
         group_id = self._request.group_id
         records = []
         for topic, partition, response in self.valid:

@@ -8,11 +8,18 @@ Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffset
 from __future__ import annotations
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import Record, offset_record
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.groups.subscription import CONSUMER
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    HandlerResponse,
+    PendingResponse,
+    RequestHandler,
+)
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_delete import (
@@ -23,42 +30,64 @@ from lockstep.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-API_KEY = ApiKey.OFFSET_DELETE
-VERSIONS = (0, 0)
 
+class OffsetDelete(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteRequest) -> HandlerResponse:
-    """Delete the offsets that may be deleted."""
-    group_id = request.group_id
-    try:
+    api_key = ApiKey.OFFSET_DELETE
+    versions = (0, 0)
+
+    def __init__(self, groups: Groups, cluster: Cluster) -> None:
+        self._groups = groups
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: OffsetDeleteRequest
+    ) -> HandlerResponse:
+        """Delete the offsets that may be deleted."""
+        group_id = request.group_id
         if not group_id:
-            raise RequestError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        store, coordinator = context.services.consumer_groups.of(group_id)
-    except RequestError as rejection:
-        return OffsetDeleteResponse(error_code=rejection.error)
-    error = _group_error(coordinator, group_id)
-    if error is not ErrorCode.NONE:
-        return OffsetDeleteResponse(error_code=error)
-    subscribed = coordinator.subscribed_topics(group_id)
-    topic_partitions: dict[tuple[str, int], None] = {}
-    topics = []
-    for topic in request.topics:
-        is_subscribed = subscribed is None or topic.name in subscribed
-        topics.append(_topic(context, topic, is_subscribed, topic_partitions))
-    response = OffsetDeleteResponse(topics=topics)
-    if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
-        committed = set(store.state.places(group_id))
-        topic_partitions = {
-            topic_partition: None for topic_partition in topic_partitions if topic_partition in committed
-        }
-    if not topic_partitions:
-        return response
-    return _OffsetDeleteResponse(
-        response,
-        store,
-        group_id,
-        [offset_record(group_id, *topic_partition, None) for topic_partition in topic_partitions],
-    )
+            return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            store, coordinator = self._groups.of(group_id)
+        except RequestError as rejection:
+            return OffsetDeleteResponse(error_code=rejection.error)
+        error = _group_error(coordinator, group_id)
+        if error is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=error)
+        subscribed = coordinator.subscribed_topics(group_id)
+        deleted: dict[tuple[str, int], None] = {}
+        topics = []
+        for topic in request.topics:
+            is_subscribed = subscribed is None or topic.name in subscribed
+            topics.append(self._topic(topic, is_subscribed, deleted))
+        response = OffsetDeleteResponse(topics=topics)
+        if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
+            committed = set(store.state.places(group_id))
+            deleted = {partition: None for partition in deleted if partition in committed}
+        if not deleted:
+            return response
+        records = [offset_record(group_id, *partition, None) for partition in deleted]
+        return _OffsetDeleteResponse(response, store, group_id, records)
+
+    def _topic(
+        self,
+        requested: OffsetDeleteRequestTopic,
+        is_subscribed: bool,
+        deleted: dict[tuple[str, int], None],
+    ) -> OffsetDeleteResponseTopic:
+        """The response for one topic; adds the offsets to delete to `deleted`, once each."""
+        partition_responses = []
+        for each in requested.partitions:
+            response = OffsetDeleteResponsePartition(partition_index=each.partition_index)
+            partition_responses.append(response)
+            if self._cluster.partition(requested.name, each.partition_index) is None:
+                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif is_subscribed:
+                response.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            else:
+                deleted[requested.name, each.partition_index] = None
+        return OffsetDeleteResponseTopic(name=requested.name, partitions=partition_responses)
 
 
 def _group_error(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
@@ -67,27 +96,6 @@ def _group_error(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
     if not coordinator.is_empty(group_id) and coordinator.protocol_type(group_id) != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
-
-
-def _topic(
-    context: ClientContext,
-    requested: OffsetDeleteRequestTopic,
-    is_subscribed: bool,
-    topic_partitions: dict[tuple[str, int], None],
-) -> OffsetDeleteResponseTopic:
-    """The response for one topic; adds the offsets to delete to `topic_partitions`."""
-    cluster = context.services.cluster
-    partition_responses = []
-    for each in requested.partitions:
-        response = OffsetDeleteResponsePartition(partition_index=each.partition_index)
-        partition_responses.append(response)
-        if cluster.partition(requested.name, each.partition_index) is None:
-            response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif is_subscribed:
-            response.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        else:
-            topic_partitions[requested.name, each.partition_index] = None  # once, as often as it is named
-    return OffsetDeleteResponseTopic(name=requested.name, partitions=partition_responses)
 
 
 class _OffsetDeleteResponse(PendingResponse):

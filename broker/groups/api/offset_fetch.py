@@ -9,18 +9,20 @@ Source: Kafka's OffsetMetadataManager.fetchOffsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from lockstep.broker.coordination.coordinator_shard import with_read_barrier
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import CommittedOffset
 from lockstep.broker.groups.group_store import GroupStore
-from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_fetch import (
@@ -37,9 +39,6 @@ from lockstep.protocol.messages.offset_fetch import (
 from lockstep.protocol.primitives import ZERO_UUID
 from lockstep.storage.types import StorageError
 
-API_KEY = ApiKey.OFFSET_FETCH
-VERSIONS = (1, 10)
-
 GROUP_ERRORS_MIN_VERSION: Final = 2
 BATCHED_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
@@ -48,20 +47,126 @@ NO_UNSTABLE_OFFSETS: Final[Set[tuple[str, int]]] = frozenset()
 """No offset is in a transaction, or the request does not ask."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> HandlerResponse:
-    """Respond at once, unless commits are pending: a client that commits and fetches without waiting reads
-    its own commit."""
-    version = header.api_version
-    groups = request.groups if version >= BATCHED_MIN_VERSION else [_single_group(request)]
-    must_be_stable = request.require_stable
+class _Fetch(NamedTuple):
+    """One request."""
 
-    def respond(found: list[GroupStore | None]) -> HandlerResponse:
-        stores = {store.group.group_id: store for store in found if store is not None}
-        if not stores:
-            return _response(context, version, groups, must_be_stable)
-        return _respond_when_committed(context, version, groups, must_be_stable, list(stores.values()))
+    version: int
+    groups: list[OffsetFetchRequestGroup]
+    must_be_stable: bool
 
-    return respond_in_slices(context, groups, partial(_store_with_pending_commits, context), respond)
+
+class OffsetFetch(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.OFFSET_FETCH
+    versions = (1, 10)
+
+    def __init__(self, groups: Groups, cluster: Cluster, time_slicer: TimeSlicer) -> None:
+        self._groups = groups
+        self._cluster = cluster
+        self._time_slicer = time_slicer
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: OffsetFetchRequest
+    ) -> HandlerResponse:
+        """Respond at once, unless commits are pending: a client that commits and fetches without waiting
+        reads its own commit."""
+        version = header.api_version
+        groups = request.groups if version >= BATCHED_MIN_VERSION else [_single_group(request)]
+        fetch = _Fetch(version, groups, request.require_stable)
+
+        def respond(found: list[GroupStore | None]) -> HandlerResponse:
+            stores = {store.group.group_id: store for store in found if store is not None}
+            if not stores:
+                return self._respond(fetch)
+            return self._respond_when_committed(fetch, list(stores.values()))
+
+        return respond_in_slices(self._time_slicer, groups, self._store_with_pending_commits, respond)
+
+    def _store_with_pending_commits(self, group: OffsetFetchRequestGroup) -> GroupStore | None:
+        """The store of a group with pending commits."""
+        try:
+            store = self._groups.store(group.group_id)
+        except RequestError:
+            return None
+        return store if store.is_under_way(group.group_id) else None
+
+    async def _respond_when_committed(self, fetch: _Fetch, stores: list[GroupStore]) -> HandlerResponse:
+        try:
+            for store in stores:
+                await store.committed()
+        except StorageError:
+            return _in_version(
+                fetch, [_error_group(group, ErrorCode.NOT_COORDINATOR) for group in fetch.groups]
+            )
+        return await with_read_barrier(partial(self._respond, fetch))
+
+    def _respond(self, fetch: _Fetch) -> HandlerResponse:
+        # All of a group's offsets are asked for in a few bytes: so each group's only once.
+        fully_requested: set[str] = set()
+        duplicate_names = DuplicateNames()
+
+        def group_response(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+            if group.topics is None and group.group_id in fully_requested:
+                return _error_group(group, ErrorCode.INVALID_REQUEST)
+            if group.topics is None:
+                fully_requested.add(group.group_id)
+            return self._group(fetch, group, duplicate_names)
+
+        return respond_in_slices(self._time_slicer, fetch.groups, group_response, partial(_in_version, fetch))
+
+    def _group(
+        self, fetch: _Fetch, requested: OffsetFetchRequestGroup, duplicate_names: DuplicateNames
+    ) -> OffsetFetchResponseGroup:
+        group_id = requested.group_id
+        try:
+            state = self._groups.store(group_id).state
+        except RequestError as rejection:
+            return _error_group(requested, rejection.error)
+        offsets = state.offsets(group_id)
+        unstable = state.pending(group_id) if fetch.must_be_stable else NO_UNSTABLE_OFFSETS
+        if requested.topics is None:
+            topics = self._all_topics(fetch.version, offsets, unstable)
+            return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+        topics = []
+        for each in requested.topics:
+            if fetch.version >= TOPIC_IDS_MIN_VERSION:
+                topic = self._cluster.topic_by_id(each.topic_id)
+                if topic is None:
+                    topics.append(_unknown_topic(each))
+                    continue
+                name = topic.name
+            else:
+                name, topic = each.name, self._cluster.topic(each.name)
+            topic_partitions = [(group_id, name, index) for index in each.partition_indexes]
+            pairs = [
+                (index, offsets.get((name, index), NO_OFFSET))
+                for *_, index in duplicate_names.without_excess(topic_partitions)
+            ]
+            pairs = [
+                (index, NO_OFFSET if _is_of_former_topic(found, topic) else found) for index, found in pairs
+            ]
+            topics.append(_topic(name, topic, pairs, unstable))
+        return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+    def _all_topics(
+        self,
+        version: int,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        unstable: Set[tuple[str, int]],
+    ) -> list[OffsetFetchResponseTopics]:
+        by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+        for (name, index), committed in offsets.items():
+            by_topic.setdefault(name, []).append((index, committed))
+        topics = []
+        for name, found in by_topic.items():
+            topic = self._cluster.topic(name)
+            partitions = [each for each in found if not _is_of_former_topic(each[1], topic)]
+            if topic is None and version >= TOPIC_IDS_MIN_VERSION:
+                continue  # a topic that is gone has no id to be called by
+            if partitions:
+                topics.append(_topic(name, topic, partitions, unstable))
+        return topics
 
 
 def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -75,53 +180,9 @@ def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _store_with_pending_commits(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
-    """The store of a group with pending commits."""
-    try:
-        store = context.services.consumer_groups.store(group.group_id)
-    except RequestError:
-        return None
-    return store if store.is_under_way(group.group_id) else None
-
-
-async def _respond_when_committed(
-    context: ClientContext,
-    version: int,
-    groups: list[OffsetFetchRequestGroup],
-    must_be_stable: bool,
-    stores: list[GroupStore],
-) -> HandlerResponse:
-    try:
-        for store in stores:
-            await store.committed()
-    except StorageError:
-        error_groups = [_error_group(group, ErrorCode.NOT_COORDINATOR) for group in groups]
-        return _in_version(version, groups, error_groups)
-    return await with_read_barrier(partial(_response, context, version, groups, must_be_stable))
-
-
-def _response(
-    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
-) -> HandlerResponse:
-    # All of a group's offsets are asked for in a few bytes: so each group's only once.
-    fully_requested: set[str] = set()
-    duplicate_names = DuplicateNames()
-
-    def group_response(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        if group.topics is None and group.group_id in fully_requested:
-            return _error_group(group, ErrorCode.INVALID_REQUEST)
-        if group.topics is None:
-            fully_requested.add(group.group_id)
-        return _group(context, version, group, must_be_stable, duplicate_names)
-
-    return respond_in_slices(context, groups, group_response, partial(_in_version, version, groups))
-
-
-def _in_version(
-    version: int, groups: list[OffsetFetchRequestGroup], group_responses: list[OffsetFetchResponseGroup]
-) -> OffsetFetchResponse:
+def _in_version(fetch: _Fetch, group_responses: list[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     """The response in the form of the request's version."""
-    if version >= BATCHED_MIN_VERSION:
+    if fetch.version >= BATCHED_MIN_VERSION:
         return OffsetFetchResponse(groups=group_responses)
     only = group_responses[0]
     topics = [
@@ -130,7 +191,7 @@ def _in_version(
         )
         for topic in only.topics
     ]
-    if only.error_code and version < GROUP_ERRORS_MIN_VERSION:
+    if only.error_code and fetch.version < GROUP_ERRORS_MIN_VERSION:
         topics = [
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -144,7 +205,7 @@ def _in_version(
                     for index in topic.partition_indexes
                 ],
             )
-            for topic in groups[0].topics or ()
+            for topic in fetch.groups[0].topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=only.error_code)
 
@@ -161,53 +222,6 @@ def _single_group_partition(partition: OffsetFetchResponsePartitions) -> OffsetF
 
 def _error_group(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
-
-
-def _group(
-    context: ClientContext,
-    version: int,
-    requested: OffsetFetchRequestGroup,
-    must_be_stable: bool,
-    duplicate_names: DuplicateNames,
-) -> OffsetFetchResponseGroup:
-    services = context.services
-    try:
-        state = services.consumer_groups.store(requested.group_id).state
-    except RequestError as rejection:
-        return _error_group(requested, rejection.error)
-    offsets = state.offsets(requested.group_id)
-    unstable = state.pending(requested.group_id) if must_be_stable else NO_UNSTABLE_OFFSETS
-    cluster = services.cluster
-    topics: list[OffsetFetchResponseTopics] = []
-    if requested.topics is None:
-        by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
-        for (name, index), committed in offsets.items():
-            by_topic.setdefault(name, []).append((index, committed))
-        for name, found in by_topic.items():
-            topic = cluster.topic(name)
-            partitions = [each for each in found if not _is_of_former_topic(each[1], topic)]
-            if topic is None and version >= TOPIC_IDS_MIN_VERSION:
-                continue  # a topic that is gone has no id to be called by
-            if partitions:
-                topics.append(_topic(name, topic, partitions, unstable))
-        return OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
-    for each in requested.topics:
-        if version >= TOPIC_IDS_MIN_VERSION:
-            topic = cluster.topic_by_id(each.topic_id)
-            if topic is None:
-                topics.append(_unknown_topic(each))
-                continue
-            name = topic.name
-        else:
-            name, topic = each.name, cluster.topic(each.name)
-        topic_partitions = [(requested.group_id, name, index) for index in each.partition_indexes]
-        pairs = [
-            (index, offsets.get((name, index), NO_OFFSET))
-            for *_, index in duplicate_names.without_excess(topic_partitions)
-        ]
-        pairs = [(index, NO_OFFSET if _is_of_former_topic(found, topic) else found) for index, found in pairs]
-        topics.append(_topic(name, topic, pairs, unstable))
-    return OffsetFetchResponseGroup(group_id=requested.group_id, topics=topics)
 
 
 def _is_of_former_topic(committed: CommittedOffset, topic: Topic | None) -> bool:

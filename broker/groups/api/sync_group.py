@@ -7,26 +7,37 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-API_KEY = ApiKey.SYNC_GROUP
-VERSIONS = (0, 5)
 PROTOCOL_MIN_VERSION: Final = 5
 """From here on the request must name the protocol (KIP-559)."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> HandlerResponse:
-    """Serve one SyncGroup."""
-    if header.api_version >= PROTOCOL_MIN_VERSION and None in (request.protocol_type, request.protocol_name):
-        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not request.group_id:
-        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    try:
-        coordinator = context.services.consumer_groups.coordinator(request.group_id)
-    except RequestError as rejection:
-        return SyncGroupResponse(error_code=rejection.error)
-    return coordinator.sync(request)
+class SyncGroup(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.SYNC_GROUP
+    versions = (0, 5)
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: SyncGroupRequest
+    ) -> HandlerResponse:
+        """Serve one SyncGroup."""
+        protocol = request.protocol_type, request.protocol_name
+        if header.api_version >= PROTOCOL_MIN_VERSION and None in protocol:
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not request.group_id:
+            return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            coordinator = self._groups.coordinator(request.group_id)
+        except RequestError as rejection:
+            return SyncGroupResponse(error_code=rejection.error)
+        return coordinator.sync(request)

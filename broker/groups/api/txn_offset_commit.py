@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from lockstep.broker.coordination.coordinator_shard import with_read_barrier
+from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
     Record,
@@ -23,16 +24,17 @@ from lockstep.broker.groups.group_records import (
     offset_record,
 )
 from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
-from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, Topic
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, Cluster, Topic
 from lockstep.broker.produce.appender import VerificationGuardMismatch, VerificationRequired
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
     PendingResponse,
+    RequestHandler,
     await_response,
 )
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.verification_client import Question, Verification
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.txn_offset_commit import (
@@ -44,37 +46,50 @@ from lockstep.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-API_KEY = ApiKey.TXN_OFFSET_COMMIT
-VERSIONS = (0, 5)
-
 LOADING_MIN_VERSION: Final = 2
 """Producers before Kafka 2.0 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_MIN_VERSION: Final = 4
 ADDS_MIN_VERSION: Final = 5
 
 
-def handle(context: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest) -> HandlerResponse:
-    """Store the valid offsets, at once if the transaction is open in the group's partition."""
-    commit = _Commit(context, header.api_version, request)
-    if not commit.valid:
-        return commit.response
-    if not request.group_id:
-        return commit.error_response(ErrorCode.INVALID_GROUP_ID)
-    try:
-        return commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
-    except RequestError as rejection:
-        return commit.error_response(rejection.error)
-    except VerificationRequired as required:
-        return commit.store_when_verified(required.guard)
+class TxnOffsetCommit(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.TXN_OFFSET_COMMIT
+    versions = (0, 5)
+
+    def __init__(self, groups: Groups, cluster: Cluster, verification: Verification) -> None:
+        self._groups = groups
+        self._cluster = cluster
+        self._verification = verification
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest
+    ) -> HandlerResponse:
+        """Store the valid offsets, at once if the transaction is open in the group's partition."""
+        commit = _Commit(self._groups, self._cluster, header.api_version, request)
+        if not commit.valid:
+            return commit.response
+        if not request.group_id:
+            return commit.error_response(ErrorCode.INVALID_GROUP_ID)
+        try:
+            return commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
+        except RequestError as rejection:
+            return commit.error_response(rejection.error)
+        except VerificationRequired as required:
+            return commit.store_when_verified(self._verification, required.guard)
 
 
 class _Commit:
     """One request."""
 
-    __slots__ = ("_api_version", "_context", "_request", "response", "valid")
+    __slots__ = ("_api_version", "_cluster", "_groups", "_request", "response", "valid")
 
-    def __init__(self, context: ClientContext, api_version: int, request: TxnOffsetCommitRequest) -> None:
-        self._context = context
+    def __init__(
+        self, groups: Groups, cluster: Cluster, api_version: int, request: TxnOffsetCommitRequest
+    ) -> None:
+        self._groups = groups
+        self._cluster = cluster
         self._api_version = api_version
         self._request = request
         self.valid: list[tuple[Topic, TxnOffsetCommitRequestPartition, TxnOffsetCommitResponsePartition]] = []
@@ -85,7 +100,7 @@ class _Commit:
 
     def _topic(self, requested: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
         """The response for one topic, as if all succeeds."""
-        topic = self._context.services.cluster.topic(requested.name)
+        topic = self._cluster.topic(requested.name)
         count = 0 if topic is None else len(topic.partitions)
         partition_responses = []
         for partition in requested.partitions:
@@ -102,7 +117,7 @@ class _Commit:
         changed."""
         request = self._request
         group_id = request.group_id
-        store, coordinator = self._context.services.consumer_groups.of(group_id)
+        store, coordinator = self._groups.of(group_id)
         error = coordinator.check_commit(
             group_id,
             request.member_id,
@@ -120,16 +135,16 @@ class _Commit:
             return self.response
         return _TxnOffsetCommitResponse(self, stored, store, group_id, records, transaction)
 
-    async def store_when_verified(self, guard: int) -> object | None:
+    async def store_when_verified(self, verification: Verification, guard: int) -> object | None:
         """Ask the transaction's coordinator first."""
-        request, services = self._request, self._context.services
-        partition_key = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
+        request = self._request
+        partition_key = CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)
         adds_partition = self._api_version >= ADDS_MIN_VERSION
         question = Question(
             request.transactional_id, request.producer_id, request.producer_epoch, adds_partition
         )
         while True:
-            codes = await services.verification.ask(question, [partition_key])
+            codes = await verification.ask(question, [partition_key])
             error = codes[partition_key]
             if error is not ErrorCode.NONE:
                 return self.error_response(error)
@@ -148,7 +163,7 @@ class _Commit:
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
         """The records to append, and their partitions' responses; an unknown partition or too long metadata
         gets an error."""
-        max_bytes = self._context.services.settings.offset_metadata_max_bytes
+        max_bytes = self._cluster.settings.offset_metadata_max_bytes
         stored, records = [], []
         for topic, partition, response in self.valid:
             if topic.deleted:  # while the transaction's coordinator was asked

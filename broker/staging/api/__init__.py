@@ -1,1 +1,17 @@
 """Handler: `lockstep_staged`, for writers of staged appends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.staging.api.lockstep_staged import LockstepStaged
+from lockstep.broker.staging.stage_commit import StagedEnds
+
+
+def handlers(
+    ends: StagedEnds, take_producer_id: Callable[[], Awaitable[int]], cluster: Cluster
+) -> list[RequestHandler]:
+    """The handlers of this room."""
+    return [LockstepStaged(ends, take_producer_id, cluster)]

@@ -7,11 +7,14 @@ their log group. A response waits until its content is committed; so does a spec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.produce.api.produce import SPECULATIVE_ERRORS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.broker.staging.stage_commit import StagedEnds
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.staged_messages import (
@@ -24,60 +27,70 @@ from lockstep.protocol.staged_messages import (
 )
 from lockstep.storage.types import NotLeader, StorageError
 
-API_KEY = STAGED_API_KEY
-VERSIONS = (0, 0)
 MAX_TOPICS: Final = 1_000
 MAX_TEXT: Final = 5_000
 """Characters of an error text."""
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: LockstepStagedRequest
-) -> LockstepStagedResponse:
-    """An id, or the end of stages."""
-    try:
-        return await _execute(context, request)
-    except RequestError as rejection:
-        text = rejection.message[:MAX_TEXT]
-        return LockstepStagedResponse(error_code=rejection.error, error_message=text)
-    except NotLeader as error:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return LockstepStagedResponse(error_code=code, error_message=str(error))
-    except StorageError as error:
-        code = ErrorCode.KAFKA_STORAGE_ERROR
-        return LockstepStagedResponse(error_code=code, error_message=str(error))
+class LockstepStaged(RequestHandler):
+    """See the module. Args: take_producer_id: an id that no producer ever had; raises StorageError."""
 
+    api_key = STAGED_API_KEY
+    versions = (0, 0)
+    is_advertised = False
 
-async def _execute(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
-    services, query = context.services, request.query
-    if not 0 < len(query) <= MAX_QUERY_CHARACTERS:
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {MAX_QUERY_CHARACTERS} characters"
-        )
-    if len(request.record) != request.is_commit:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
-    if request.is_commit:
-        (record,) = request.record
+    def __init__(
+        self, ends: StagedEnds, take_producer_id: Callable[[], Awaitable[int]], cluster: Cluster
+    ) -> None:
+        self._ends = ends
+        self._take_producer_id = take_producer_id
+        self._cluster = cluster
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: LockstepStagedRequest
+    ) -> LockstepStagedResponse:
+        """An id, or the end of stages."""
         try:
-            group, appended = services.staged_ends.commit(query, request.stages, record)
+            return await self._execute(request)
         except RequestError as rejection:
-            partition = services.cluster.partition(record.topic, record.partition_index)
-            if rejection.error in SPECULATIVE_ERRORS and partition is not None:
-                await partition.group.committed()
-            raise
-        await group.committed()
-        return LockstepStagedResponse(base_offset=appended.base_offset)
-    if request.stages or request.abandoned:
-        groups = services.staged_ends.abort(query, request.stages)
-        groups += services.staged_ends.abandon(query, request.abandoned)
-        await asyncio.gather(*[group.committed() for group in groups])
-        return LockstepStagedResponse()
-    producer_id = staged_producer_id(query, await services.producer_ids.take())
-    topics = [_group_ids_of(context, name) for name in request.topics[:MAX_TOPICS]]
-    return LockstepStagedResponse(producer_id=producer_id, topics=topics)
+            text = rejection.message[:MAX_TEXT]
+            return LockstepStagedResponse(error_code=rejection.error, error_message=text)
+        except NotLeader as error:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return LockstepStagedResponse(error_code=code, error_message=str(error))
+        except StorageError as error:
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            return LockstepStagedResponse(error_code=code, error_message=str(error))
 
+    async def _execute(self, request: LockstepStagedRequest) -> LockstepStagedResponse:
+        query = request.query
+        if not 0 < len(query) <= MAX_QUERY_CHARACTERS:
+            raise RequestError(
+                ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {MAX_QUERY_CHARACTERS} characters"
+            )
+        if len(request.record) != request.is_commit:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
+        if request.is_commit:
+            (record,) = request.record
+            try:
+                group, appended = self._ends.commit(query, request.stages, record)
+            except RequestError as rejection:
+                partition = self._cluster.partition(record.topic, record.partition_index)
+                if rejection.error in SPECULATIVE_ERRORS and partition is not None:
+                    await partition.group.committed()
+                raise
+            await group.committed()
+            return LockstepStagedResponse(base_offset=appended.base_offset)
+        if request.stages or request.abandoned:
+            groups = self._ends.abort(query, request.stages)
+            groups += self._ends.abandon(query, request.abandoned)
+            await asyncio.gather(*[group.committed() for group in groups])
+            return LockstepStagedResponse()
+        producer_id = staged_producer_id(query, await self._take_producer_id())
+        topics = [self._log_groups_of(name) for name in request.topics[:MAX_TOPICS]]
+        return LockstepStagedResponse(producer_id=producer_id, topics=topics)
 
-def _group_ids_of(context: ClientContext, name: str) -> TopicLogGroups:
-    topic = context.services.cluster.topic(name)
-    group_ids = {each.group.group_id for each in topic.partitions} if topic is not None else set()
-    return TopicLogGroups(name=name, group_ids=sorted(group_ids))
+    def _log_groups_of(self, name: str) -> TopicLogGroups:
+        topic = self._cluster.topic(name)
+        group_ids = {each.group.group_id for each in topic.partitions} if topic is not None else set()
+        return TopicLogGroups(name=name, group_ids=sorted(group_ids))

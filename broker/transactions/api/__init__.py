@@ -6,3 +6,40 @@
 | tools | `list_transactions`, `describe_transactions` |
 | markers between nodes | `write_txn_markers` |
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.transactions.api.add_offsets_to_txn import AddOffsetsToTxn
+from lockstep.broker.transactions.api.add_partitions_to_txn import AddPartitionsToTxn
+from lockstep.broker.transactions.api.describe_transactions import DescribeTransactions
+from lockstep.broker.transactions.api.end_txn import EndTxn
+from lockstep.broker.transactions.api.init_producer_id import InitProducerId
+from lockstep.broker.transactions.api.list_transactions import ListTransactions
+from lockstep.broker.transactions.api.write_txn_markers import WriteTxnMarkers
+from lockstep.broker.transactions.marker_sender import Markers
+from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
+from lockstep.broker.transactions.transaction_coordinators import Transactions
+
+
+def handlers(
+    transactions: Transactions,
+    producer_ids: ProducerIdSource,
+    markers: Markers,
+    cluster: Cluster,
+    partition_of_group: Callable[[str], int],
+    clock_ms: Callable[[], int],
+) -> list[RequestHandler]:
+    """The handlers of this room."""
+    return [
+        InitProducerId(transactions, producer_ids),
+        AddPartitionsToTxn(transactions, cluster),
+        AddOffsetsToTxn(transactions, partition_of_group),
+        EndTxn(transactions),
+        ListTransactions(transactions, clock_ms),
+        DescribeTransactions(transactions),
+        WriteTxnMarkers(markers),
+    ]

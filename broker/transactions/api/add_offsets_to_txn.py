@@ -7,44 +7,51 @@ Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-API_KEY = ApiKey.ADD_OFFSETS_TO_TXN
-VERSIONS = (0, 4)
 
 FENCED_MIN_VERSION: Final = 2
 TRANSACTION_VERSION_0: Final = 0
 """The transaction version of the clients that send this request."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest) -> HandlerResponse:
-    """Serve one AddOffsetsToTxn; the answer waits for the commit."""
-    return _add(context, header.api_version, request)
+class AddOffsetsToTxn(RequestHandler):
+    """See the module. Args: partition_of_group: a group's partition of `__consumer_offsets`."""
 
+    api_key = ApiKey.ADD_OFFSETS_TO_TXN
+    versions = (0, 4)
 
-async def _add(
-    context: ClientContext, version: int, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse:
-    services = context.services
-    topic_partition = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
-    try:
-        await services.transactions.add_partitions(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            [topic_partition],
-            TRANSACTION_VERSION_0,
-        )
-    except RequestError as rejection:
-        error = rejection.error
-        if error is ErrorCode.PRODUCER_FENCED and version < FENCED_MIN_VERSION:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        return AddOffsetsToTxnResponse(error_code=error)
-    return AddOffsetsToTxnResponse()
+    def __init__(self, transactions: Transactions, partition_of_group: Callable[[str], int]) -> None:
+        self._transactions = transactions
+        self._partition_of_group = partition_of_group
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest
+    ) -> HandlerResponse:
+        """Serve one AddOffsetsToTxn; the response waits for the commit."""
+        return self._add(header.api_version, request)
+
+    async def _add(self, version: int, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+        topic_partition = CONSUMER_OFFSETS, self._partition_of_group(request.group_id)
+        try:
+            await self._transactions.add_partitions(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                [topic_partition],
+                TRANSACTION_VERSION_0,
+            )
+        except RequestError as rejection:
+            error = rejection.error
+            if error is ErrorCode.PRODUCER_FENCED and version < FENCED_MIN_VERSION:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            return AddOffsetsToTxnResponse(error_code=error)
+        return AddOffsetsToTxnResponse()

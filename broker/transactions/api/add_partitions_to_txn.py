@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS
+from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, Cluster
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Services
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_records import Place
 from lockstep.broker.transactions.verification_client import Question
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -27,9 +28,6 @@ from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
-VERSIONS: Final = (0, 5)
-
 BATCHED_MIN_VERSION: Final = 4
 FENCED_MIN_VERSION: Final = 2
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
@@ -37,87 +35,84 @@ BATCHED_TRANSACTION_VERSION: Final = 2
 """The transaction version of the clients that send the batched request."""
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest
-) -> HandlerResponse:
-    """Answer each transaction in turn."""
-    if header.api_version >= BATCHED_MIN_VERSION:
-        return _add_many(context.services, request)
-    transaction = AddPartitionsToTxnTransaction(
-        transactional_id=request.v3_and_below_transactional_id,
-        producer_id=request.v3_and_below_producer_id,
-        producer_epoch=request.v3_and_below_producer_epoch,
-        topics=request.v3_and_below_topics,
-    )
-    return _add_one(context.services, transaction, header.api_version)
+class AddPartitionsToTxn(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.ADD_PARTITIONS_TO_TXN
+    versions = (0, 5)
 
-async def _add_one(
-    services: Services, transaction: AddPartitionsToTxnTransaction, api_version: int
-) -> AddPartitionsToTxnResponse:
-    topic_partitions = _topic_partitions(transaction)
-    rejection = dict.fromkeys(
-        [topic_partition for topic_partition in topic_partitions if topic_partition[0] in INTERNAL_TOPICS],
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    )
-    codes = await _error_codes(services, transaction, topic_partitions, 0, rejection)
-    results = _by_topic(transaction.topics, codes)
-    if api_version < FENCED_MIN_VERSION:
-        for topic in results:
-            for each in topic.results_by_partition:
-                if each.partition_error_code == ErrorCode.PRODUCER_FENCED:
-                    each.partition_error_code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
+        self._transactions = transactions
+        self._cluster = cluster
 
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest
+    ) -> HandlerResponse:
+        """Answer each transaction in turn."""
+        if header.api_version >= BATCHED_MIN_VERSION:
+            return self._add_many(request)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        return self._add_one(transaction, header.api_version)
 
-async def _add_many(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id,
-                topic_results=_by_topic(
-                    each.topics,
-                    await _error_codes(
-                        services, each, _topic_partitions(each), BATCHED_TRANSACTION_VERSION, {}
-                    ),
-                ),
+    async def _add_one(
+        self, transaction: AddPartitionsToTxnTransaction, api_version: int
+    ) -> AddPartitionsToTxnResponse:
+        partitions = _partitions(transaction)
+        rejected = dict.fromkeys(
+            [each for each in partitions if each[0] in INTERNAL_TOPICS], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+        codes = await self._error_codes(transaction, partitions, 0, rejected)
+        results = _by_topic(transaction.topics, codes)
+        if api_version < FENCED_MIN_VERSION:
+            for topic in results:
+                for each in topic.results_by_partition:
+                    if each.partition_error_code == ErrorCode.PRODUCER_FENCED:
+                        each.partition_error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+
+    async def _add_many(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        results = []
+        for each in request.transactions:
+            codes = await self._error_codes(each, _partitions(each), BATCHED_TRANSACTION_VERSION, {})
+            results.append(
+                AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=_by_topic(each.topics, codes)
+                )
             )
-            for each in request.transactions
-        ]
-    )
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
 
-
-def _topic_partitions(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
-    return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-
-
-async def _error_codes(
-    services: Services,
-    transaction: AddPartitionsToTxnTransaction,
-    topic_partitions: Sequence[Place],
-    version: int,
-    rejected: Mapping[Place, ErrorCode],
-) -> Mapping[Place, ErrorCode]:
-    cluster, unknown = services.cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    errors = {
-        topic_partition: unknown
-        for topic_partition in topic_partitions
-        if cluster.partition(*topic_partition) is None
-    }
-    errors.update(rejected)
-    if errors:
-        return {
-            topic_partition: errors.get(topic_partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            for topic_partition in topic_partitions
+    async def _error_codes(
+        self,
+        transaction: AddPartitionsToTxnTransaction,
+        partitions: Sequence[Place],
+        version: int,
+        rejected: Mapping[Place, ErrorCode],
+    ) -> Mapping[Place, ErrorCode]:
+        errors = {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for each in partitions
+            if self._cluster.partition(*each) is None
         }
-    name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
-    try:
-        if transaction.verify_only:
-            return await services.transactions.verify(Question(name, *identity, add=False), topic_partitions)
-        await services.transactions.add_partitions(name, *identity, topic_partitions, version)
-    except RequestError as rejection:
-        return dict.fromkeys(topic_partitions, rejection.error)
-    return dict.fromkeys(topic_partitions, ErrorCode.NONE)
+        errors.update(rejected)
+        if errors:
+            return {each: errors.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+        name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
+        try:
+            if transaction.verify_only:
+                return await self._transactions.verify(Question(name, *identity, add=False), partitions)
+            await self._transactions.add_partitions(name, *identity, partitions, version)
+        except RequestError as rejection:
+            return dict.fromkeys(partitions, rejection.error)
+        return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
+    return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
 def _by_topic(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.describe_transactions import (
@@ -17,37 +17,37 @@ from lockstep.protocol.messages.describe_transactions import (
     TransactionState,
 )
 
-API_KEY = ApiKey.DESCRIBE_TRANSACTIONS
-VERSIONS = (0, 0)
 
+class DescribeTransactions(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest
-) -> HandlerResponse:
-    """One result per id; an empty one is no id."""
-    transactions = context.services.transactions
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _describe(transactions, each)
-            for each in DuplicateNames().without_excess(request.transactional_ids)
-        ]
-    )
+    api_key = ApiKey.DESCRIBE_TRANSACTIONS
+    versions = (0, 0)
 
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
-def _describe(transactions: Transactions, transactional_id: str) -> TransactionState:
-    try:
-        metadata = transactions.describe(transactional_id)
-    except RequestError as rejection:
-        return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
-    topics: dict[str, list[int]] = {}
-    for topic, index in metadata.partitions:
-        topics.setdefault(topic, []).append(index)
-    return TransactionState(
-        transactional_id=transactional_id,
-        transaction_state=metadata.state.label,
-        transaction_timeout_ms=metadata.timeout_ms,
-        transaction_start_time_ms=metadata.start_ms,
-        producer_id=metadata.producer_id,
-        producer_epoch=metadata.producer_epoch,
-        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
-    )
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest
+    ) -> HandlerResponse:
+        """One result per id; an empty one is no id."""
+        names = DuplicateNames().without_excess(request.transactional_ids)
+        return DescribeTransactionsResponse(transaction_states=[self._describe(each) for each in names])
+
+    def _describe(self, transactional_id: str) -> TransactionState:
+        try:
+            metadata = self._transactions.describe(transactional_id)
+        except RequestError as rejection:
+            return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
+        topics: dict[str, list[int]] = {}
+        for topic, index in metadata.partitions:
+            topics.setdefault(topic, []).append(index)
+        return TransactionState(
+            transactional_id=transactional_id,
+            transaction_state=metadata.state.label,
+            transaction_timeout_ms=metadata.timeout_ms,
+            transaction_start_time_ms=metadata.start_ms,
+            producer_id=metadata.producer_id,
+            producer_epoch=metadata.producer_epoch,
+            topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+        )

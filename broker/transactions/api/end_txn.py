@@ -9,36 +9,42 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-API_KEY: Final = ApiKey.END_TXN
-VERSIONS: Final = (0, 5)
 
 FENCED_MIN_VERSION: Final = 2
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
 RAISING_MIN_VERSION: Final = 5
 
 
-def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
-    """Serve one EndTxn; the response waits until the decision is committed."""
-    return _end(context, header.api_version, request)
+class EndTxn(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.END_TXN
+    versions = (0, 5)
 
-async def _end(context: ClientContext, api_version: int, request: EndTxnRequest) -> EndTxnResponse:
-    try:
-        producer_id, epoch = await context.services.transactions.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.committed,
-            2 if api_version >= RAISING_MIN_VERSION else 0,
-        )
-    except RequestError as rejection:
-        error = rejection.error
-        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        return EndTxnResponse(error_code=error)
-    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def handle(self, client: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
+        """Serve one EndTxn; the response waits until the decision is committed."""
+        return self._end(header.api_version, request)
+
+    async def _end(self, api_version: int, request: EndTxnRequest) -> EndTxnResponse:
+        try:
+            producer_id, epoch = await self._transactions.end(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                request.committed,
+                2 if api_version >= RAISING_MIN_VERSION else 0,
+            )
+        except RequestError as rejection:
+            error = rejection.error
+            if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            return EndTxnResponse(error_code=error)
+        return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)

@@ -10,53 +10,62 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
+from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from lockstep.protocol.staged_messages import staged_query
 from lockstep.storage.types import StorageError
 
-API_KEY: Final = ApiKey.INIT_PRODUCER_ID
-VERSIONS: Final = (0, 5)
-
 FENCED_MIN_VERSION: Final = 4
 """Older versions do not know PRODUCER_FENCED (KIP-588)."""
 NONE: Final = -1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: InitProducerIdRequest) -> HandlerResponse:
-    """Serve one request; an id may have to wait for a block of them to be recorded."""
-    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
-        return _error_response(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is None:
-        return _new_producer_id(context)
-    if staged_query(request.transactional_id) is not None:  # such ids have no coordinator
-        return _error_response(ErrorCode.INVALID_REQUEST)
-    return _init_transactional(context, header.api_version, request, request.transactional_id)
+class InitProducerId(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.INIT_PRODUCER_ID
+    versions = (0, 5)
 
-async def _new_producer_id(context: ClientContext) -> InitProducerIdResponse:
-    try:
-        producer_id = await context.services.producer_ids.take()
-    except StorageError:  # as Kafka's ProducerIdManager: what else passes, older clients take for fatal
-        return _error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    def __init__(self, transactions: Transactions, producer_ids: ProducerIdSource) -> None:
+        self._transactions = transactions
+        self._producer_ids = producer_ids
 
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: InitProducerIdRequest
+    ) -> HandlerResponse:
+        """Serve one request; an id may have to wait for a block of them to be recorded."""
+        if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+            return _error_response(ErrorCode.INVALID_REQUEST)
+        if request.transactional_id is None:
+            return self._new_producer_id()
+        if staged_query(request.transactional_id) is not None:  # such ids have no coordinator
+            return _error_response(ErrorCode.INVALID_REQUEST)
+        return self._init_transactional(header.api_version, request, request.transactional_id)
 
-async def _init_transactional(
-    context: ClientContext, api_version: int, request: InitProducerIdRequest, transactional_id: str
-) -> InitProducerIdResponse:
-    try:
-        producer_id, epoch = await context.services.transactions.init_producer_id(
-            transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
-        )
-    except RequestError as rejection:
-        error = rejection.error
-        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        return _error_response(error)
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    async def _new_producer_id(self) -> InitProducerIdResponse:
+        try:
+            producer_id = await self._producer_ids.take()
+        except StorageError:  # as Kafka's ProducerIdManager: what else passes, older clients take for fatal
+            return _error_response(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+    async def _init_transactional(
+        self, api_version: int, request: InitProducerIdRequest, transactional_id: str
+    ) -> InitProducerIdResponse:
+        try:
+            producer_id, epoch = await self._transactions.init_producer_id(
+                transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
+            )
+        except RequestError as rejection:
+            error = rejection.error
+            if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_MIN_VERSION:
+                error = ErrorCode.INVALID_PRODUCER_EPOCH
+            return _error_response(error)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _error_response(error: ErrorCode) -> InitProducerIdResponse:

@@ -7,12 +7,13 @@ served meanwhile. Source: Kafka's TransactionStateManager.listTransactionStates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
+from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_records import TransactionMetadata
 from lockstep.broker.transactions.transaction_records import TransactionState as State
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -23,33 +24,40 @@ from lockstep.protocol.messages.list_transactions import (
     TransactionState,
 )
 
-API_KEY = ApiKey.LIST_TRANSACTIONS
-VERSIONS = (0, 2)
-
 STATES: Final = {state.label: state for state in State}
 Listed = list[tuple[str, TransactionMetadata]]
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: ListTransactionsRequest
-) -> HandlerResponse:
-    """The transactions that match every filter, and the unknown state names."""
-    pattern = None
-    try:
-        if request.transactional_id_pattern:
-            pattern = IdPattern(request.transactional_id_pattern)
-        everything = list(context.services.transactions.list_all())
-    except InvalidPattern:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    except RequestError as rejection:
-        return ListTransactionsResponse(error_code=rejection.error)
-    found = _filter_and_respond(everything, request, context.services.clock_ms())
-    if pattern is not None:
-        return _matching_transactions(request, found, pattern)
-    return _response(request, found)
+class ListTransactions(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.LIST_TRANSACTIONS
+    versions = (0, 2)
+
+    def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
+        self._transactions = transactions
+        self._clock_ms = clock_ms
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ListTransactionsRequest
+    ) -> HandlerResponse:
+        """The transactions that match every filter, and the unknown state names."""
+        pattern = None
+        try:
+            if request.transactional_id_pattern:
+                pattern = IdPattern(request.transactional_id_pattern)
+            everything = list(self._transactions.list_all())
+        except InvalidPattern:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        except RequestError as rejection:
+            return ListTransactionsResponse(error_code=rejection.error)
+        found = _apply_filters(everything, request, self._clock_ms())
+        if pattern is not None:
+            return _matching_transactions(request, found, pattern)
+        return _response(request, found)
 
 
-def _filter_and_respond(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:
+def _apply_filters(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:
     states = {STATES[name] for name in request.state_filters if name in STATES}
     ids = frozenset(request.producer_id_filters)
     duration_ms = request.duration_filter

@@ -7,10 +7,9 @@ no part in the answer. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 
 from __future__ import annotations
 
-from typing import Final
-
 from lockstep.broker.produce.transaction_markers import Marker
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.broker.transactions.marker_sender import Markers
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -21,39 +20,44 @@ from lockstep.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
-VERSIONS: Final = (1, 2)
 
+class WriteTxnMarkers(RequestHandler):
+    """See the module."""
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersResponse:
-    """One result per partition that is named, when all is committed."""
-    return WriteTxnMarkersResponse(
-        markers=[await _result(context, each) for each in request.markers if each.topics]
-    )
+    api_key = ApiKey.WRITE_TXN_MARKERS
+    versions = (1, 2)
 
+    def __init__(self, markers: Markers) -> None:
+        self._markers = markers
 
-async def _result(context: ClientContext, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
-    marker = Marker(
-        requested.producer_id,
-        requested.producer_epoch,
-        requested.coordinator_epoch,
-        requested.transaction_result,
-        requested.transaction_version,
-    )
-    topic_partitions = [
-        (topic.name, index) for topic in requested.topics for index in topic.partition_indexes
-    ]
-    codes = await context.services.markers.write_here(topic_partitions, marker)
-    topics = [
-        WritableTxnMarkerTopicResult(
-            name=topic.name,
-            partitions=[
-                WritableTxnMarkerPartitionResult(partition_index=index, error_code=codes[topic.name, index])
-                for index in topic.partition_indexes
-            ],
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse:
+        """One result per partition that is named, when all is committed."""
+        return WriteTxnMarkersResponse(
+            markers=[await self._result(each) for each in request.markers if each.topics]
         )
-        for topic in requested.topics
-    ]
-    return WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics)
+
+    async def _result(self, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
+        marker = Marker(
+            requested.producer_id,
+            requested.producer_epoch,
+            requested.coordinator_epoch,
+            requested.transaction_result,
+            requested.transaction_version,
+        )
+        partitions = [(topic.name, index) for topic in requested.topics for index in topic.partition_indexes]
+        codes = await self._markers.write_here(partitions, marker)
+        topics = [
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=index, error_code=codes[topic.name, index]
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in requested.topics
+        ]
+        return WritableTxnMarkerResult(producer_id=requested.producer_id, topics=topics)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_state import GroupsState
+from lockstep.broker.groups.group_store import OffsetTransaction
+from lockstep.broker.produce.appender import VerificationRequired
 from lockstep.broker.settings.config import from_texts
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest
@@ -25,6 +28,7 @@ from lockstep.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from lockstep.protocol.records.record import BatchBuilder
+from lockstep.storage.types import NotLeader
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
@@ -104,12 +108,39 @@ class FakeStore:
         self.waiting: list[tuple[str, list[Record], Callable[[ErrorCode], None]]] = []
         self.written: list[tuple[str, list[Record]]] = []
         self.at_once = True
+        self.is_verified = True
+        """False: the transaction's coordinator has to verify the partition first."""
+        self.transactions: list[OffsetTransaction] = []
+        """What was written within transactions."""
+        self.group = SimpleNamespace(group_id=1)
         self._loop = loop
 
     def append(self, group_id: str, records: Sequence[Record], done: Callable[[ErrorCode], None]) -> None:
         self.waiting.append((group_id, list(records), done))
         if self.at_once:
             self._loop.call_soon(self.commit)
+
+    def append_within(
+        self,
+        transaction: OffsetTransaction,
+        group_id: str,
+        records: Sequence[Record],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        if not (self.is_verified or transaction.verified):
+            raise VerificationRequired(transaction.producer_id, transaction.producer_epoch, 5)
+        self.transactions.append(transaction)
+        self.append(group_id, records, done)
+
+    def is_under_way(self, group_id: str) -> bool:
+        return any(each == group_id for each, _, _ in self.waiting)
+
+    async def committed(self) -> None:
+        """All that waits is committed, or nothing will be."""
+        if not self.at_once:
+            raise NotLeader("lost")
+        while self.waiting:
+            self.commit()
 
     def time_ms(self) -> int:
         return int(self._loop.now * 1000)
