@@ -16,8 +16,8 @@ from bench.kinds.headline import RATIOS as HEADLINE
 from bench.kinds.nodes3 import RATIOS as NODES3
 from bench.kinds.one_node import RATIOS as ONE
 
-ONE_NODE = "one"
-"""The kind of results that say none."""
+ONE_NODE = "one node"
+"""The kind of results that say none, of before they all did."""
 TITLES = {
     kind: {name: ratio.title for name, ratio in ratios.items()}
     for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES3))

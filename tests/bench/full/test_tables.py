@@ -36,17 +36,6 @@ def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_p
     assert "\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "Measured elsewhere" not in three
 
 
-def test_a_table_says_which_targets_were_not_measured_in_turns(tmp_path: Path) -> None:
-    figures = {"requests_per_s": 1.0}
-    for target in ("lockstep", "kafka", "kafka-flush"):
-        write_row(tmp_path, "requests", target, medians=figures, rounds=[], started="2026-01-02T03:04:05Z")
-    (table,) = tables(collect_rows(tmp_path))
-    assert "in turns" not in table
-    write_row(tmp_path, "requests", "lockstep", medians=figures, rounds=[], started="2026-01-02T09:00:00Z")
-    (table,) = tables(collect_rows(tmp_path))
-    assert "in turns: `kafka`, `kafka-flush` at 2026-01-02T03:04; `lockstep` at 2026-01-02T09:00." in table
-
-
 def test_a_table_says_by_which_figures_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
     for producers, ours, shipped in ((1, 90.0, 100.0), (16, 110.0, 100.0)):
         for target, rate in (("lockstep", ours), ("kafka", shipped), ("kafka-flush", 20.0)):
@@ -120,31 +109,6 @@ def test_cells_whose_rounds_are_far_apart_are_marked_and_counted(tmp_path: Path)
     text = _behind(tmp_path, (100.0, 121.0), (100.0, 119.0))
     assert "| 110 /s ~   | 110 /s  |" in text
     assert "in 1 of 2 closed loops and in 1 of all 2 cells" in section(collect_rows(tmp_path))
-
-
-def test_at_a_rate_the_p50_speaks_for_the_rounds(tmp_path: Path) -> None:
-    row = rounds("p50_ms", 0.1, 0.13, requests_per_s=500.0)
-    write_row(tmp_path, "requests", "lockstep", point={"rate": 500}, **row)
-    assert "500 /s, 0.115 ms ~" in section(collect_rows(tmp_path))
-
-
-def test_batches_are_told_in_megabytes_of_messages(tmp_path: Path) -> None:
-    settings = {"kind": "produce", "minutes": 0.05, "message_bytes": 10_000, "batch_bytes": 16_384}
-    row = rounds("records_per_s", 2_000.0, 2_000.0, requests_per_s=2_000.0, mb_per_s=23.4)
-    write_row(tmp_path, "batches", "lockstep", settings=settings, **row)
-    (table,) = tables(collect_rows(tmp_path))
-    assert "| 20 MB/s" in table and "/s, " not in table.splitlines()[-1]
-    abouts = {each.name: each.about for each in read_all()}
-    assert "one a request" in abouts["throughput-10kb"] and "16 KB" in abouts["throughput-1kb"]
-
-
-def test_a_fan_out_says_what_each_fetch_was_answered_with(tmp_path: Path) -> None:
-    settings = {"kind": "fan_out"}
-    for target, fetches in (("lockstep", 8.0), ("kafka", 50.0)):
-        row = rounds("mb_per_s", 100.0, 100.0, fetches=fetches, bytes=1_000_000)
-        write_row(tmp_path, "fans", target, settings=settings, point={"groups": 8}, **row)
-    text = section(collect_rows(tmp_path))
-    assert "`lockstep` 125 KB, `kafka` 20 KB" in text and "fetch.min.bytes=1" in text
 
 
 def test_kills_of_a_leader_have_a_worst_and_a_count_and_errors_are_in_no_median(tmp_path: Path) -> None:
@@ -222,23 +186,6 @@ def test_which_rows_have_cpu_is_true_of_the_kept_rows() -> None:
         assert all(("broker_cpu_s" in block and "device" in block) is has for block in row["rounds"]), (
             workload
         )
-
-
-def test_what_the_same_work_costs_is_told_of_each_broker(tmp_path: Path) -> None:
-    point = {"partitions": 16, "producers": 16, "rate": 0}
-    for target, cpu in (("lockstep", 40.9), ("kafka-flush", 139.0)):
-        row = rounds("requests_per_s", 100.0, 100.0)
-        row["medians"] |= {"cpu_s_per_million_records": cpu, "rss_max_mb": 90.0, "flushes_per_mb": 2108.0}
-        write_row(tmp_path, "cost", target, **{**row, "point": point})
-    found = collect_rows(tmp_path)
-    assert "What the same work costs" not in section(found), "of another workload"
-    rows = [{**each, "workload": "requests-1kb"} for each in found["rows"]]
-    lines = [line for line in section({**found, "rows": rows}).splitlines() if "| single messages |" in line]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert cells == [
-        ["1", "single messages", "`lockstep`", "40.9", "90", "2,108", ""],
-        ["1", "single messages", "`kafka-flush`", "139", "90", "2,108", ""],
-    ]
 
 
 def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -> None:

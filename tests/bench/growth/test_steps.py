@@ -109,25 +109,6 @@ def test_two_points_or_nothings_make_no_line() -> None:
     assert scattered is not None and 0 < scattered.r_squared < 0.5 and scattered.word == "no trend"
 
 
-def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
-    quiet = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
-    noisy = quiet | {"foreign_cpu_share": 1.1}
-    write_steps(tmp_path, "groups", {1: quiet | {"foreign_cpu_share": 0.1}, 10: noisy, 100: quiet})
-    assert "Other work disturbed these steps: 10 consumer groups with a member each (110%)." in page(
-        [collect_steps(tmp_path)]
-    )
-
-
-def test_rounds_that_are_far_apart_are_named(tmp_path: Path) -> None:
-    flat = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
-    write_steps(tmp_path, "groups", {1: flat, 10: flat, 100: flat})
-    result = collect_steps(tmp_path)
-    assert "far apart" not in page([result])
-    step = result["steps"]["groups"][1]
-    step["rounds"] = [{"p99_ms": 0.67}, {"p99_ms": 194.3}]
-    assert "p99 ms at 10 consumer groups with a member each: 0.67 and 194." in page([result])
-
-
 def write_steps(directory: Path, axis: str, figures: dict[int, dict[str, float]]) -> None:
     for value, each in figures.items():
         step: dict[str, Any] = {

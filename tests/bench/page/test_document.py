@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.page.__main__ import main
-from bench.page.document import FIRST, pages, relocate_links
+from bench.page.document import FIRST, PAGES, pages, read, relocate_links
+from compat_tests.targets import ROOT
 from tests.bench.outcomes import FACTS
 
 
@@ -27,6 +28,17 @@ def test_each_result_has_its_page_and_the_machine_is_told_once() -> None:
     assert "](benchmarks/logstore.md)" in first and "](../benchmarks.md)" in other
     cells_of_other_machines = {**store, "machine": {**store["machine"], "kernel": "7"}}
     assert "kernel 7" in pages([cells_of_other_machines])[FIRST]
+
+
+def test_the_pages_in_docs_are_those_of_the_kept_results() -> None:
+    """All figures of all kinds: what is changed here is changed there, by `make bench-page`."""
+    results = ROOT / "bench" / "results"
+    kept = [max(results.glob(f"*-{kind}.json")) for kind in ("headline-lockstep-vs-kafka", "profile")]
+    kept += [results / "growth", results / "micro" / "history.jsonl", results / "full"]
+    found = pages([read(path) for path in kept], [path.name for path in kept])
+    assert set(found) == {FIRST, *(each.path for each in PAGES)}
+    for name, text in found.items():
+        assert text == (ROOT / "docs" / name).read_text(), f"{name}: make bench-page writes another one"
 
 
 def test_links_of_a_section_lead_to_the_same_place_from_its_page() -> None:

@@ -73,14 +73,3 @@ def test_the_grids_losses_are_counted_beyond_the_spread_and_their_means_have_all
     ]
     assert "1 of 3; 1.51" in grid_losses.short(grid)
     assert grid_losses.section(Grid(None)) == grid_losses.short(Grid(None)) == ""
-
-
-def test_comparisons_of_rows_not_measured_in_turns_are_counted() -> None:
-    point = {"partitions": 1, "producers": 1, "rate": 0}
-    figures = rounds("requests_per_s", 1.0)
-    ours, theirs = (grid_row(name, point=point, **figures) for name in ("lockstep", "kafka-flush"))
-    assert grid_losses.in_turns(grid_of(ours, theirs)) == ""
-    later = {**ours, "started": "2027-01-01T00:00:00Z"}
-    shipped = grid_row("kafka", point=point, **figures, started=later["started"])
-    said = "; 1 of 2 comparisons are of rows not measured in turns"
-    assert grid_losses.in_turns(grid_of(later, theirs, shipped)) == said

@@ -8,22 +8,16 @@ from typing import Any
 
 import pytest
 
-from bench.figures.ratios import BASELINE, SUBJECT, Goal, compare
-from bench.figures.tables import table
+from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.figures.templates import TEXTS, fill_text
-from bench.kinds.feed import Feed
 from bench.kinds.nodes3 import Nodes3
-from bench.kinds.one_node import RATIOS
-from bench.kinds.transactions import Atomic, Transactions
 from bench.page.document import page
 from bench.page.headline_plots import draw, panels_of, times_better
 from bench.page.losses import losses
-from bench.page.sections import one_node
 from bench.runner import Comparison
 from bench.settings import FLUSH
-from tests.bench.kinds.results import headline_result, made
-from tests.bench.kinds.test_feed import feed_sessions
-from tests.bench.outcomes import FACTS, session
+from tests.bench.kinds.results import headline_result
+from tests.bench.outcomes import FACTS
 
 
 def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> None:
@@ -77,29 +71,6 @@ def test_the_headlines_picture_has_every_ratio_and_right_is_better(tmp_path: Pat
     assert "resident memory" in (tmp_path / "headline.svg").read_text()
 
 
-def test_one_nodes_table_and_page_show_ratio_goal_and_proof() -> None:
-    sessions = [
-        session(BASELINE, ("produce", FLUSH, {"mb_per_s": 20.0}, True)),
-        session(SUBJECT, ("produce", FLUSH, {"mb_per_s": 30.0}, True)),
-    ]
-    for each, flushes in zip(sessions, (300, 100), strict=True):
-        device = {"flushes": flushes, "flush_ms": 50, "write_bytes": 4_000}
-        each["blocks"][0] |= {"writes": 100, "device": device, "broker_cpu_s": 0.01}
-    result = {
-        "command": "python -m bench produce",
-        "subject": "lockstep",
-        "baseline": "kafka",
-        **FACTS,
-        "comparison": compare(sessions, [Goal("produce.flush", ">=", 2.0)], (), RATIOS),
-        "sessions": sessions,
-        "failures": ["session 2: it died\nat once"],
-    }
-    assert "1.50" in table(result) and "MISSED" in table(result)
-    text = one_node(result)
-    assert text.endswith("Failed: session 2: it died\n")
-    assert "| produce | flush    | kafka    | 100" in text and "3.000" in text
-
-
 def _result(kind: type[Comparison[Any, Any]], block: Mapping[str, Any], *failures: str) -> dict[str, Any]:
     """A result in which both sides have this block."""
     device = {"flushes": 300, "write_bytes": 3_072_000}
@@ -137,28 +108,6 @@ def test_the_page_has_a_section_of_each_kind() -> None:
     assert _cells(text, "latency16_1")[3:8] == ["1,000", "0.300", "100", "1.00", "3.00"]
     with pytest.raises(ValueError, match="one result of each kind"):
         page([nodes, nodes])
-
-
-def test_the_page_tells_of_transactions_and_of_atomic_appends() -> None:
-    figures = {"p50_ms": 5.0, "p99_ms": 9.0, "commit_p50_ms": 3.0, "total_records": 100}
-    block = {"name": "transaction10_one", "figures": figures}
-    text = page([_result(Transactions, block, "session 1: no")])
-    assert "## Transactions" in text and "Failed: session 1: no" in text
-    assert _cells(text, "transaction10_one")[:3] == ["transaction10_one", "lockstep", "5.00"]
-    text = page([_result(Atomic, {**block, "name": "atomic10_one", "group_commits": 100})])
-    assert "## Atomic appends" in text
-    assert _cells(text, "atomic10_one")[:4] == ["atomic10_one", "lockstep", "5.00", "9.00"]
-
-
-def test_the_page_tells_of_contention_and_of_bodies() -> None:
-    shared = {"command": "python -m bench", **FACTS, "failures": []}
-    rows = made(Feed).figures(feed_sessions((0, 20.0, 1.0), (10_000, 40.0, 6.0)))["rows"]
-    contended = {"accounts": 1000, "goodput_per_s": 1234.0, "refusals_per_success": 0.01, "p50_ms": 1.0}
-    contended |= {"p99_ms": 2.0, "least_share": 0.93, "longest_wait_s": 0.2, "mean_wait_s": 0.01}
-    failing = {**shared, "kind": "contention", "rows": [contended], "failures": ["1 hot accounts: too few"]}
-    text = page([{**shared, "kind": "feed", "rows": rows}, failing])
-    assert text.index("## Contention") < text.index("Failed: 1 hot accounts") < text.index("## A feed")
-    assert "1,234" in text and "| 25.0" in text
 
 
 def test_a_place_that_nothing_fills_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

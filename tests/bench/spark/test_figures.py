@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.page.document import page
-from bench.page.losses import losses
-from bench.spark.figures import against_kafka, highest, rows
+from bench.spark.figures import highest, rows
 from compat_tests.targets import ROOT
-from tests.bench.spark.results import kept_result, spark_result
+from tests.bench.spark.results import spark_result
 
 
 def test_a_ratio_is_of_the_medians_of_a_round_with_an_interval_over_the_rounds() -> None:
@@ -31,16 +29,6 @@ def test_the_sinks_and_the_commit() -> None:
     assert by_name["sink"]["pairs"] == [1.5, 1.0] and by_name["sink"]["subject"] == 250
     assert by_name["commit_ms"]["value"] == pytest.approx(60) and by_name["commit_ms"]["met"] is False
     assert highest([5.0, 1.0, 3.0], 0.9) == 5.0 and highest([5.0, 1.0, 3.0], 0.5) == 3.0
-
-
-def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka() -> None:
-    text = page([kept_result()], ["x-spark.json"])
-    assert "Made from, in `bench/results`: `x-spark.json`.\n" in text
-    assert "## Spark" in text and "| an epoch, our sink " in text
-    assert "In none of 2 comparisons" in text and "met" in text
-    one = spark_result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
-    assert [row[0] for row in losses([against_kafka(one)])] == ["spark"]
-    assert "on these pages Kafka is better in these 1" in page([one])
 
 
 def test_documents_quote_what_the_page_has() -> None:
