@@ -44,12 +44,7 @@ from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.maintenance.compaction import Compaction
 from lockstep.broker.maintenance.retention import Retention
 from lockstep.broker.maintenance.scrub import Scrubber
-from lockstep.broker.metadata.api import (
-    describe_cluster,
-    describe_log_dirs,
-    describe_topic_partitions,
-    metadata,
-)
+from lockstep.broker.metadata import api as metadata_api
 from lockstep.broker.metadata.api.api_versions import ApiVersions
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.metadata_image import Address, ClusterImage, NodeEntry
@@ -176,8 +171,11 @@ def _connections(
 
 def _room_handlers(services: Services) -> list[RequestHandler]:
     """The handlers of each room."""
+    cluster, nodes = services.cluster, services.nodes
+    endpoints = NodeEndpoints(nodes, services.advertised, cluster)
     return [
         *fetch_api.handlers(services.cluster),
+        *metadata_api.handlers(cluster, nodes, endpoints, services.controller.ensure),
         *produce_api.handlers(services.cluster, services.appenders),
         *security_api.handlers(services.rate_limited_log),
         *_coordinator_handlers(services),
@@ -233,18 +231,14 @@ _MODULES = (
     create_partitions,
     create_topics,
     delete_topics,
-    describe_cluster,
     describe_configs,
-    describe_log_dirs,
     describe_quorum,
-    describe_topic_partitions,
     elect_leaders,
     fetch,
     incremental_alter_configs,
     list_config_resources,
     list_partition_reassignments,
     lockstep_cluster,
-    metadata,
     produce,
     remove_raft_voter,
     unregister_broker,

@@ -29,6 +29,7 @@ from lockstep.broker.metadata.metadata_image import (
     place_command,
     start_reassignment_command,
 )
+from lockstep.broker.metadata.replica_change import replica_change_of
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -55,24 +56,6 @@ class ReassignmentRequest:
     def target(self) -> frozenset[int] | None:
         """The brokers in no order."""
         return None if self.broker_ids is None else frozenset(self.broker_ids)
-
-
-@dataclass(frozen=True)
-class ReplicaChange:
-    """The replicas of a log group's partitions, of which some are being added and some removed."""
-
-    replicas: list[int]
-    adding: list[int]
-    removing: list[int]
-
-
-def replica_change_of(cluster: Cluster, number: int) -> ReplicaChange:
-    """Returns the change that clients are shown; none added or removed where the group does not move."""
-    placed = cluster.nodes_of(number)
-    origin = cluster.image.moving.get(number, placed)
-    adding = [each for each in placed if each not in origin]
-    removing = [each for each in origin if each not in placed]
-    return ReplicaChange([*placed, *removing], adding, removing)
 
 
 class Reassignment:

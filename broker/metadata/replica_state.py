@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from copy import copy
 
-from lockstep.broker.controller.reassignment import ReplicaChange, replica_change_of
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import ClientContext, Services
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.node_view import NodeStates
+from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.group_options import node_of
 
@@ -24,14 +26,19 @@ class ReplicaState:
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
 
-    def __init__(self, context: ClientContext, group_id: int) -> None:
-        services = context.services
-        nodes, cluster = services.nodes, services.cluster
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: NodeStates,
+        endpoints: NodeEndpoints,
+        client: ClientContext,
+        group_id: int,
+    ) -> None:
         change = replica_change_of(cluster, group_id)
         self.nodes = change.replicas
         unreachable = [each for each in self.nodes if not nodes.is_alive(each)]
         self.offline = [
-            each for each in self.nodes if each in unreachable or context.endpoint_of(each) is None
+            each for each in self.nodes if each in unreachable or endpoints.of(each, client) is None
         ]
         self.leader_id = nodes.live_leader_of(group_id)
         self.term = nodes.leader_of(group_id)[1]
@@ -40,10 +47,10 @@ class ReplicaState:
         }  # a new one may not have spoken yet
         self.in_sync = [each for each in self.nodes if each not in out_of_sync]
         if change.adding or change.removing:
-            voters = _voters(services, group_id, change)
+            voters = _voters(cluster, group_id, change)
             self.in_sync = [each for each in self.in_sync if each in voters]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
-        if self.leader_id >= 0 and context.endpoint_of(self.leader_id) is None:
+        if self.leader_id >= 0 and endpoints.of(self.leader_id, client) is None:
             is_known = nodes.entry_of(self.leader_id) is not None
             self.error = ErrorCode.LISTENER_NOT_FOUND if is_known else ErrorCode.LEADER_NOT_AVAILABLE
             self.leader_id = -1
@@ -55,10 +62,10 @@ class ReplicaState:
         return copied
 
 
-def _voters(services: Services, group_id: int, change: ReplicaChange) -> set[int]:
+def _voters(cluster: Cluster, group_id: int, change: ReplicaChange) -> set[int]:
     """The voters of a group during a reassignment; the former replicas where this node does not know the
     group."""
-    group = services.cluster.groups.get(group_id)
+    group = cluster.groups.get(group_id)
     voters = group.raft.configuration.voters if group is not None else ()
     return {node_of(each) for each in voters} or set(change.replicas) - set(change.adding)
 
@@ -66,10 +73,23 @@ def _voters(services: Services, group_id: int, change: ReplicaChange) -> set[int
 class ReplicaStates:
     """The state of each log group on demand, for one response."""
 
-    __slots__ = ("_context", "_states", "_without_leader", "unconfirmed_leaders")
+    __slots__ = (
+        "_client",
+        "_cluster",
+        "_endpoints",
+        "_nodes",
+        "_states",
+        "_without_leader",
+        "unconfirmed_leaders",
+    )
 
-    def __init__(self, context: ClientContext) -> None:
-        self._context = context
+    def __init__(
+        self, cluster: Cluster, nodes: NodeStates, endpoints: NodeEndpoints, client: ClientContext
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+        self._client = client
         self._states: dict[int, ReplicaState] = {}
         self._without_leader: dict[int, ReplicaState] = {}
         self.unconfirmed_leaders: dict[int, int] = {}
@@ -86,8 +106,10 @@ class ReplicaStates:
         group_id = partition.group.group_id
         state = self._states.get(group_id)
         if state is None:
-            state = self._states[group_id] = ReplicaState(self._context, group_id)
-        nodes = self._context.services.nodes
+            state = self._states[group_id] = ReplicaState(
+                self._cluster, self._nodes, self._endpoints, self._client, group_id
+            )
+        nodes = self._nodes
         if state.leader_id < 0 or nodes.has_followed(state.leader_id, partition.visible_from_index):
             return state
         self.unconfirmed_leaders[state.leader_id] = max(

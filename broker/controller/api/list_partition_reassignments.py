@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.broker.controller.reassignment import ReplicaChange, replica_change_of
 from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.list_partition_reassignments import (

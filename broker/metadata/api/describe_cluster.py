@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
 from lockstep.broker.requests.endpoint import Endpoint
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_cluster import (
@@ -17,36 +19,52 @@ from lockstep.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-API_KEY = ApiKey.DESCRIBE_CLUSTER
-VERSIONS = (0, 2)
-
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> HandlerResponse:
-    """The advertised nodes and the controller; the other registered nodes are reported as fenced, on
-    request."""
-    if request.endpoint_type != BROKERS:
-        error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        message = f"Unsupported endpoint type {request.endpoint_type}"
-        if request.endpoint_type == CONTROLLERS:
-            error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            message = (
-                "The request was sent to an endpoint of type BROKER, "
-                "but we wanted an endpoint of type CONTROLLER"
-            )
-        return DescribeClusterResponse(error_code=error, error_message=message)
-    brokers = [_broker(each) for each in context.endpoints()]
-    if request.include_fenced_brokers:
-        brokers += _fenced_brokers(context, {each.broker_id for each in brokers})
-    operations = request.include_cluster_authorized_operations
-    return DescribeClusterResponse(
-        cluster_id=context.services.cluster.cluster_id or "",
-        controller_id=context.services.nodes.live_leader_of(METADATA_GROUP),
-        brokers=brokers,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_REQUESTED,
-    )
+class DescribeCluster(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.DESCRIBE_CLUSTER
+    versions = (0, 2)
+
+    def __init__(self, cluster: Cluster, nodes: NodeView, endpoints: NodeEndpoints) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeClusterRequest
+    ) -> HandlerResponse:
+        """The advertised nodes and the controller; the other registered nodes are reported as fenced, on
+        request."""
+        if request.endpoint_type != BROKERS:
+            error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            message = f"Unsupported endpoint type {request.endpoint_type}"
+            if request.endpoint_type == CONTROLLERS:
+                error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                message = (
+                    "The request was sent to an endpoint of type BROKER, "
+                    "but we wanted an endpoint of type CONTROLLER"
+                )
+            return DescribeClusterResponse(error_code=error, error_message=message)
+        brokers = [_broker(each) for each in self._endpoints.all(client)]
+        if request.include_fenced_brokers:
+            brokers += self._fenced_brokers(client, {each.broker_id for each in brokers})
+        operations = request.include_cluster_authorized_operations
+        return DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id or "",
+            controller_id=self._nodes.live_leader_of(METADATA_GROUP),
+            brokers=brokers,
+            cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_REQUESTED,
+        )
+
+    def _fenced_brokers(self, client: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
+        """The recorded nodes that are not listed, where this client's listener would reach them."""
+        registered = self._nodes.registered_ids()
+        endpoints = [self._endpoints.of(each, client) for each in registered if each not in listed]
+        return [_broker(each, is_fenced=True) for each in endpoints if each is not None]
 
 
 def _broker(endpoint: Endpoint, is_fenced: bool = False) -> DescribeClusterBroker:
@@ -57,10 +75,3 @@ def _broker(endpoint: Endpoint, is_fenced: bool = False) -> DescribeClusterBroke
         rack=endpoint.rack,
         is_fenced=is_fenced,
     )
-
-
-def _fenced_brokers(context: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
-    """The recorded nodes that are not listed, where this client's listener would reach them."""
-    registered = context.services.nodes.registered_ids()
-    endpoints = [context.endpoint_of(each) for each in registered if each not in listed]
-    return [_broker(each, is_fenced=True) for each in endpoints if each is not None]

@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -23,48 +23,53 @@ from lockstep.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-API_KEY = ApiKey.DESCRIBE_LOG_DIRS
-VERSIONS = (1, 5)
-
 PARTITIONS_PER_STEP: Final = 200
 """Partitions measured in one go on a thread: few enough that others hardly notice."""
 UNKNOWN_BYTES: Final = -1
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
-    """This broker has one directory. Partitions that are not here are left out."""
-    partitions = _local_partitions(context, request)
-    topics: dict[str, DescribeLogDirsTopic] = {}
-    for first in range(0, len(partitions), PARTITIONS_PER_STEP):
-        step = partitions[first : first + PARTITIONS_PER_STEP]
-        for partition, size in zip(step, await asyncio.to_thread(_sizes, step), strict=True):
-            name = partition.topic.name
-            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
-            topic.partitions.append(
-                DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
-            )
-    directory, total, usable = await asyncio.to_thread(_volume, context.services.settings.log_dirs)
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
-            )
-        ]
-    )
+class DescribeLogDirs(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.DESCRIBE_LOG_DIRS
+    versions = (1, 5)
 
-def _local_partitions(context: ClientContext, request: DescribeLogDirsRequest) -> list[TopicPartition]:
-    """The requested partitions with a replica on this node, each once."""
-    cluster = context.services.cluster
-    if request.topics is None:
-        return [each for topic in cluster.topics() for each in topic.partitions if each.is_here]
-    topic_partitions = dict.fromkeys(
-        (topic.topic, index) for topic in request.topics for index in topic.partitions
-    )
-    found = (cluster.partition(name, index) for name, index in sorted(topic_partitions))
-    return [partition for partition in found if partition is not None and partition.is_here]
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
+    ) -> DescribeLogDirsResponse:
+        """This broker has one directory. Partitions that are not here are left out."""
+        partitions = self._local_partitions(request)
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for first in range(0, len(partitions), PARTITIONS_PER_STEP):
+            step = partitions[first : first + PARTITIONS_PER_STEP]
+            for partition, size in zip(step, await asyncio.to_thread(_sizes, step), strict=True):
+                name = partition.topic.name
+                topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+                topic.partitions.append(
+                    DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
+                )
+        directory, total, usable = await asyncio.to_thread(_volume, self._cluster.settings.log_dirs)
+        return DescribeLogDirsResponse(
+            results=[
+                DescribeLogDirsResult(
+                    log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
+                )
+            ]
+        )
+
+    def _local_partitions(self, request: DescribeLogDirsRequest) -> list[TopicPartition]:
+        """The requested partitions with a replica on this node, each once."""
+        cluster = self._cluster
+        if request.topics is None:
+            return [each for topic in cluster.topics() for each in topic.partitions if each.is_here]
+        topic_partitions = dict.fromkeys(
+            (topic.topic, index) for topic in request.topics for index in topic.partitions
+        )
+        found = (cluster.partition(name, index) for name, index in sorted(topic_partitions))
+        return [partition for partition in found if partition is not None and partition.is_here]
 
 
 def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.node_view import NodeStates
 from lockstep.broker.metadata.replica_state import ReplicaStates
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.authorized_operations import TOPIC_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_topic_partitions import (
@@ -24,70 +26,81 @@ from lockstep.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
-VERSIONS = (0, 0)
-
 MAX_PARTITIONS: Final = 2000
 """Kafka's default of max.request.partition.size.limit."""
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest
-) -> HandlerResponse:
-    """One page, from the cursor on."""
-    names, cursor = {topic.name for topic in request.topics}, request.cursor
-    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
-        return DescribeTopicPartitionsResponse(
-            topics=[
-                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
-                for topic in request.topics
-            ]
-        )
-    if not names:
-        names = {topic.name for topic in context.services.cluster.topics()}
-    begin = cursor.topic_name if cursor is not None else ""
-    response = DescribeTopicPartitionsResponse()
-    remaining = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
-    for name in sorted(name for name in names if name >= begin):
-        if remaining == 0:
-            response.next_cursor = Cursor(topic_name=name)
-            break
-        first = cursor.partition_index if cursor is not None and name == begin else 0
-        topic = context.services.cluster.topic(name)
-        if topic is None:
-            response.topics.append(_unknown_topic(name))
-            continue
-        end = min(len(topic.partitions), first + remaining)
-        response.topics.append(_page(context, topic, first, end))
-        remaining -= max(0, end - first)
-        if end < len(topic.partitions):
-            response.next_cursor = Cursor(topic_name=name, partition_index=end)
-            break
-    return response
+class DescribeTopicPartitions(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    versions = (0, 0)
 
-def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
-    replicas = ReplicaStates(context)
-    return DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=partition.index,
-                leader_id=state.leader_id,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=state.nodes,
-                isr_nodes=state.in_sync,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=state.offline,
+    def __init__(self, cluster: Cluster, nodes: NodeStates, endpoints: NodeEndpoints) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest
+    ) -> HandlerResponse:
+        """One page, from the cursor on."""
+        names, cursor = {topic.name for topic in request.topics}, request.cursor
+        if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+            return DescribeTopicPartitionsResponse(
+                topics=[
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+                    )
+                    for topic in request.topics
+                ]
             )
-            for partition in topic.partitions[first:end]
-            for state in [replicas.of(partition)]
-        ],
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )
+        if not names:
+            names = {topic.name for topic in self._cluster.topics()}
+        begin = cursor.topic_name if cursor is not None else ""
+        response = DescribeTopicPartitionsResponse()
+        remaining = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+        for name in sorted(name for name in names if name >= begin):
+            if remaining == 0:
+                response.next_cursor = Cursor(topic_name=name)
+                break
+            first = cursor.partition_index if cursor is not None and name == begin else 0
+            topic = self._cluster.topic(name)
+            if topic is None:
+                response.topics.append(_unknown_topic(name))
+                continue
+            end = min(len(topic.partitions), first + remaining)
+            response.topics.append(self._page(client, topic, first, end))
+            remaining -= max(0, end - first)
+            if end < len(topic.partitions):
+                response.next_cursor = Cursor(topic_name=name, partition_index=end)
+                break
+        return response
+
+    def _page(
+        self, client: ClientContext, topic: Topic, first: int, end: int
+    ) -> DescribeTopicPartitionsResponseTopic:
+        replicas = ReplicaStates(self._cluster, self._nodes, self._endpoints, client)
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[
+                DescribeTopicPartitionsResponsePartition(
+                    partition_index=partition.index,
+                    leader_id=state.leader_id,
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=state.nodes,
+                    isr_nodes=state.in_sync,
+                    eligible_leader_replicas=[],
+                    last_known_elr=[],
+                    offline_replicas=state.offline,
+                )
+                for partition in topic.partitions[first:end]
+                for state in [replicas.of(partition)]
+            ],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
 
 
 def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:

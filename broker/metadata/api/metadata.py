@@ -11,13 +11,20 @@ Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import (
+    INTERNAL_TOPICS,
+    METADATA_GROUP,
+    Cluster,
+    Topic,
+    TopicPartition,
+)
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.metadata.replica_state import ReplicaStates
 from lockstep.broker.metadata.topic_names import check_name
-from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import (
@@ -25,6 +32,7 @@ from lockstep.broker.requests.request_context import (
     ConnectionRejected,
     EncodedResponse,
     HandlerResponse,
+    RequestHandler,
     await_response,
 )
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -40,9 +48,6 @@ from lockstep.protocol.messages.metadata import (
 )
 from lockstep.protocol.primitives import ZERO_UUID
 
-API_KEY = ApiKey.METADATA
-VERSIONS = (0, 13)
-
 TOPICS_BY_ID_MIN_VERSION: Final = 12
 LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 MAX_CACHED_RESPONSES: Final = 32
@@ -53,53 +58,97 @@ SERVED_WAIT_SECONDS: Final = 0.25
 """The leader of a new partition replays its record at about the same time as this node."""
 
 
-def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
-    """Respond at once, unless topics must be created first, or this node has just started without a
-    controller."""
-    if not context.services.nodes.is_informed:
-        return _respond_when_informed(context, header, request)
-    return _respond(context, header, request)
+EnsureTopic = Callable[[str], Awaitable[object]]
+"""Creates a topic unless it exists, and waits for it. Raises RequestError."""
 
 
-async def _respond_when_informed(
-    context: ClientContext, header: RequestHeader, request: MetadataRequest
-) -> object | None:
-    """Wait for the metadata of a node that has just started: an unknown topic may exist."""
-    for _ in range(INFORMED_POLLS):
-        await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
-        if context.services.nodes.is_informed:
-            break
-    else:
-        if _requested_topics(header, request) is None:
-            raise ConnectionRejected(
-                "a client requested all topics, and this node does not know all of them yet"
+class Metadata(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.METADATA
+    versions = (0, 13)
+
+    def __init__(
+        self, cluster: Cluster, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+        self._ensure_topic = ensure_topic
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: MetadataRequest
+    ) -> HandlerResponse:
+        """Respond at once, unless topics must be created first, or this node has just started without a
+        controller."""
+        if not self._nodes.is_informed:
+            return self._respond_when_informed(client, header, request)
+        return self._respond(client, header, request)
+
+    async def _respond_when_informed(
+        self, client: ClientContext, header: RequestHeader, request: MetadataRequest
+    ) -> object | None:
+        """Wait for the metadata of a node that has just started: an unknown topic may exist."""
+        for _ in range(INFORMED_POLLS):
+            await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
+            if self._nodes.is_informed:
+                break
+        else:
+            if _requested_topics(header, request) is None:
+                raise ConnectionRejected(
+                    "a client requested all topics, and this node does not know all of them yet"
+                )
+        return await await_response(self._respond(client, header, request))
+
+    def _respond(
+        self, client: ClientContext, header: RequestHeader, request: MetadataRequest
+    ) -> HandlerResponse:
+        builder = _MetadataBuilder(
+            self._cluster, self._nodes, self._endpoints, client, header.api_version, request
+        )
+        requested = _requested_topics(header, request)
+        if requested is None:
+            return builder.all_topics()
+        if header.api_version < TOPICS_BY_ID_MIN_VERSION and any(
+            each.name is None or each.topic_id != ZERO_UUID for each in requested
+        ):
+            return builder.response(
+                [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
             )
-    return await await_response(_respond(context, header, request))
+        ids = dict.fromkeys(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
+        if any(each.name is None and each.topic_id == ZERO_UUID for each in requested):
+            return builder.response(
+                [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
+            )
+        if ids:
+            return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
+        names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
+        missing = builder.missing_topics(names)
+        if missing:
+            return self._create_and_respond(builder, names, missing)
+        return builder.when_served(lambda: [builder.by_name(name) for name in names])
 
+    async def _create_and_respond(
+        self, builder: _MetadataBuilder, names: list[str], missing: list[str]
+    ) -> object | None:
+        failures = dict(zip(missing, await asyncio.gather(*map(self._create, missing)), strict=True))
 
-def _respond(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> HandlerResponse:
-    builder = _MetadataBuilder(context, header.api_version, request)
-    requested = _requested_topics(header, request)
-    if requested is None:
-        return builder.all_topics()
-    if header.api_version < TOPICS_BY_ID_MIN_VERSION and any(
-        each.name is None or each.topic_id != ZERO_UUID for each in requested
-    ):
-        return builder.response(
-            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
-        )
-    ids = dict.fromkeys(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
-    if any(each.name is None and each.topic_id == ZERO_UUID for each in requested):
-        return builder.response(
-            [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
-        )
-    if ids:
-        return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
-    names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
-    missing = builder.missing_topics(names)
-    if missing:
-        return builder.create_and_respond(names, missing)
-    return builder.when_served(lambda: [builder.by_name(name) for name in names])
+        def metadata_of(name: str) -> MetadataResponseTopic:
+            error = failures.get(name, ErrorCode.NONE)
+            return builder.by_name(name) if error is ErrorCode.NONE else builder.topic_error(name, error)
+
+        return await await_response(builder.when_served(lambda: [metadata_of(name) for name in names]))
+
+    async def _create(self, name: str) -> ErrorCode:
+        try:
+            await asyncio.wait_for(self._ensure_topic(name), MAX_CREATION_WAIT_SECONDS)
+        except RequestError as rejection:
+            if rejection.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
+                return ErrorCode.LEADER_NOT_AVAILABLE
+            return rejection.error
+        except TimeoutError:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return ErrorCode.NONE
 
 
 def _requested_topics(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
@@ -110,27 +159,48 @@ def _requested_topics(header: RequestHeader, request: MetadataRequest) -> list[M
 class _MetadataBuilder:
     """Builds one Metadata response."""
 
-    __slots__ = ("_cluster_operations", "_context", "_may_create", "_operations", "_replicas", "_version")
+    __slots__ = (
+        "_client",
+        "_cluster",
+        "_cluster_operations",
+        "_endpoints",
+        "_may_create",
+        "_nodes",
+        "_operations",
+        "_replicas",
+        "_version",
+    )
 
-    def __init__(self, context: ClientContext, api_version: int, request: MetadataRequest) -> None:
-        self._context = context
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: NodeView,
+        endpoints: NodeEndpoints,
+        client: ClientContext,
+        api_version: int,
+        request: MetadataRequest,
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+        self._client = client
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
-        self._replicas = ReplicaStates(context)
+        self._replicas = self._replica_states()
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
-        self._may_create = (
-            request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
-        )
+        self._may_create = request.allow_auto_topic_creation and cluster.settings.auto_create_topics_enable
+
+    def _replica_states(self) -> ReplicaStates:
+        return ReplicaStates(self._cluster, self._nodes, self._endpoints, self._client)
 
     def response(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
-        services = self._context.services
         response = MetadataResponse(
             brokers=[
                 MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in self._context.endpoints()
+                for each in self._endpoints.all(self._client)
             ],
-            cluster_id=services.cluster.cluster_id,
-            controller_id=services.nodes.live_leader_of(METADATA_GROUP),
+            cluster_id=self._cluster.cluster_id,
+            controller_id=self._nodes.live_leader_of(METADATA_GROUP),
             topics=topics,
         )
         if self._cluster_operations:
@@ -150,19 +220,18 @@ class _MetadataBuilder:
     ) -> MetadataResponse:
         """Build the response again, once: when each awaited leader has reported that it applied group 0 up to
         the required index, or on timeout."""
-        await _wait_until_applied(self._context.services.nodes, self._replicas.unconfirmed_leaders)
-        self._replicas = ReplicaStates(self._context)
+        await _wait_until_applied(self._nodes, self._replicas.unconfirmed_leaders)
+        self._replicas = self._replica_states()
         return self.response(topics())
 
     def all_topics(self) -> EncodedResponse:
         """The response for all topics, encoded once per version and address until a topic changes: many
         clients ask."""
-        services = self._context.services
-        own_endpoint = self._context.endpoint()
-        cluster = services.cluster
+        own_endpoint = self._endpoints.own(self._client)
+        cluster = self._cluster
         cache = cluster.cached_responses
-        seen = services.nodes.client_view()
-        address = (self._context.listener, own_endpoint.host, own_endpoint.port)
+        seen = self._nodes.client_view()
+        address = (self._client.listener, own_endpoint.host, own_endpoint.port)
         key = (self._version, address, self._operations, self._cluster_operations, seen)
         encoded = cache.get(key)
         if encoded is None:
@@ -199,20 +268,20 @@ class _MetadataBuilder:
         )
 
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
-        topic = self._context.services.cluster.topic_by_id(topic_id)
+        topic = self._cluster.topic_by_id(topic_id)
         if topic is not None:
             return self.topic_metadata(topic)
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
     def by_name(self, name: str) -> MetadataResponseTopic:
-        topic = self._context.services.cluster.topic(name)
+        topic = self._cluster.topic(name)
         if topic is not None:
             return self.topic_metadata(topic)
         try:
             check_name(name)
         except RequestError as rejection:
             return self.topic_error(name, rejection.error)
-        is_informed = self._context.services.nodes.is_informed
+        is_informed = self._nodes.is_informed
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
         return self.topic_error(name, error)
 
@@ -227,33 +296,12 @@ class _MetadataBuilder:
         """The topics that must be created first."""
         if not self._may_create:
             return []
-        cluster = self._context.services.cluster
+        cluster = self._cluster
         missing = [name for name in names if cluster.topic(name) is None]
-        return missing[: self._context.services.settings.lockstep_max_topics_per_metadata]
-
-    async def create_and_respond(self, names: list[str], missing: list[str]) -> object | None:
-        failures = dict(zip(missing, await asyncio.gather(*map(self._create, missing)), strict=True))
-
-        def metadata_of(name: str) -> MetadataResponseTopic:
-            error = failures.get(name, ErrorCode.NONE)
-            return self.by_name(name) if error is ErrorCode.NONE else self.topic_error(name, error)
-
-        return await await_response(self.when_served(lambda: [metadata_of(name) for name in names]))
-
-    async def _create(self, name: str) -> ErrorCode:
-        controller = self._context.services.controller
-        try:
-            await asyncio.wait_for(controller.ensure(name), MAX_CREATION_WAIT_SECONDS)
-        except RequestError as rejection:
-            if rejection.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
-                return ErrorCode.LEADER_NOT_AVAILABLE
-            return rejection.error
-        except TimeoutError:
-            return ErrorCode.LEADER_NOT_AVAILABLE
-        return ErrorCode.NONE
+        return missing[: self._cluster.settings.lockstep_max_topics_per_metadata]
 
 
-async def _wait_until_applied(nodes: Nodes, unconfirmed_leaders: Mapping[int, int]) -> None:
+async def _wait_until_applied(nodes: NodeView, unconfirmed_leaders: Mapping[int, int]) -> None:
     """Wait until each of these nodes has followed group 0 to its index, at most `SERVED_WAIT_SECONDS`."""
     followed = asyncio.Event()
 

@@ -10,7 +10,6 @@ import pytest
 from lockstep.broker.metadata.api import metadata
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.replica_state import ReplicaStates
-from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.appends import idempotent
@@ -92,8 +91,8 @@ async def test_an_answer_that_waits_for_a_leader_is_built_twice_and_leaves_at_on
     built: list[int] = []
 
     class Counted(ReplicaStates):
-        def __init__(self, context: ClientContext) -> None:
-            super().__init__(context)
+        def __init__(self, *sources: Any) -> None:
+            super().__init__(*sources)
             built.append(1)
 
     late, held = cluster.brokers[2].groups[METADATA_GROUP], list[Any]()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from lockstep.broker.server import Broker
@@ -15,7 +19,10 @@ from lockstep.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
 from tests.broker.conftest import StartBroker
+from tests.broker.metadata.api.conftest import MetadataCaller
 from tests.broker.wire import Client, batch
 
 
@@ -67,3 +74,18 @@ async def test_sizes_follow_the_log_over_sealed_files_and_deletions(start_broker
     topic = DeleteRecordsTopic(name="t", partitions=[partition])
     await client.call(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), 2)
     assert await sizes(client, None) == {("t", 0): 0, ("t", 1): 20 * len(data)}
+
+
+async def test_partitions_that_are_not_here_are_left_out(tmp_path: Path) -> None:
+    caller = MetadataCaller(log_dirs=str(tmp_path / "missing"))
+    caller.create("t", 2)
+    (here, _) = (caller.metadata.cluster.partition("t", index) for index in range(2))
+    assert here is not None
+    sized = SimpleNamespace(log=SimpleNamespace(partition_bytes=lambda number, start: 7))
+    here.group, here.log = cast(LogGroup, sized), PartitionLog(3, here.topic.topic_id, 0)
+    response: DescribeLogDirsResponse = await caller.call(DescribeLogDirsRequest(topics=None), 5)
+    (directory,) = response.results
+    assert directory.log_dir == str(tmp_path / "missing")
+    assert (directory.total_bytes, directory.usable_bytes) == (-1, -1), "the volume cannot be measured"
+    (topic,) = directory.topics
+    assert [(each.partition_index, each.partition_size) for each in topic.partitions] == [(0, 7)]

@@ -12,7 +12,6 @@ from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
 from lockstep.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from lockstep.protocol.messages.metadata import (
     MetadataRequest,
@@ -78,20 +77,6 @@ async def test_a_node_that_does_not_know_all_topics_yet_names_none(
     assert [topic.name for topic in found.topics] == ["t"]
 
 
-async def test_all_topics_and_none(client: Client) -> None:
-    await client.create("b")
-    await client.create("a")
-    for version, topics, expected in (
-        (0, [], ["a", "b"]),
-        (1, [], []),
-        (1, None, ["a", "b"]),
-        (13, None, ["a", "b"]),
-        (13, [], []),
-    ):
-        response: MetadataResponse = await client.call(MetadataRequest(topics=topics), version)
-        assert [topic.name for topic in response.topics] == expected, version
-
-
 async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker, client: Client) -> None:
     async def names(version: int, operations: bool = False) -> list[tuple[str | None, int]]:
         request = MetadataRequest(topics=None, include_topic_authorized_operations=operations)
@@ -109,14 +94,6 @@ async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker
     assert topic is not None
     await broker.services.topics.delete(topic)
     assert await names(9) == []
-
-
-async def test_unknown_topics(client: Client) -> None:
-    assert await ask(client, "no", "b/d", "..") == {
-        "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        "..": ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
 
 
 async def test_makes_topics(start_broker: StartBroker) -> None:
@@ -141,36 +118,6 @@ async def test_many_clients_ask_for_one_new_topic(broker: Broker) -> None:
     answers = await asyncio.gather(*(ask(client, "t", create=True) for client in clients))
     assert answers == [{"t": 0}] * 20
     assert len(broker.services.cluster.topics()) == 1
-
-
-async def test_makes_none_where_it_is_off(start_broker: StartBroker) -> None:
-    broker = await start_broker(auto_create_topics_enable="false")
-    client = await Client.connect(broker.port)
-    assert await ask(client, "t", create=True) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-async def test_by_id(client: Client) -> None:
-    topic_id = await client.create("t")
-    wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"x" * 16)]
-    response: MetadataResponse = await client.call(MetadataRequest(topics=wanted), 12)
-    assert [(each.error_code, each.name, each.topic_id) for each in response.topics] == [
-        (0, "t", topic_id),
-        (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16),
-    ]
-    too_old = await client.call(MetadataRequest(topics=wanted[:1]), 11)
-    assert too_old.topics[0].error_code == ErrorCode.INVALID_REQUEST
-
-
-async def test_authorized_operations(client: Client) -> None:
-    await client.create("t")
-    request = MetadataRequest(
-        topics=[MetadataRequestTopic(name="t")],
-        include_topic_authorized_operations=True,
-        include_cluster_authorized_operations=True,
-    )
-    response: MetadataResponse = await client.call(request, 8)
-    assert response.topics[0].topic_authorized_operations == 0b1101_1111_1000
-    assert response.cluster_authorized_operations == 0b1_1111_1010_0000
 
 
 async def test_advertised_listeners(start_broker: StartBroker) -> None:
@@ -258,19 +205,3 @@ async def test_a_leader_is_named_once_it_serves_the_partition(
     broker.services.loop.call_later(0.05, nodes.on_status, 2, Status(applied=cluster.metadata_index))
     assert await leaders("new") == {"new": known}, "it is waited for a little"
     assert await leaders() == {"old": known, "new": known}, "nothing outdated is kept"
-
-
-@pytest.mark.parametrize("version", range(3))
-async def test_describe_cluster(broker: Broker, client: Client, version: int) -> None:
-    response = await client.call(DescribeClusterRequest(), version)
-    assert (response.error_code, response.controller_id) == (0, 1)
-    assert response.cluster_id == broker.services.cluster.cluster_id
-    assert [(node.broker_id, node.port) for node in response.brokers] == [(1, broker.port)]
-    assert response.cluster_authorized_operations == NOT_REQUESTED
-    if version >= 1:
-        for kind, error in (
-            (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
-            (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
-        ):
-            refused = await client.call(DescribeClusterRequest(endpoint_type=kind), version)
-            assert refused.error_code == error
