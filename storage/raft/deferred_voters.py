@@ -11,17 +11,37 @@ Raft. Sources: EPaxos, "thrifty"; The Tail at Scale, hedged requests; `docs/deci
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lockstep.storage.raft.progress import Progress, SendState
-from lockstep.storage.raft.settings import NEVER_MS
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
-    from lockstep.storage.raft.state import LeaderState
+from lockstep.storage.raft.settings import NEVER_MS, RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
 
 NONE_DEFERRED: frozenset[int] = frozenset()
 PROBE_INTERVAL_MS = 1000
+
+
+class ReplicatedLog(Protocol):
+    """A member's log, as far as deferring depends on it; `RaftState` is one."""
+
+    member_id: int
+    now_ms: int
+    settings: RaftSettings
+    terms: TermIndex
+    commit_index: int
+    persisted_index: int
+
+    @property
+    def is_transferring(self) -> bool:
+        """True while this leader transfers its leadership."""
+
+
+class Replication(Protocol):
+    """A leader's view of the other members; `LeaderState` is one."""
+
+    deferred_voters: DeferredVoters
+    progress: dict[int, Progress]
+    change_pending: bool
 
 
 class DeferredVoters:
@@ -80,7 +100,7 @@ class DeferredVoters:
         for member in self._late:
             self._late[member] = 0
 
-    def on_commit(self, raft: Raft, progress: Mapping[int, Progress]) -> None:
+    def on_commit(self, raft: ReplicatedLog, progress: Mapping[int, Progress]) -> None:
         """Counts the late voters of a probe when the commit index rose."""
         index, late = raft.commit_index, self._late
         if self._skippable_commits and any(
@@ -96,7 +116,7 @@ class DeferredVoters:
         if self.probe_commits_left == 0:
             self._decide(raft)
 
-    def _decide(self, raft: Raft) -> None:
+    def _decide(self, raft: ReplicatedLog) -> None:
         """Swaps an immediate voter with a deferred one that was late less often, by half of the probe."""
         order, late, commits = self._order, self._late, self._commits
         member, probe_commits = raft.member_id, raft.settings.probe_commits
@@ -115,7 +135,7 @@ class DeferredVoters:
         self.immediate, self.deferred = order[:needed], frozenset(order[needed:])
 
 
-def deferred_now(raft: Raft, leader_state: LeaderState) -> frozenset[int]:
+def deferred_now(raft: ReplicatedLog, leader_state: Replication) -> frozenset[int]:
     """Returns the voters that need no entries at once; none while a change that may need them is under
     way."""
     voters, settings = leader_state.deferred_voters, raft.settings
@@ -143,7 +163,7 @@ def deferred_now(raft: Raft, leader_state: LeaderState) -> frozenset[int]:
     return voters.deferred
 
 
-def should_delay(raft: Raft, voters: DeferredVoters, progress: Progress) -> bool:
+def should_delay(raft: ReplicatedLog, voters: DeferredVoters, progress: Progress) -> bool:
     """Returns whether the entries of this deferred voter have to wait; `due_ms` is when to look again."""
     now_ms, settings, terms = raft.now_ms, raft.settings, raft.terms
     if progress.state is not SendState.REPLICATE or progress.next_index <= terms.base_index:

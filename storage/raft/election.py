@@ -9,8 +9,6 @@ uncommitted configuration removes may stand: it may be the only one with that en
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft.messages import TimeoutNow, VoteRequest, VoteResponse
 from lockstep.storage.raft.quorum import vote_won
 from lockstep.storage.raft.role_changes import (
@@ -21,14 +19,11 @@ from lockstep.storage.raft.role_changes import (
     new_term,
     restart_timer,
 )
-from lockstep.storage.raft.state import NOBODY, LeaderState
+from lockstep.storage.raft.state import NOBODY, LeaderState, RaftState
 from lockstep.storage.raft.transitions import Role
 
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
 
-
-def start_pre_vote(raft: Raft) -> None:
+def start_pre_vote(raft: RaftState) -> None:
     """Requests PreVotes of all voters; the only voter grants its own."""
     raft.become(Role.PRE_CANDIDATE)
     raft.leader_id = NOBODY
@@ -38,7 +33,7 @@ def start_pre_vote(raft: Raft) -> None:
     _count(raft)
 
 
-def start_election(raft: Raft, transfer: bool) -> None:
+def start_election(raft: RaftState, transfer: bool) -> None:
     """Stands for election in the next term; the own vote counts, and requests leave, once it is on disk."""
     raft.become(Role.CANDIDATE)
     new_term(raft, raft.term + 1)
@@ -48,7 +43,7 @@ def start_election(raft: Raft, transfer: bool) -> None:
     _request_votes(raft, pre=False, term=raft.term, transfer=transfer)
 
 
-def _request_votes(raft: Raft, pre: bool, term: int, transfer: bool) -> None:
+def _request_votes(raft: RaftState, pre: bool, term: int, transfer: bool) -> None:
     terms = raft.terms
     voters = {voter for voters in raft.configurations.current.voter_sets() for voter in voters}
     for voter in sorted(voters - {raft.member_id}):
@@ -57,14 +52,14 @@ def _request_votes(raft: Raft, pre: bool, term: int, transfer: bool) -> None:
         )
 
 
-def on_own_vote_flushed(raft: Raft) -> None:
+def on_own_vote_flushed(raft: RaftState) -> None:
     """Counts the own vote, whose hard state is on disk."""
     if raft.role is Role.CANDIDATE:
         raft.granted[raft.member_id] = True
         _count(raft)
 
 
-def on_vote_request(raft: Raft, request: VoteRequest) -> None:
+def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     """Votes, once per term, for a log that is at least as up-to-date as ours.
 
     The lease rule holds in our own term, too: a response may have moved us here while a leader lives.
@@ -91,12 +86,12 @@ def on_vote_request(raft: Raft, request: VoteRequest) -> None:
     respond(raft, request, granted, raft.term)
 
 
-def respond(raft: Raft, request: VoteRequest, granted: bool, term: int) -> None:
+def respond(raft: RaftState, request: VoteRequest, granted: bool, term: int) -> None:
     """Responds to a vote request; the message leaves once the hard state is on disk, as all do."""
     raft.outbox.append(VoteResponse(raft.member_id, request.sender, term, request.pre, granted))
 
 
-def on_vote_response(raft: Raft, response: VoteResponse) -> None:
+def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
     """Counts a response to the current election's requests, from a voter."""
     role = Role.PRE_CANDIDATE if response.pre else Role.CANDIDATE
     term = raft.term + 1 if response.pre and response.granted else raft.term
@@ -107,7 +102,7 @@ def on_vote_response(raft: Raft, response: VoteResponse) -> None:
         _count(raft)
 
 
-def _count(raft: Raft) -> None:
+def _count(raft: RaftState) -> None:
     voter_sets = raft.configurations.current.voter_sets()
     granted = raft.granted
     if vote_won(voter_sets, granted):
@@ -119,14 +114,14 @@ def _count(raft: Raft) -> None:
         become_follower(raft, raft.term)
 
 
-def _become_leader(raft: Raft) -> None:
+def _become_leader(raft: RaftState) -> None:
     raft.become(Role.LEADER)
     raft.leader_id = raft.member_id
     raft.leader_state = LeaderState(raft.now_ms + raft.settings.heartbeat_ms)
     raft.leader_state.adopt(raft.configurations.current, raft.member_id, raft.terms.last_index + 1)
 
 
-def on_timeout_now(raft: Raft, _message: TimeoutNow) -> None:
+def on_timeout_now(raft: RaftState, _message: TimeoutNow) -> None:
     """Stands for election by the leader's transfer: without PreVote, which its followers would deny."""
     if raft.role is Role.FOLLOWER and may_campaign(raft):
         start_election(raft, transfer=True)

@@ -7,22 +7,17 @@ flushed here, and the commit index follows min(leader's, verified, flushed). Sou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft.messages import Append, AppendResponse, Heartbeat, HeartbeatResponse, Install
 from lockstep.storage.raft.role_changes import become_follower
-from lockstep.storage.raft.state import NOBODY
+from lockstep.storage.raft.state import NOBODY, RaftState
 from lockstep.storage.raft.transitions import Role
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
 
 
 class IllegalTruncation(Exception):
     """Committed entries would have to be forgotten: the process must stop, something is broken."""
 
 
-def accept_leader(raft: Raft, message: Append | Heartbeat | Install) -> bool:
+def accept_leader(raft: RaftState, message: Append | Heartbeat | Install) -> bool:
     """Records a message of this term's leader; returns False where the sender cannot be that leader."""
     if raft.role is not Role.FOLLOWER:
         if raft.role is Role.LEADER:
@@ -39,7 +34,7 @@ def accept_leader(raft: Raft, message: Append | Heartbeat | Install) -> bool:
     return True
 
 
-def on_append(raft: Raft, append: Append) -> None:
+def on_append(raft: RaftState, append: Append) -> None:
     """Checks the previous entry, truncates where the logs differ, appends new entries, responds once
     flushed."""
     if not _well_formed(append) or not accept_leader(raft, append):
@@ -84,7 +79,7 @@ def _well_formed(append: Append) -> bool:
     return True
 
 
-def _first_difference(raft: Raft, append: Append) -> int:
+def _first_difference(raft: RaftState, append: Append) -> int:
     """Returns the first entry that is missing here or has another term; one beyond the last if none is."""
     terms, last_index, runs = raft.terms, append.last_index, append.runs
     if append.prev_index == terms.last_index:
@@ -101,7 +96,7 @@ def _first_difference(raft: Raft, append: Append) -> int:
     return last_index + 1
 
 
-def _append_entries(raft: Raft, append: Append, new: int) -> None:
+def _append_entries(raft: RaftState, append: Append, new: int) -> None:
     """Adds the entries from `new` on to the term index; the shell writes them."""
     terms, last_index, sizes = raft.terms, append.last_index, append.sizes
     if new <= terms.last_index:
@@ -117,7 +112,7 @@ def _append_entries(raft: Raft, append: Append, new: int) -> None:
     raft.accepted = (new, last_index)
 
 
-def _truncate(raft: Raft, last_index: int) -> None:
+def _truncate(raft: RaftState, last_index: int) -> None:
     """Removes the entries after `last_index`. Raises IllegalTruncation where one of them is committed."""
     if last_index < raft.commit_index:
         raise IllegalTruncation(
@@ -130,7 +125,7 @@ def _truncate(raft: Raft, last_index: int) -> None:
     raft.truncate_after = last_index
 
 
-def _reject(raft: Raft, append: Append) -> None:
+def _reject(raft: RaftState, append: Append) -> None:
     """Rejects a request whose previous entry does not match; the hint names the last that may still match."""
     terms = raft.terms
     hint_index = max(raft.commit_index, terms.last_of_term(append.prev_term, append.prev_index))
@@ -149,7 +144,7 @@ def _reject(raft: Raft, append: Append) -> None:
     )
 
 
-def acknowledge(raft: Raft, prev_index: int, last_index: int) -> None:
+def acknowledge(raft: RaftState, prev_index: int, last_index: int) -> None:
     """Responds to a request now if its entries are flushed, else after the flushes to come."""
     follower_state = raft.follower_state
     if raft.persisted_index >= last_index:
@@ -158,7 +153,7 @@ def acknowledge(raft: Raft, prev_index: int, last_index: int) -> None:
         follower_state.pending_ack_index, follower_state.pending_ack_prev = last_index, prev_index
 
 
-def on_flushed(raft: Raft) -> None:
+def on_flushed(raft: RaftState) -> None:
     """Responds to the requests that waited for this flush."""
     follower_state = raft.follower_state
     if follower_state.pending_ack_index != NOBODY and raft.leader_id != NOBODY:
@@ -168,7 +163,7 @@ def on_flushed(raft: Raft) -> None:
     follow_commit(raft)
 
 
-def _respond(raft: Raft, prev_index: int) -> None:
+def _respond(raft: RaftState, prev_index: int) -> None:
     match_index = min(raft.follower_state.verified_index, raft.persisted_index)
     raft.outbox.append(
         AppendResponse(
@@ -184,7 +179,7 @@ def _respond(raft: Raft, prev_index: int) -> None:
     )
 
 
-def follow_commit(raft: Raft) -> None:
+def follow_commit(raft: RaftState) -> None:
     """Advances the commit index to the leader's, as far as the log here is verified and flushed."""
     follower_state = raft.follower_state
     commit_index = min(follower_state.leader_commit, follower_state.verified_index, raft.persisted_index)
@@ -192,7 +187,7 @@ def follow_commit(raft: Raft) -> None:
         raft.commit_index = commit_index
 
 
-def on_heartbeat(raft: Raft, heartbeat: Heartbeat) -> None:
+def on_heartbeat(raft: RaftState, heartbeat: Heartbeat) -> None:
     """Responds with the last entry that is verified to be the leader's and flushed."""
     if not accept_leader(raft, heartbeat):
         return

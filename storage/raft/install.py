@@ -7,26 +7,21 @@ a leader that committed them. The bytes, and the pace of sending, are the shell'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft import follower
 from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
 from lockstep.storage.raft.messages import Install, InstallResponse
 from lockstep.storage.raft.progress import Progress, SendState
-from lockstep.storage.raft.state import NOBODY
+from lockstep.storage.raft.state import NOBODY, RaftState
 from lockstep.storage.raft.term_index import TermIndex
 
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
 
-
-def begin(raft: Raft, progress: Progress) -> None:
+def begin(raft: RaftState, progress: Progress) -> None:
     """Requests a snapshot send from the shell, because the member needs entries that were removed."""
     progress.begin_install(raft.now_ms)
     raft.installs.append(progress.member)
 
 
-def on_chunk_ack(raft: Raft, progress: Progress, response: InstallResponse) -> None:
+def on_chunk_ack(raft: RaftState, progress: Progress, response: InstallResponse) -> None:
     """Continues the snapshot send; a failed one begins again with the member's next response."""
     if progress.state is not SendState.INSTALL:
         return
@@ -36,12 +31,12 @@ def on_chunk_ack(raft: Raft, progress: Progress, response: InstallResponse) -> N
     raft.chunk_acks.append(response)
 
 
-def is_needed(raft: Raft, index: int, last_term: int) -> bool:
+def is_needed(raft: RaftState, index: int, last_term: int) -> bool:
     """Returns whether a snapshot up to the entry (`index`, `last_term`) would bring this member forward."""
     return index > raft.commit_index and raft.terms.term_at(index) != last_term
 
 
-def on_install(raft: Raft, chunk: Install) -> None:
+def on_install(raft: RaftState, chunk: Install) -> None:
     """Accepts a chunk, or acknowledges that the log holds these entries already."""
     if not 0 < chunk.last_term <= raft.term or not follower.accept_leader(raft, chunk):
         return
@@ -52,7 +47,7 @@ def on_install(raft: Raft, chunk: Install) -> None:
     _mark_verified(raft, chunk.index)
 
 
-def chunk_stored(raft: Raft, chunk: Install, accepted: bool) -> None:
+def chunk_stored(raft: RaftState, chunk: Install, accepted: bool) -> None:
     """Responds to a chunk; without `accepted` the leader begins the snapshot send again."""
     if chunk.term == raft.term:
         raft.outbox.append(
@@ -62,7 +57,7 @@ def chunk_stored(raft: Raft, chunk: Install, accepted: bool) -> None:
         )
 
 
-def on_installed(raft: Raft, index: int, last_term: int, configuration: Configuration) -> None:
+def on_installed(raft: RaftState, index: int, last_term: int, configuration: Configuration) -> None:
     """Replaces the log by that snapshot. Raises IllegalTruncation where that removed committed entries."""
     if not is_needed(raft, index, last_term):
         raise follower.IllegalTruncation(
@@ -79,7 +74,7 @@ def on_installed(raft: Raft, index: int, last_term: int, configuration: Configur
         _mark_verified(raft, index)
 
 
-def _mark_verified(raft: Raft, index: int) -> None:
+def _mark_verified(raft: RaftState, index: int) -> None:
     follower_state = raft.follower_state
     follower_state.verified_index = max(follower_state.verified_index, index)
     follower.acknowledge(raft, index, index)

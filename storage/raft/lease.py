@@ -8,16 +8,11 @@ thesis, sections 6.2 and 6.4.1; etcd's rule that a lease needs CheckQuorum.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft.quorum import joint_committed_index
-from lockstep.storage.raft.state import LeaderState
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import LeaderState, RaftState
 
 
-def contact_ms(raft: Raft, leader_state: LeaderState, now_ms: int) -> int:
+def contact_ms(raft: RaftState, leader_state: LeaderState, now_ms: int) -> int:
     """Returns since when at the latest a majority of each voter set has known this leader; it counts as
     now."""
     contacts = {member: progress.contact_ms for member, progress in leader_state.progress.items()}
@@ -25,7 +20,7 @@ def contact_ms(raft: Raft, leader_state: LeaderState, now_ms: int) -> int:
     return joint_committed_index(leader_state.voter_sets, contacts)
 
 
-def is_quorum_silent(raft: Raft, leader_state: LeaderState) -> bool:
+def is_quorum_silent(raft: RaftState, leader_state: LeaderState) -> bool:
     """CheckQuorum, with each heartbeat: no majority has sent a newer response for an election timeout.
 
     Heartbeats are counted, not time: a leader that was paused itself has responses that it has not read.
@@ -39,7 +34,7 @@ def is_quorum_silent(raft: Raft, leader_state: LeaderState) -> bool:
     return leader_state.silent_heartbeats * raft.settings.heartbeat_ms >= raft.settings.election_timeout_ms
 
 
-def has_lease(raft: Raft, leader_state: LeaderState, now_ms: int) -> bool:
+def has_lease(raft: RaftState, leader_state: LeaderState, now_ms: int) -> bool:
     """Returns whether no other member can have been elected by now: no newer entry is committed elsewhere."""
     if not leader_state.is_serving or leader_state.lease_dropped:
         return False

@@ -9,16 +9,12 @@ leader inherits (an uncommitted or joint configuration) it brings to its end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lockstep.storage.raft import replication_send
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import TimeoutNow
 from lockstep.storage.raft.role_changes import become_follower
-from lockstep.storage.raft.state import NOBODY, LeaderState
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import NOBODY, LeaderState, RaftState
 
 
 class ConfigurationRejected(Exception):
@@ -35,7 +31,9 @@ def require_no_pending_change(leader_state: LeaderState) -> None:
         raise ConfigurationRejected("the leader is transferring its leadership")
 
 
-def change(raft: Raft, leader_state: LeaderState, voters: Sequence[int], learners: Sequence[int]) -> None:
+def change(
+    raft: RaftState, leader_state: LeaderState, voters: Sequence[int], learners: Sequence[int]
+) -> None:
     """Requests these members; the entry comes with the next `ready`. Raises ConfigurationRejected."""
     require_no_pending_change(leader_state)
     if not voters:
@@ -52,7 +50,7 @@ def change(raft: Raft, leader_state: LeaderState, voters: Sequence[int], learner
     leader_state.next_configuration = requested
 
 
-def append_next(raft: Raft, leader_state: LeaderState) -> tuple[int, Configuration]:
+def append_next(raft: RaftState, leader_state: LeaderState) -> tuple[int, Configuration]:
     """Appends the next configuration, which is in force from then on."""
     configuration = leader_state.next_configuration
     assert configuration is not None
@@ -63,7 +61,7 @@ def append_next(raft: Raft, leader_state: LeaderState) -> tuple[int, Configurati
     return index, configuration
 
 
-def on_commit(raft: Raft, leader_state: LeaderState) -> None:
+def on_commit(raft: RaftState, leader_state: LeaderState) -> None:
     """Follows a committed joint configuration by the new one; a removed leader steps down."""
     configurations = raft.configurations
     if configurations.current_index > raft.commit_index:
@@ -76,7 +74,7 @@ def on_commit(raft: Raft, leader_state: LeaderState) -> None:
         _step_down(raft, leader_state)
 
 
-def _step_down(raft: Raft, leader_state: LeaderState) -> None:
+def _step_down(raft: RaftState, leader_state: LeaderState) -> None:
     """Steps down for good; the voter that holds most stands for election at once, without a timeout."""
     match = {voter: leader_state.progress[voter].match_index for voter in raft.configurations.current.voters}
     successor = max(sorted(match), key=lambda voter: match[voter])

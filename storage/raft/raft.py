@@ -31,17 +31,16 @@ from lockstep.storage.raft import (
     transfer,
 )
 from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
-from lockstep.storage.raft.messages import Install, InstallResponse, Message
+from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import Progress
 from lockstep.storage.raft.ready import Ready
 from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
-from lockstep.storage.raft.state import NOBODY, FollowerState, LeaderState
+from lockstep.storage.raft.state import LeaderState, RaftState
 from lockstep.storage.raft.term_index import TermIndex
-from lockstep.storage.raft.transitions import Role, check
 from lockstep.storage.types import HardState, NotLeader
 
 
-class Raft:
+class Raft(RaftState):
     """The state of one member of one log group.
 
     Args:
@@ -54,35 +53,7 @@ class Raft:
         draw: `random_below(n)` gives a number from 0 to n - 1.
     """
 
-    __slots__ = (
-        "accepted",
-        "chunk_acks",
-        "chunks",
-        "commit_index",
-        "configurations",
-        "election_due_ms",
-        "follower_state",
-        "granted",
-        "hard_state_flushed",
-        "hard_state_pending",
-        "installs",
-        "leader_contact_ms",
-        "leader_id",
-        "leader_state",
-        "member_id",
-        "now_ms",
-        "outbox",
-        "persisted_index",
-        "random_below",
-        "role",
-        "settings",
-        "term",
-        "terms",
-        "truncate_after",
-        "truncation_count",
-        "voted_for",
-        "wait_ms",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -95,68 +66,13 @@ class Raft:
         now_ms: int,
         random_below: Callable[[int], int],
     ) -> None:
-        self.member_id = member_id
-        self.configurations = configurations
-        self.settings = settings
-        self.random_below = random_below
-        self.now_ms = now_ms
-        # A hard state that was lost with its disk belonged to another member id: this member has not voted.
-        self.term = max(hard_state.term, terms.last_term)
-        self.voted_for = hard_state.voted_for if self.term == hard_state.term else NOBODY
-        self.hard_state_pending = False
-        self.hard_state_flushed = True
-        self.role = Role.FOLLOWER
-        self.leader_id = NOBODY
-        """The leader of this term as far as we know; -1 for none."""
-        self.terms = terms
-        self.commit_index = commit_index
-        self.persisted_index = terms.last_index
-        """Our own log is flushed up to there."""
-        self.truncation_count = 0
-        """How often the log was truncated; goes with each write, so that a stale completion is known."""
-        self.follower_state = FollowerState(commit_index)
-        self.leader_state: LeaderState | None = None
-        self.granted: dict[int, bool] = {}
-        # Before the restart we may have responded to another leader: keep the promise of its lease.
-        self.wait_ms = settings.election_timeout_ms
-        self.leader_contact_ms = LONG_AGO_MS
-        self.election_due_ms = now_ms
+        super().__init__(
+            member_id, configurations, hard_state, terms, commit_index, settings, now_ms, random_below
+        )
         if configurations.current.voter_sets() != ((member_id,),):
-            self.leader_contact_ms = now_ms
             role_changes.restart_timer(self)
-        self.outbox: list[Message] = []
-        self.truncate_after: int | None = None
-        self.accepted: tuple[int, int] | None = None
-        self.installs: list[int] = []
-        self.chunks: list[Install] = []
-        self.chunk_acks: list[InstallResponse] = []
 
     # --- state --------------------------------------------------------------------------------------------
-
-    @property
-    def last_index(self) -> int:
-        return self.terms.last_index
-
-    @property
-    def configuration(self) -> Configuration:
-        """The configuration in force, committed or not."""
-        return self.configurations.current
-
-    @property
-    def is_serving(self) -> bool:
-        """True where this member leads and its term's no-op is committed: only then may clients append."""
-        return self.leader_state is not None and self.leader_state.is_serving
-
-    @property
-    def is_transferring(self) -> bool:
-        """True while this leader transfers its leadership, and takes no proposals."""
-        return self.leader_state is not None and self.leader_state.transfer_target != NOBODY
-
-    @property
-    def accepts_proposals(self) -> bool:
-        """True where this leader takes proposals now: it serves, and does not transfer."""
-        leader_state = self.leader_state
-        return leader_state is not None and leader_state.is_serving and leader_state.transfer_target == NOBODY
 
     @property
     def idle(self) -> bool:
@@ -372,19 +288,6 @@ class Raft:
         if self.chunk_acks:
             ready.chunk_acks, self.chunk_acks = self.chunk_acks, []
         return ready
-
-    # --- for the modules of this package ------------------------------------------------------------------
-
-    def become(self, role: Role) -> None:
-        """Changes the role, as the table allows."""
-        check(self.role, role)
-        self.role = role
-
-    def extend(self, size: int = 0) -> int:
-        """Adds the leader's next entry; returns its index."""
-        index = self.terms.last_index + 1
-        self.terms.append(index, self.term, size)
-        return index
 
     def _advance_clock(self, now_ms: int) -> None:
         if now_ms > self.now_ms:

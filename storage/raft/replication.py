@@ -7,20 +7,15 @@ own disk has them; a response that is late, duplicated or of a former member cha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft import install, lease, membership, replication_send, transfer
 from lockstep.storage.raft.messages import AppendResponse, HeartbeatResponse, InstallResponse
 from lockstep.storage.raft.progress import Progress
 from lockstep.storage.raft.quorum import joint_committed_index
 from lockstep.storage.raft.role_changes import become_follower
-from lockstep.storage.raft.state import LeaderState
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import LeaderState, RaftState
 
 
-def tick(raft: Raft, leader_state: LeaderState) -> None:
+def tick(raft: RaftState, leader_state: LeaderState) -> None:
     """Sends each heartbeat, times out requests, and checks the quorum."""
     now_ms, settings = raft.now_ms, raft.settings
     if now_ms < leader_state.heartbeat_due_ms:
@@ -38,7 +33,7 @@ def tick(raft: Raft, leader_state: LeaderState) -> None:
 
 
 def _on_response(
-    raft: Raft, response: AppendResponse | HeartbeatResponse | InstallResponse
+    raft: RaftState, response: AppendResponse | HeartbeatResponse | InstallResponse
 ) -> Progress | None:
     """Returns the sender's progress after a response; None where we do not lead or it is no member."""
     progress = raft.leader_state.progress.get(response.sender) if raft.leader_state is not None else None
@@ -47,7 +42,7 @@ def _on_response(
     return progress
 
 
-def on_append_response(raft: Raft, response: AppendResponse) -> None:
+def on_append_response(raft: RaftState, response: AppendResponse) -> None:
     """Handles a match or a rejection of a member."""
     progress = _on_response(raft, response)
     if progress is None:
@@ -59,7 +54,7 @@ def on_append_response(raft: Raft, response: AppendResponse) -> None:
         _on_match(raft, progress, response.match_index)
 
 
-def on_heartbeat_response(raft: Raft, response: HeartbeatResponse) -> None:
+def on_heartbeat_response(raft: RaftState, response: HeartbeatResponse) -> None:
     """Handles a heartbeat's response; its match makes up for lost responses to requests."""
     progress = _on_response(raft, response)
     if progress is None:
@@ -74,14 +69,14 @@ def on_heartbeat_response(raft: Raft, response: HeartbeatResponse) -> None:
         _on_match(raft, progress, response.match_index)
 
 
-def on_install_response(raft: Raft, response: InstallResponse) -> None:
+def on_install_response(raft: RaftState, response: InstallResponse) -> None:
     """Handles the response to a snapshot's chunk: stored, or failed."""
     progress = _on_response(raft, response)
     if progress is not None:
         install.on_chunk_ack(raft, progress, response)
 
 
-def _on_match(raft: Raft, progress: Progress, match_index: int) -> None:
+def _on_match(raft: RaftState, progress: Progress, match_index: int) -> None:
     leader_state = raft.leader_state
     assert leader_state is not None
     if not 0 <= match_index <= raft.terms.last_index:
@@ -91,7 +86,7 @@ def _on_match(raft: Raft, progress: Progress, match_index: int) -> None:
     transfer.send_timeout_now(raft, progress)
 
 
-def advance_commit(raft: Raft, leader_state: LeaderState) -> None:
+def advance_commit(raft: RaftState, leader_state: LeaderState) -> None:
     """Advances the commit index to the highest entry that a majority has flushed."""
     if leader_state.is_only_voter:
         index = raft.persisted_index

@@ -6,16 +6,11 @@ for. Requests are capped in bytes. A member that is sent nothing else for a mome
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft import deferred_voters, install
 from lockstep.storage.raft.messages import Append, Heartbeat
 from lockstep.storage.raft.progress import Progress, SendState
 from lockstep.storage.raft.settings import NEVER_MS
-from lockstep.storage.raft.state import LeaderState
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import LeaderState, RaftState
 
 DOUBTFUL_TIMEOUTS = 2
 """After so many timeouts in a row the leader probes a member's match before it sends entries again."""
@@ -34,7 +29,7 @@ def lowest_active_match(leader_state: LeaderState, kept_index: int) -> int | Non
     return min(matches, default=None)
 
 
-def send(raft: Raft, leader_state: LeaderState) -> None:
+def send(raft: RaftState, leader_state: LeaderState) -> None:
     """Sends all that may go now: entries (later to deferred voters), or else a new commit index.
 
     Under load the next entries carry the commit index: that saves a message and its response.
@@ -64,7 +59,7 @@ def send(raft: Raft, leader_state: LeaderState) -> None:
         leader_state.push_due_ms = raft.now_ms + wait_ms
 
 
-def _send_next(raft: Raft, leader_state: LeaderState, progress: Progress) -> None:
+def _send_next(raft: RaftState, leader_state: LeaderState, progress: Progress) -> None:
     """Sends the entries from the member's next index on, a probe where that is a guess, or a snapshot."""
     next_index = progress.next_index
     prev_term = raft.terms.term_at(next_index - 1)
@@ -79,7 +74,9 @@ def _send_next(raft: Raft, leader_state: LeaderState, progress: Progress) -> Non
     send_append(raft, progress, next_index - 1, prev_term, last_index)
 
 
-def send_append(raft: Raft, progress: Progress, prev_index: int, prev_term: int, last_index: int) -> None:
+def send_append(
+    raft: RaftState, progress: Progress, prev_index: int, prev_term: int, last_index: int
+) -> None:
     """Sends one request: the entries after `prev_index` up to `last_index`, or none."""
     progress.on_sent(last_index, raft.now_ms)
     progress.commit_sent = max(progress.commit_sent, min(last_index, raft.commit_index))
@@ -99,7 +96,7 @@ def send_append(raft: Raft, progress: Progress, prev_index: int, prev_term: int,
     )
 
 
-def send_heartbeat(raft: Raft, progress: Progress) -> None:
+def send_heartbeat(raft: RaftState, progress: Progress) -> None:
     """Sends a heartbeat with the commit index, as far as the member is known to hold the entries."""
     commit_index = min(progress.match_index, raft.commit_index)
     progress.commit_sent = max(progress.commit_sent, commit_index)

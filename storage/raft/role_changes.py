@@ -5,24 +5,19 @@ Source: Raft paper, section 5.1 and figure 4; the lease rule of Ongaro's thesis,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft.settings import LONG_AGO_MS
-from lockstep.storage.raft.state import NOBODY, FollowerState
+from lockstep.storage.raft.state import NOBODY, FollowerState, RaftState
 from lockstep.storage.raft.transitions import Role
 
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
 
-
-def has_live_leader(raft: Raft) -> bool:
+def has_live_leader(raft: RaftState) -> bool:
     """Returns whether a leader sent a message so recently that another one may not be elected yet."""
     return (
         raft.role is Role.LEADER or raft.now_ms - raft.leader_contact_ms < raft.settings.election_timeout_ms
     )
 
 
-def may_campaign(raft: Raft) -> bool:
+def may_campaign(raft: RaftState) -> bool:
     """Returns whether this member may stand for election."""
     configurations = raft.configurations
     if configurations.current.is_voter(raft.member_id):
@@ -32,14 +27,14 @@ def may_campaign(raft: Raft) -> bool:
     return removed and configurations.current_index > raft.commit_index
 
 
-def restart_timer(raft: Raft) -> None:
+def restart_timer(raft: RaftState) -> None:
     """Waits for one to two election timeouts from now on."""
     timeout_ms = raft.settings.election_timeout_ms
     raft.wait_ms = timeout_ms + raft.random_below(timeout_ms)
     raft.election_due_ms = raft.now_ms + raft.wait_ms
 
 
-def on_leader_stopped(raft: Raft, member: int) -> None:
+def on_leader_stopped(raft: RaftState, member: int) -> None:
     """Ends the lease of a leader whose process is known to have ended.
 
     The other voters stand for election one after the other, so that they do not split the votes.
@@ -54,13 +49,13 @@ def on_leader_stopped(raft: Raft, member: int) -> None:
     )
 
 
-def campaign_after(raft: Raft, rank: int) -> None:
+def campaign_after(raft: RaftState, rank: int) -> None:
     """Stands for election after `rank` others, where there is no leader and no lease of one."""
     raft.leader_contact_ms = LONG_AGO_MS
     raft.election_due_ms = min(raft.election_due_ms, raft.now_ms + rank * raft.settings.election_stagger_ms)
 
 
-def new_term(raft: Raft, term: int) -> None:
+def new_term(raft: RaftState, term: int) -> None:
     """Enters a later term: forgets the vote, the leader, unsent messages and what was verified."""
     raft.term = term
     raft.voted_for = NOBODY
@@ -71,7 +66,7 @@ def new_term(raft: Raft, term: int) -> None:
     raft.outbox.clear()
 
 
-def become_follower(raft: Raft, term: int) -> None:
+def become_follower(raft: RaftState, term: int) -> None:
     """Stops leading or standing for election, in this term or a later one."""
     if raft.role is not Role.FOLLOWER:
         raft.become(Role.FOLLOWER)

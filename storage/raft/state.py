@@ -1,11 +1,17 @@
-"""The volatile state of one term: a follower's, and the leader's."""
+"""The state of one member: what it keeps through all terms, and of one term a follower's and the leader's."""
 
 from __future__ import annotations
 
-from lockstep.storage.raft.configuration import Configuration
+from collections.abc import Callable
+
+from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
 from lockstep.storage.raft.deferred_voters import DeferredVoters
+from lockstep.storage.raft.messages import Install, InstallResponse, Message
 from lockstep.storage.raft.progress import Progress
-from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
+from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.raft.transitions import Role, check
+from lockstep.storage.types import HardState
 
 NOBODY = -1
 """In place of a member id, or of an index."""
@@ -94,3 +100,122 @@ class LeaderState:
         self.change_pending = True
         self.contact_ms = LONG_AGO_MS
         self.silent_heartbeats = 0
+
+
+class RaftState:
+    """The state of one member, for the modules of this package; `Raft` is its interface.
+
+    Args: as `Raft`'s.
+    """
+
+    __slots__ = (
+        "accepted",
+        "chunk_acks",
+        "chunks",
+        "commit_index",
+        "configurations",
+        "election_due_ms",
+        "follower_state",
+        "granted",
+        "hard_state_flushed",
+        "hard_state_pending",
+        "installs",
+        "leader_contact_ms",
+        "leader_id",
+        "leader_state",
+        "member_id",
+        "now_ms",
+        "outbox",
+        "persisted_index",
+        "random_below",
+        "role",
+        "settings",
+        "term",
+        "terms",
+        "truncate_after",
+        "truncation_count",
+        "voted_for",
+        "wait_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: int,
+        configurations: ConfigurationStack,
+        hard_state: HardState,
+        terms: TermIndex,
+        commit_index: int,
+        settings: RaftSettings,
+        now_ms: int,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self.member_id = member_id
+        self.configurations = configurations
+        self.settings = settings
+        self.random_below = random_below
+        self.now_ms = now_ms
+        # A hard state that was lost with its disk belonged to another member id: this member has not voted.
+        self.term = max(hard_state.term, terms.last_term)
+        self.voted_for = hard_state.voted_for if self.term == hard_state.term else NOBODY
+        self.hard_state_pending = False
+        self.hard_state_flushed = True
+        self.role = Role.FOLLOWER
+        self.leader_id = NOBODY
+        """The leader of this term as far as we know; -1 for none."""
+        self.terms = terms
+        self.commit_index = commit_index
+        self.persisted_index = terms.last_index
+        """Our own log is flushed up to there."""
+        self.truncation_count = 0
+        """How often the log was truncated; goes with each write, so that a stale completion is known."""
+        self.follower_state = FollowerState(commit_index)
+        self.leader_state: LeaderState | None = None
+        self.granted: dict[int, bool] = {}
+        # Before the restart we may have responded to another leader: keep the promise of its lease.
+        self.wait_ms = settings.election_timeout_ms
+        self.leader_contact_ms = LONG_AGO_MS
+        self.election_due_ms = now_ms
+        if configurations.current.voter_sets() != ((member_id,),):
+            self.leader_contact_ms = now_ms
+        self.outbox: list[Message] = []
+        self.truncate_after: int | None = None
+        self.accepted: tuple[int, int] | None = None
+        self.installs: list[int] = []
+        self.chunks: list[Install] = []
+        self.chunk_acks: list[InstallResponse] = []
+
+    @property
+    def last_index(self) -> int:
+        return self.terms.last_index
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force, committed or not."""
+        return self.configurations.current
+
+    @property
+    def is_serving(self) -> bool:
+        """True where this member leads and its term's no-op is committed: only then may clients append."""
+        return self.leader_state is not None and self.leader_state.is_serving
+
+    @property
+    def is_transferring(self) -> bool:
+        """True while this leader transfers its leadership, and takes no proposals."""
+        return self.leader_state is not None and self.leader_state.transfer_target != NOBODY
+
+    @property
+    def accepts_proposals(self) -> bool:
+        """True where this leader takes proposals now: it serves, and does not transfer."""
+        leader_state = self.leader_state
+        return leader_state is not None and leader_state.is_serving and leader_state.transfer_target == NOBODY
+
+    def become(self, role: Role) -> None:
+        """Changes the role, as the table allows."""
+        check(self.role, role)
+        self.role = role
+
+    def extend(self, size: int = 0) -> int:
+        """Adds the leader's next entry; returns its index."""
+        index = self.terms.last_index + 1
+        self.terms.append(index, self.term, size)
+        return index

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft import election, role_changes
 from lockstep.storage.raft.messages import (
     Append,
@@ -17,12 +15,10 @@ from lockstep.storage.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import RaftState
 
 
-def admit(raft: Raft, message: Message) -> bool:
+def admit(raft: RaftState, message: Message) -> bool:
     """Returns whether a message of another term is to be handled; enters a later term where that is due."""
     if message.term < raft.term:
         _reject_older_term(raft, message)
@@ -45,11 +41,11 @@ def admit(raft: Raft, message: Message) -> bool:
     return True
 
 
-def _is_member(raft: Raft, member: int) -> bool:
+def _is_member(raft: RaftState, member: int) -> bool:
     return member in raft.configurations.current.members
 
 
-def _reject_older_term(raft: Raft, message: Message) -> None:
+def _reject_older_term(raft: RaftState, message: Message) -> None:
     """Responds to an older term: a candidate has to catch up, a leader to step down.
 
     Without the second a member with a higher term, which follows no older leader, could never rejoin.

@@ -9,19 +9,14 @@ in a new term it can have a lease again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.storage.raft import election, membership
 from lockstep.storage.raft.messages import TimeoutNow
 from lockstep.storage.raft.progress import Progress
 from lockstep.storage.raft.role_changes import become_follower
-from lockstep.storage.raft.state import NOBODY, LeaderState
-
-if TYPE_CHECKING:
-    from lockstep.storage.raft.raft import Raft
+from lockstep.storage.raft.state import NOBODY, LeaderState, RaftState
 
 
-def begin(raft: Raft, leader_state: LeaderState, target: int) -> None:
+def begin(raft: RaftState, leader_state: LeaderState, target: int) -> None:
     """Raises ConfigurationRejected where the target is no other voter, or something else is under way."""
     membership.require_no_pending_change(leader_state)
     if target == raft.member_id or not raft.configurations.current.is_voter(target):
@@ -31,7 +26,7 @@ def begin(raft: Raft, leader_state: LeaderState, target: int) -> None:
     send_timeout_now(raft, leader_state.progress[target])
 
 
-def send_timeout_now(raft: Raft, progress: Progress) -> None:
+def send_timeout_now(raft: RaftState, progress: Progress) -> None:
     """Sends TimeoutNow once the target holds everything."""
     leader_state = raft.leader_state
     if leader_state is None or leader_state.transfer_target != progress.member:
@@ -41,7 +36,7 @@ def send_timeout_now(raft: Raft, progress: Progress) -> None:
         raft.outbox.append(TimeoutNow(raft.member_id, progress.member, raft.term))
 
 
-def expire(raft: Raft, leader_state: LeaderState) -> bool:
+def expire(raft: RaftState, leader_state: LeaderState) -> bool:
     """Ends a transfer that timed out; returns False where this member leads no more because of that."""
     if leader_state.transfer_target == NOBODY or raft.now_ms < leader_state.transfer_due_ms:
         return True
