@@ -6,12 +6,15 @@ Owns: `RetryPolicy`. Does not: know the operation, or whether it may be repeated
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from lockstep.client import Client
+from typing import Final, Protocol
 
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+class SuspectsBrokers(Protocol):
+    """A client that can leave the broker that it asks about all others; `lockstep.client.Client` is one."""
+
+    def suspect(self, silent_s: float) -> None: ...
 
 
 class RetryPolicy:
@@ -25,7 +28,7 @@ class RetryPolicy:
     __slots__ = ("_client", "_count", "_deadline", "_failing_since", "_silent_s")
 
     def __init__(
-        self, deadline: float = float("inf"), client: Client | None = None, silent_s: float = 0.0
+        self, deadline: float = float("inf"), client: SuspectsBrokers | None = None, silent_s: float = 0.0
     ) -> None:
         self._deadline = deadline
         self._client = client

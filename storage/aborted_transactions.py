@@ -17,14 +17,11 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from struct import Struct, pack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from lockstep.protocol.records.batch import peek_header
 from lockstep.protocol.records.control import ControlKind, parse
 from lockstep.storage.types import Buffer, DirectoryEntry, NewerFormat
-
-if TYPE_CHECKING:
-    from lockstep.storage.partition import PartitionLog
 
 ENTRY_TRANSACTIONAL: Final = 2
 ENTRY_CONTROL: Final = 4
@@ -208,7 +205,17 @@ class PartitionTransactions:
         return bool(self.open or self.aborted)
 
 
-def snapshot(partitions: Mapping[int, PartitionLog]) -> bytes:
+class HasTransactions(Protocol):
+    """A partition, as far as its transactions need it; `storage.partition.PartitionLog` is one."""
+
+    number: int
+    transactions: PartitionTransactions | None
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+
+def snapshot(partitions: Mapping[int, HasTransactions]) -> bytes:
     """Returns the transactions of all partitions as bytes; those below log starts are forgotten."""
     pieces = []
     for partition in partitions.values():
@@ -226,7 +233,7 @@ def snapshot(partitions: Mapping[int, PartitionLog]) -> bytes:
     return _HEAD.pack(STATE_VERSION) + b"".join(pieces) if pieces else b""
 
 
-def restore(partitions: Mapping[int, PartitionLog], data: bytes) -> None:
+def restore(partitions: Mapping[int, HasTransactions], data: bytes) -> None:
     """Takes over a snapshot; `b""`, or none in an older checkpoint, means that there are none.
     NewerFormat."""
     for partition in partitions.values():

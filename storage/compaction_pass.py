@@ -20,7 +20,7 @@ from lockstep.storage.aborted_transactions import AbortedTransactions
 from lockstep.storage.compaction_rules import ENTRY_BYTES, PartitionCleaning
 from lockstep.storage.gap_reads import read_over_gaps
 from lockstep.storage.log.data_log import DataLog, SealedSegment
-from lockstep.storage.log.segment_compaction import Left
+from lockstep.storage.log.segment_compaction import RewrittenBatch
 from lockstep.storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesUnavailable
 
 READ_BYTES = 1 << 20
@@ -33,7 +33,7 @@ class CleaningPaused(Exception):
     """`breathe` raises it to end a pass: the group closes, or becomes another log."""
 
 
-class Wanted(NamedTuple):
+class CompactionTarget(NamedTuple):
     """A partition to be cleaned from `dirty_offset` on, below `end_offset`."""
 
     partition: int
@@ -61,7 +61,7 @@ class Cleaned(NamedTuple):
 
 def clean(
     log: DataLog,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[CompactionTarget],
     log_start: Callable[[int], int],
     now_ms: int,
     memory_bytes: int,
@@ -82,10 +82,10 @@ def clean(
     for each in wanted:
         if room <= 0:
             break
-        found = passes[each.partition] = _mapped(log, each, now_ms, room, breathe, horizons_end)
+        found = passes[each.partition] = _map_keys(log, each, now_ms, room, breathe, horizons_end)
         room -= len(found.map)
 
-    def judge(entry: DirectoryEntry, payload: Buffer) -> Left | bool:
+    def judge(entry: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         breathe(0)
         number = entry.partition
         if entry.base_offset + entry.record_count <= log_start(number):
@@ -95,14 +95,14 @@ def clean(
             return True
         left = cleaning.judge(payload)
         if isinstance(left, FilteredBatch):
-            return Left(left.batch, left.max_timestamp)
+            return RewrittenBatch(left.batch, left.max_timestamp)
         return left or entry.base_offset + entry.record_count > newest[number]
 
     def is_closed(number: int) -> bool:
         return log_start(number) == LAST_OFFSET
 
     saved_bytes = segments = 0
-    for segment in _touched(log, passes, log_start):
+    for segment in _touched_segments(log, passes, log_start):
         try:
             fewer = log.clean(segment.sequence, judge, breathe, is_closed)
         except (FramesUnavailable, ValueError):
@@ -116,9 +116,9 @@ def clean(
     return Cleaned(ends, saved_bytes, segments, unreadable)
 
 
-def _mapped(
+def _map_keys(
     log: DataLog,
-    wanted: Wanted,
+    wanted: CompactionTarget,
     now_ms: int,
     room: int,
     breathe: Callable[[int], None],
@@ -140,7 +140,7 @@ def _mapped(
     return found
 
 
-def _touched(
+def _touched_segments(
     log: DataLog, passes: dict[int, PartitionCleaning], log_start: Callable[[int], int]
 ) -> Iterator[SealedSegment]:
     """The segments to look through, oldest first."""
@@ -160,4 +160,4 @@ def _touched(
 
 def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:
     """Returns whether `clean` would find something without any partition to compact. For any thread."""
-    return next(_touched(log, {}, log_start), None) is not None
+    return next(_touched_segments(log, {}, log_start), None) is not None

@@ -166,14 +166,14 @@ class PartitionCleaning:
         try:
             was = open_batch(batch)
             if header.next_offset <= self.end:
-                left = self._marker(batch, was) if header.is_control else self._left(was)
+                left = self._marker(batch, was) if header.is_control else self._filter_batch(was)
         except MalformedBatch:  # from here on tombstones stay: clients may be able to read what they delete
             self.unreadable.append(header.base_offset)
         if left and header.is_transactional and not header.is_control:
             self._with_records.add(header.producer_id)
         return left
 
-    def _left(self, was: OpenedBatch) -> FilteredBatch | bool:
+    def _filter_batch(self, was: OpenedBatch) -> FilteredBatch | bool:
         header = was.header
         if self._is_aborted(header):
             return False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from lockstep.storage.compaction_pass import Cleaned, CleaningPaused, Wanted, clean
+from lockstep.storage.compaction_pass import Cleaned, CleaningPaused, CompactionTarget, clean
 from lockstep.storage.types import LAST_OFFSET, FlushFailed
 
 if TYPE_CHECKING:
@@ -40,15 +40,23 @@ class LogCleaner:
         """Held by a pass: what compaction has judged in one segment must not come again in another."""
 
     async def clean(
-        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
+        self,
+        wanted: Sequence[CompactionTarget],
+        now_ms: int,
+        memory_bytes: int,
+        breathe: Callable[[int], None],
     ) -> Cleaned | None:
         """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. A
-        partition is dirty from its `compaction_progress` on, if that is lower. Raises as `cleaner.clean`."""
+        partition is dirty from its `compaction_progress` on, if that is lower. Raises as that."""
         async with self._running:
             return await self._clean(wanted, now_ms, memory_bytes, breathe)
 
     async def _clean(
-        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
+        self,
+        wanted: Sequence[CompactionTarget],
+        now_ms: int,
+        memory_bytes: int,
+        breathe: Callable[[int], None],
     ) -> Cleaned | None:
         if self._has_to_wait:
             return None

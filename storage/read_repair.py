@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from lockstep.storage.segment_repair import ScrubEnded
+from lockstep.storage.segment_repair import ScrubStopped
 from lockstep.storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class ReadRepair:
         try:
             if not log.rewritable(sequence):
                 await self._sealer.run(SEAL_SECONDS, without_members=True)
-            await replica.repairing.ended()
+            await replica.repairing.wait_until_ended()
             await replica.repairing.scrub(sequence, _without_pause)
-            await replica.repairing.ended()
+            await replica.repairing.wait_until_ended()
             repaired = not log.damage.is_damaged(sequence)
-        except ScrubEnded:
+        except ScrubStopped:
             pass
         except (OSError, StorageError) as error:
             log_of_repairs.warning(

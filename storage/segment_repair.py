@@ -32,7 +32,7 @@ ANSWER_SECONDS = 1.0
 """How long a member may take to answer before the next one is asked."""
 
 
-class ScrubEnded(Exception):
+class ScrubStopped(Exception):
     """The member stops while a segment is read through."""
 
 
@@ -146,7 +146,7 @@ class Repairing:
         self._stopped = True
         self._give_up()
 
-    async def ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Wait for the repair that is under way, if there is one."""
         await self._ended.wait()
 
@@ -165,7 +165,7 @@ class Repairing:
 
         def go_on(count: int) -> None:
             if self._stopped:
-                raise ScrubEnded
+                raise ScrubStopped
             breathe(count)
 
         chains: list[int | None] = []
@@ -178,7 +178,7 @@ class Repairing:
             return found
 
         scrub = self._loop.run_in_executor(self._threads, look)
-        scrub.add_done_callback(partial(self._scrubbed, sequence, chains))
+        scrub.add_done_callback(partial(self._scrub_result, sequence, chains))
         return scrub
 
     def _read_chain(self, index: int) -> int | None:
@@ -188,7 +188,7 @@ class Repairing:
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, problem)
             return None
 
-    def _scrubbed(
+    def _scrub_result(
         self, sequence: int, chains: list[int | None], done: asyncio.Future[tuple[int, int] | None]
     ) -> None:
         found = None if done.cancelled() or done.exception() is not None else done.result()
@@ -252,7 +252,7 @@ class Repairing:
         if done.cancelled() or isinstance(done.exception(), ValueError | StorageError | OSError):
             self._ask()  # says that nobody has them
         else:
-            self._written(done)
+            self._write_repaired(done)
 
     def requested(self, request: RangeRequest) -> None:
         """A peer wants entries: it gets committed ones."""
@@ -355,9 +355,9 @@ class Repairing:
             repair.before,
             self._log_starts,
         )
-        writing.add_done_callback(self._written)
+        writing.add_done_callback(self._write_repaired)
 
-    def _written(self, done: asyncio.Future[None]) -> None:
+    def _write_repaired(self, done: asyncio.Future[None]) -> None:
         repair, self._repair = self._repair, None
         self._ended.set()
         self._on_others_bytes()

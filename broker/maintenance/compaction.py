@@ -23,7 +23,7 @@ from lockstep.broker.maintenance.future_records import FutureRecords
 from lockstep.broker.maintenance.segment_roll import ANY_TIME, SegmentRoll, roll_interval_ms
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, TopicPartition
 from lockstep.broker.process.heap import give_memory_back
-from lockstep.storage.compaction_pass import Wanted, is_half_dead
+from lockstep.storage.compaction_pass import CompactionTarget, is_half_dead
 from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace
 from lockstep.storage.log_group import LogGroup
@@ -365,9 +365,9 @@ class _LoggedBatches:
         """The number of others that the last pass met."""
 
 
-def _cleaning_task(log_to_clean: LogToClean) -> Wanted:
+def _cleaning_task(log_to_clean: LogToClean) -> CompactionTarget:
     partition = log_to_clean.partition.log
-    return Wanted(
+    return CompactionTarget(
         partition.number,
         log_to_clean.dirty_offset,
         log_to_clean.end_offset,

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from lockstep.broker.maintenance.compaction import IoThrottle
 from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, group_damage
 from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.storage.segment_repair import ScrubEnded
+from lockstep.storage.segment_repair import ScrubStopped
 
 log = logging.getLogger("lockstep.scrubbing")
 
@@ -144,7 +144,7 @@ class Scrubber:
         throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
         try:
             corruption = await group.scrub(sequence, throttle)
-        except ScrubEnded:
+        except ScrubStopped:
             return False
         except OSError as error:
             log.warning("log group %d: log file %d cannot be read through: %s", group_id, sequence, error)

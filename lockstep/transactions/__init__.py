@@ -24,10 +24,10 @@ from lockstep.transactions.model import (
     RequestId,
     SubscriptionClosed,
     SubscriptionStalled,
-    Transaction,
     TransactionError,
     lock,
 )
+from lockstep.transactions.transaction import Transaction
 
 __all__ = [
     "Appended",

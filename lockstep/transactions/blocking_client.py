@@ -16,7 +16,8 @@ from typing import Any, Final, Self, TypeVar
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
-from lockstep.transactions.model import Appended, Application, Transaction
+from lockstep.transactions.model import Appended, Application
+from lockstep.transactions.transaction import Transaction
 
 T = TypeVar("T")
 

@@ -42,11 +42,11 @@ from lockstep.transactions.model import (
     Refusal,
     RefusedForGood,
     SubscriptionClosed,
-    Transaction,
 )
 from lockstep.transactions.monitor import Monitor, PendingAppend
 from lockstep.transactions.remote import RemoteLog
 from lockstep.transactions.subscriptions import Subscriptions
+from lockstep.transactions.transaction import Transaction
 
 MAX_OUTSTANDING: Final = 64
 TIMEOUT_S: Final = 120.0

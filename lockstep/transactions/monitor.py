@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from lockstep.transactions.log import AppendAttempt
-from lockstep.transactions.model import Committed, RequestId, Transaction
+from lockstep.transactions.model import Committed, RequestId
+from lockstep.transactions.transaction import Transaction
 
 
 class PendingAppend:

@@ -15,6 +15,7 @@ Source: seed 000 (docs/sources.md); docs/player.md.
 | `recovery` | reading the missed range of a target: start, end, extension, completion |
 | `delivery` | the main stream, dummies, the next batch, acknowledgements |
 | `ready` | the core's outputs |
+| `player_state` | the attributes that these modules change |
 | `player` | the one object a shell talks to |
 
 **The shell of a player.** One thread of control owns a `Player`. It calls one method, then does what

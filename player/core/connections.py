@@ -8,19 +8,15 @@ Source: seed 000, section 2.5.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.player.core import recovery
 from lockstep.player.core.health import Health, HealthVerdict
 from lockstep.player.core.messages import Hello
+from lockstep.player.core.player_state import PlayerState
 from lockstep.player.core.settings import NEVER_MS, PlayerSettings
 from lockstep.player.core.target import LinkState, Target
 
-if TYPE_CHECKING:
-    from lockstep.player.core.player import Player
 
-
-def check(player: Player, target: Target) -> None:
+def check(player: PlayerState, target: Target) -> None:
     """Does everything that is due for a target by now."""
     health, now_ms = target.health, player.now_ms
     if target.link is LinkState.OPEN:
@@ -50,7 +46,7 @@ def _timeout_reason(verdict: HealthVerdict, health: Health, settings: PlayerSett
     return f"{what} for {count} heartbeats of {settings.heartbeat_ms} ms"
 
 
-def _send_hello(player: Player, target: Target) -> None:
+def _send_hello(player: PlayerState, target: Target) -> None:
     target.link = LinkState.HANDSHAKE
     target.term = player.terms[target.name] = player.terms.get(target.name, 0) + 1
     target.health.on_connecting(player.now_ms, player.settings)
@@ -59,7 +55,7 @@ def _send_hello(player: Player, target: Target) -> None:
 
 
 def on_greeted(
-    player: Player, target: Target, position: int, first_position: int, next_position: int
+    player: PlayerState, target: Target, position: int, first_position: int, next_position: int
 ) -> None:
     """The target has everything up to `position`; the log reaches from `first_position` to before
     `next_position`."""
@@ -76,7 +72,7 @@ def on_greeted(
         begin(player)
 
 
-def begin(player: Player) -> None:
+def begin(player: PlayerState) -> None:
     """Start the main stream once all targets have responded, or at the timeout once one has."""
     if player.started:
         return
@@ -93,7 +89,7 @@ def begin(player: Player) -> None:
         recovery.begin(player, target, target.last_ack)
 
 
-def close(player: Player, target: Target, why: str = "") -> None:
+def close(player: PlayerState, target: Target, why: str = "") -> None:
     """Close the stream where it may still be open, and suspend the queue."""
     if target.has_stream:
         player.outbox.close(target.name, target.term, why)
@@ -101,13 +97,13 @@ def close(player: Player, target: Target, why: str = "") -> None:
     target.queue.suspend()
 
 
-def abort(player: Player, target: Target, why: str) -> None:
+def abort(player: PlayerState, target: Target, why: str) -> None:
     """Close the stream, and try again after a backoff. `why`: in words, for an operator."""
     close(player, target, why)
     target.health.on_failure(player.now_ms, player.settings, player.random)
 
 
-def stop(player: Player, target: Target, reason: str) -> None:
+def stop(player: PlayerState, target: Target, reason: str) -> None:
     """Close the stream, and open none until `Player.resume`."""
     close(player, target)
     target.link = LinkState.STOPPED

@@ -7,19 +7,16 @@ target whose queue is full delays no other target. Source: seed 000, algorithms 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lockstep.player.core import connections, recovery
 from lockstep.player.core.messages import Entry, dummy
+from lockstep.player.core.player_state import PlayerState
 from lockstep.player.core.router import route_entries
 from lockstep.player.core.target import Target
 from lockstep.player.core.transitions import QueueState
 
-if TYPE_CHECKING:
-    from lockstep.player.core.player import Player
 
-
-def feed(player: Player, entries: Sequence[Entry], through_position: int) -> None:
+def feed(player: PlayerState, entries: Sequence[Entry], through_position: int) -> None:
     """Queue a chunk of the main stream: everything after the current position up to `through_position`."""
     before = player.current_position
     if through_position <= before:
@@ -44,7 +41,7 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
         _check_bound(player, target)
 
 
-def push_dummies(player: Player) -> None:
+def push_dummies(player: PlayerState) -> None:
     """Move the positions of targets that have acknowledged nothing for long, to keep their recovery short."""
     position = player.current_position
     for target in player.targets.values():
@@ -53,7 +50,7 @@ def push_dummies(player: Player) -> None:
             target.queue.normal.append(dummy(position))
 
 
-def push_quiet_dummy(player: Player, target: Target) -> None:
+def push_quiet_dummy(player: PlayerState, target: Target) -> None:
     """Queue a dummy for a target that has had no entry for `quiet_ms` while the main stream is ahead of it.
 
     Without it retention of other targets' entries would look like entries that this target has lost.
@@ -72,7 +69,7 @@ def push_quiet_dummy(player: Player, target: Target) -> None:
         send_next(player, target)
 
 
-def send_next(player: Player, target: Target) -> None:
+def send_next(player: PlayerState, target: Target) -> None:
     """Hand out the next batch if the stream is writable, entries are queued and the window is open."""
     queue, settings = target.queue, player.settings
     if not target.writing and queue.has_waiting:
@@ -88,7 +85,7 @@ def send_next(player: Player, target: Target) -> None:
     recovery.advance(player, target)
 
 
-def on_acknowledged(player: Player, target: Target, position: int) -> None:
+def on_acknowledged(player: PlayerState, target: Target, position: int) -> None:
     """The target has stored everything up to `position`."""
     target.health.received = True
     queue = target.queue
@@ -106,7 +103,7 @@ def on_acknowledged(player: Player, target: Target, position: int) -> None:
         target.overflows = 0
 
 
-def _check_bound(player: Player, target: Target) -> None:
+def _check_bound(player: PlayerState, target: Target) -> None:
     if not target.queue.normal.exceeds(player.settings.normal):
         return
     target.overflows += 1

@@ -9,18 +9,18 @@ is that of `storage/raft`. Source: seed 000, algorithms 1 to 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from lockstep.player.core import connections, delivery, recovery
-from lockstep.player.core.messages import NOTHING, Entry
+from lockstep.player.core.messages import Entry
+from lockstep.player.core.player_state import PlayerState
 from lockstep.player.core.ready import PlayerReady
-from lockstep.player.core.router import Router
-from lockstep.player.core.settings import NEVER_MS, PlayerSettings
+from lockstep.player.core.settings import NEVER_MS
 from lockstep.player.core.target import LinkState, Target
 from lockstep.player.core.transitions import QueueState
 
 
-class Player:
+class Player(PlayerState):
     """See the module, and the package for what a shell does.
 
     Args:
@@ -34,54 +34,7 @@ class Player:
         random: `random(n)` gives a number from 0 to n - 1.
     """
 
-    __slots__ = (
-        "_max_removed_term",
-        "current_position",
-        "deposed",
-        "log_id",
-        "now_ms",
-        "outbox",
-        "player_term",
-        "random",
-        "route",
-        "settings",
-        "since_dummies",
-        "start_due_ms",
-        "started",
-        "targets",
-        "terms",
-        "unrouted",
-    )
-
-    def __init__(
-        self,
-        log_id: str,
-        player_term: int,
-        route: Router,
-        settings: PlayerSettings,
-        now_ms: int,
-        random: Callable[[int], int],
-    ) -> None:
-        self.log_id = log_id
-        self.player_term = player_term
-        self.route = route
-        self.settings = settings
-        self.now_ms = now_ms
-        self.random = random
-        self.targets: dict[str, Target] = {}
-        self.terms: dict[str, int] = {}
-        """The newest term of each target."""
-        self._max_removed_term = 0
-        """The highest term of a removed target."""
-        self.started = False
-        self.start_due_ms = now_ms + settings.start_timeout_ms
-        self.current_position = NOTHING
-        """The last position of the main stream; at the start, the position before its first."""
-        self.since_dummies = 0
-        self.unrouted = 0
-        """Parts for unknown targets."""
-        self.deposed = False
-        self.outbox = PlayerReady()
+    __slots__ = ()
 
     # --- queries ------------------------------------------------------------------------------------------
 
@@ -220,13 +173,13 @@ class Player:
             raise ValueError(f"there is a target {name!r} already")
         self.targets[name] = Target(name, first_position, self.now_ms)
         # it may be a removed target under another name, whose store has that one's terms
-        self.terms[name] = max(self._max_removed_term, *self.terms.values(), 0)
+        self.terms[name] = max(self.max_removed_term, *self.terms.values(), 0)
 
     def remove(self, name: str, now_ms: int) -> None:
         """Remove a target; it keeps its stored position. Raises KeyError: there is none."""
         self._set_clock(now_ms)
         connections.close(self, self.targets.pop(name))
-        self._max_removed_term = max(self._max_removed_term, self.terms.pop(name))
+        self.max_removed_term = max(self.max_removed_term, self.terms.pop(name))
         connections.begin(self)
 
     def stop(self, name: str, reason: str, now_ms: int) -> None:

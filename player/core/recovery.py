@@ -10,16 +10,13 @@ algorithm 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lockstep.player.core.messages import Entry, dummy
+from lockstep.player.core.player_state import PlayerState
 from lockstep.player.core.ready import Fetch
 from lockstep.player.core.router import route_entries
 from lockstep.player.core.target import LinkState, Target
 from lockstep.player.core.transitions import QueueState
-
-if TYPE_CHECKING:
-    from lockstep.player.core.player import Player
 
 
 def missed_range(last_ack: int, current_position: int) -> tuple[int, int]:
@@ -27,7 +24,7 @@ def missed_range(last_ack: int, current_position: int) -> tuple[int, int]:
     return last_ack + 1, current_position
 
 
-def begin(player: Player, target: Target, position: int) -> None:
+def begin(player: PlayerState, target: Target, position: int) -> None:
     """Start recovery of a target that has stored everything up to `position`: all of this is one step."""
     target.link = LinkState.OPEN
     target.health.on_connected(player.now_ms, player.settings)
@@ -39,7 +36,7 @@ def begin(player: Player, target: Target, position: int) -> None:
     advance(player, target)
 
 
-def advance(player: Player, target: Target) -> None:
+def advance(player: PlayerState, target: Target) -> None:
     """Fetch more while there is room; complete the recovery, or extend it, once all is read."""
     queue = target.queue
     if queue.state is not QueueState.RECOVERY_FETCHING or target.fetching:
@@ -64,7 +61,7 @@ def advance(player: Player, target: Target) -> None:
         )
 
 
-def on_fetched(player: Player, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
+def on_fetched(player: PlayerState, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
     """Queue a Fetch's result: everything from its first position to `through_position`. True if it was
     progress; otherwise the next heartbeat fetches again."""
     first, last = target.fetched_position + 1, min(through_position, target.end_position)
@@ -81,7 +78,7 @@ def on_fetched(player: Player, target: Target, entries: Sequence[Entry], through
     return True
 
 
-def on_overflow(player: Player, target: Target) -> None:
+def on_overflow(player: PlayerState, target: Target) -> None:
     """The normal queue overflows during recovery: drop it, and read its entries again later."""
     target.dropped = True
     target.queue.drop_normal()

@@ -3,6 +3,7 @@
 | module | owns |
 |---|---|
 | `driver` | one log: the loop around one `lockstep.player.core.player.Player` |
+| `interface` | what its streams see of it |
 | `main_stream` | the reading of new entries, and the wait for room |
 | `target_stream` | the events of one stream, with the term that it was opened with; the reads for it |
 | `target_record` | a target's state over all its streams |

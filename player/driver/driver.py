@@ -25,6 +25,7 @@ from lockstep.player.core.settings import PlayerSettings
 from lockstep.player.driver.alarm import Alarm
 from lockstep.player.driver.counters import TargetCounters
 from lockstep.player.driver.errors import Deposed, PlayerStopped, stop_reason
+from lockstep.player.driver.interface import StreamOfTarget
 from lockstep.player.driver.main_stream import MainStream
 from lockstep.player.driver.status import PlayerStatus, target_status
 from lockstep.player.driver.target_record import TargetEndpoint, TargetRecord
@@ -243,39 +244,39 @@ class PlayerDriver:
 
     # --- events of streams --------------------------------------------------------------------------------
 
-    def on_connected(self, stream: TargetStream, position: int, bounds: LogBounds) -> None:
+    def on_connected(self, stream: StreamOfTarget, position: int, bounds: LogBounds) -> None:
         record = self._targets.get(stream.name)
         if record is not None and record.stream is stream and record.logged:
             record.logged = ""
             log.info("%s: target %s is connected again, at %d", self.log_name, stream.name, position)
         self._step_and_reschedule(self.core.on_connected, stream.name, stream.target_term, position, *bounds)
 
-    def on_disconnected(self, stream: TargetStream, reason: str) -> None:
+    def on_disconnected(self, stream: StreamOfTarget, reason: str) -> None:
         self._step_and_reschedule(self._disconnect, stream, reason)
 
-    def on_misplaced(self, stream: TargetStream, reason: str) -> None:
+    def on_misplaced(self, stream: StreamOfTarget, reason: str) -> None:
         """The target has no stored position, and its first position is outside of the log."""
         self._step_and_reschedule(self._stop_misplaced, stream, reason)
 
-    def on_stale(self, stream: TargetStream, player_term: int) -> None:
+    def on_stale(self, stream: StreamOfTarget, player_term: int) -> None:
         self._newest_player_term = max(player_term, self._newest_player_term)
         self._step_and_reschedule(self.core.on_stale, stream.name, stream.target_term, player_term)
 
-    def on_acknowledged(self, stream: TargetStream, position: int) -> None:
+    def on_acknowledged(self, stream: StreamOfTarget, position: int) -> None:
         if (record := self._targets.get(stream.name)) is not None:
             record.counters.acknowledgements += 1
         self.step(self.core.on_acknowledged, stream.name, stream.target_term, position)
 
-    def on_written(self, stream: TargetStream) -> None:
+    def on_written(self, stream: StreamOfTarget) -> None:
         self.step(self.core.on_written, stream.name, stream.target_term)
 
-    def _disconnect(self, stream: TargetStream, reason: str, now_ms: int) -> None:
+    def _disconnect(self, stream: StreamOfTarget, reason: str, now_ms: int) -> None:
         record = self._targets.get(stream.name)
         if record is not None and record.stream is stream:
             self._record_close(stream.name, reason, "ended")
         self.core.on_disconnected(stream.name, stream.target_term, now_ms)
 
-    def _stop_misplaced(self, stream: TargetStream, reason: str, now_ms: int) -> None:
+    def _stop_misplaced(self, stream: StreamOfTarget, reason: str, now_ms: int) -> None:
         if (record := self._targets.get(stream.name)) is not None and record.stream is stream:
             self.core.stop(stream.name, reason, now_ms)
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lockstep.player.core.messages import Entry
 from lockstep.player.driver.errors import PlayerStopped
+from lockstep.player.driver.interface import Driver
 from lockstep.player.source.interface import LogChunk, RangeLost
-
-if TYPE_CHECKING:
-    from lockstep.player.driver.driver import PlayerDriver
 
 log = logging.getLogger("lockstep.player")
 
@@ -27,7 +24,7 @@ class MainStream:
 
     __slots__ = ("_driver", "_room", "entries", "reads")
 
-    def __init__(self, driver: PlayerDriver) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._room: asyncio.Future[None] | None = None
         self.entries = 0

@@ -6,14 +6,12 @@ Does not: know its queue (`lockstep.player.core.target`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from lockstep.player.driver.counters import TargetCounters
+from lockstep.player.driver.target_stream import TargetStream
 
 WARN_AGAIN_S: Final = 60.0
-
-if TYPE_CHECKING:
-    from lockstep.player.driver.target_stream import TargetStream
 
 
 class TargetEndpoint(NamedTuple):

@@ -9,15 +9,12 @@ Does not: validate events; the core drops those of older streams.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from lockstep.player.core.messages import Hello
 from lockstep.player.core.ready import Fetch
+from lockstep.player.driver.interface import Driver
 from lockstep.player.source.interface import LogBounds, RangeLost
 from lockstep.player.transport.interface import Handshake, Stream
-
-if TYPE_CHECKING:
-    from lockstep.player.driver.driver import PlayerDriver
 
 
 class TargetStream:
@@ -25,7 +22,7 @@ class TargetStream:
 
     __slots__ = ("_driver", "_has_fetched", "_position_probe", "_reading", "_stream", "name", "target_term")
 
-    def __init__(self, driver: PlayerDriver, name: str, target_term: int) -> None:
+    def __init__(self, driver: Driver, name: str, target_term: int) -> None:
         self._driver = driver
         self.name = name
         self.target_term = target_term

@@ -23,7 +23,7 @@ from lockstep.storage.log.checkpoint_file import (
     write_checkpoint,
 )
 from lockstep.storage.log.file_system import FileSystem
-from lockstep.storage.log.freed_segments import bury, unbury
+from lockstep.storage.log.freed_segments import forget_freed, record_freed
 from lockstep.storage.log.segment_pool import ReadyFile, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.state_file import LogState, StateFile
@@ -161,7 +161,7 @@ class Housekeeping:
         if self._thread is not None:
             self._wake.set()
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """There is something to do: wakes the thread, or does it now where there is none. Nothing once
         stopped: `close` does what is left, and after it the files are not ours any more."""
         if self._thread is not None:
@@ -190,7 +190,7 @@ class Housekeeping:
     def _tidy(self) -> None:
         """Space first: an index file may wait for what is given back here, never the other way round."""
         errors = []
-        for step in (self._bury, self._drop_surplus, self._write_indexes):
+        for step in (self._record_freed, self._drop_surplus, self._write_indexes):
             try:
                 step()
             except OSError as error:
@@ -259,7 +259,7 @@ class Housekeeping:
             self._remove(path.with_suffix(".index"))
             self.pool.give_back(path)
 
-    def _bury(self) -> None:
+    def _record_freed(self) -> None:
         with self._list_lock:
             dead = list(self._dead)
         if not dead:
@@ -272,7 +272,7 @@ class Housekeeping:
             for sequence in range(segment.first_sequence, segment.sequence + 1)
         ]
         if beyond:
-            bury(self._fs, self._directory, beyond)
+            record_freed(self._fs, self._directory, beyond)
         with self._state_lock:
             if oldest > self.state.oldest_sequence:
                 self._state_file.save(replace(self.state, oldest_sequence=oldest))
@@ -285,7 +285,7 @@ class Housekeeping:
                 self.pool.give_back(segment.path)
                 with self._list_lock:
                     self._dead.remove(segment)
-        unbury(self._fs, self._directory, oldest, read_still)
+        forget_freed(self._fs, self._directory, oldest, read_still)
 
     def _remove(self, path: Path) -> None:
         try:

@@ -202,7 +202,7 @@ class LogReader:
         segment: Segment,
         partition: int,
         index: BatchIndex,
-        wanted: _Wanted,
+        wanted: _ReadTarget,
         buffers: list[Buffer],
         wait: bool,
     ) -> int:
@@ -217,7 +217,7 @@ class LogReader:
                 start = index.positions[first]
                 view = self._shared.find(owner, start)
                 if view is not None:
-                    last = _covered(index, first, end, start + len(view))
+                    last = _covered_range(index, first, end, start + len(view))
                 if view is not None and last > first:
                     total += _append(index, first, last, view, buffers)
                     first = last
@@ -275,7 +275,7 @@ class LogReader:
         """
         if not self._table.is_current(segment):
             raise _Replaced
-        damaged = _damaged(segment, partition, index, row)
+        damaged = _damaged_range(segment, partition, index, row)
         if self._damage.is_given_up(partition, damaged.base_offset, damaged.next_offset):
             return True
         if buffers:
@@ -330,7 +330,7 @@ class LogReader:
                 bad_row = _first_bad_row(index, first, last, view)
                 breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
-                    damaged = _damaged(segment, number, index, bad_row)
+                    damaged = _damaged_range(segment, number, index, bad_row)
                     if self._table.is_current(segment):
                         self._damage.note(damaged)
                 first = min(bad_row + 1, last)
@@ -353,9 +353,9 @@ class LogReader:
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> BatchPlace | None:
         """The first batch with a record that new or newer. Segments without one are not looked into."""
-        return self._settled(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
+        return self._retry_read(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
 
-    def _settled(self, ask: Callable[[], Answer]) -> Answer:
+    def _retry_read(self, ask: Callable[[], Answer]) -> Answer:
         """An answer from segments that were not replaced meanwhile."""
         while True:
             spans = self._table.spans
@@ -378,7 +378,7 @@ class LogReader:
     ) -> BatchPlace | None:
         """The first batch that is not older than a time. One whose records have no timestamp is as old as
         the last frame of its segment."""
-        return self._settled(lambda: self._younger(partition, time_ms, start_offset, end_offset))
+        return self._retry_read(lambda: self._younger(partition, time_ms, start_offset, end_offset))
 
     def _younger(self, partition: int, time_ms: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
@@ -394,7 +394,7 @@ class LogReader:
 
     def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
-        return self._settled(lambda: self._newest(partition, start_offset, end_offset))
+        return self._retry_read(lambda: self._newest(partition, start_offset, end_offset))
 
     def _newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         best: BatchPlace | None = None
@@ -443,7 +443,7 @@ class LogReader:
         return None
 
 
-class _Wanted:
+class _ReadTarget:
     """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
 
     __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
@@ -526,13 +526,13 @@ def _append(index: BatchIndex, first: int, last: int, view: memoryview, buffers:
     return total
 
 
-def _damaged(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
+def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
     base = index.bases[row]
     problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
     return DamagedBatch(segment.sequence, partition, base, _next(index, row), problem)
 
 
-def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _Wanted:
+def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _ReadTarget:
     bases, lengths = index.bases, index.lengths
     count = len(bases)
     first = max(0, bisect_right(bases, offset) - 1)
@@ -544,13 +544,13 @@ def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_on
     while last < stop:
         length = lengths[last]
         if total + length > budget and (total or not min_one):
-            return _Wanted(first, last, total, True)
+            return _ReadTarget(first, last, total, True)
         total += length
         last += 1
-    return _Wanted(first, last, total, stop < count or total >= max(budget, 1))
+    return _ReadTarget(first, last, total, stop < count or total >= max(budget, 1))
 
 
-def _covered(index: BatchIndex, first: int, last: int, end: int) -> int:
+def _covered_range(index: BatchIndex, first: int, last: int, end: int) -> int:
     """The row after the last of [first, last) that ends at or before a position in the segment; `first` where
     none does."""
     positions, lengths = index.positions, index.lengths

@@ -181,7 +181,7 @@ class DamageTable:
         """The entries with `given` as given up; those given up that touch are merged."""
         kept = [each for each in entries if each not in given]
         for e in given:
-            first, end, touching = e.first_offset, e.end_offset, _touching(kept, e)
+            first, end, touching = e.first_offset, e.end_offset, _overlapping_ranges(kept, e)
             if touching:
                 kept = [each for each in kept if each not in touching]
                 first = min(first, *(each.first_offset for each in touching))
@@ -222,7 +222,7 @@ class DamageTable:
         self._fs.fsync_dir(self._directory)
 
 
-def _touching(entries: list[DamagedRange], wanted: DamagedRange) -> list[DamagedRange]:
+def _overlapping_ranges(entries: list[DamagedRange], wanted: DamagedRange) -> list[DamagedRange]:
     """The entries given up that overlap a range or lie right beside it."""
     return [
         each

@@ -162,14 +162,14 @@ class DataLog(ReplacingLog):
     def retry_space(self) -> None:
         """There may be room again: try what failed for want of it."""
         self._refused_sequence = 0
-        self._house.poke()
+        self._house.wake()
 
     def yield_room(self, yielding: bool) -> None:
         """Sets whether an installation, in this log or another on its disk, finds no room: as long as that is
         so, files that only save work later are given back."""
         if yielding != self._pool.yielding:
             self._pool.yielding = yielding
-            self._house.poke()
+            self._house.wake()
 
     def written_bytes(self) -> dict[str, int]:
         """Bytes written since open, by purpose; page and sector rounding not included."""
@@ -471,7 +471,7 @@ class DataLog(ReplacingLog):
         removed = self._table.remove(dead)
         if removed:
             self._house.free(removed)
-            self._house.poke()
+            self._house.wake()
         return len(removed)
 
     # -- rot and cleaning -------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ class FrameReader:
     def last_located(self, held: Segment) -> int:
         """The last frame of a held segment whose place is known; those after it are behind a damaged head, or
         behind what the disk has lost. CorruptLog where its header is damaged."""
-        return held.first_index + len(self._known_ends(held)) - 1
+        return held.first_index + len(self._cached_ends(held)) - 1
 
-    def holding(self, segment: Segment, place: int) -> Frame:
+    def frame_at(self, segment: Segment, place: int) -> Frame:
         """The frame of a segment with a batch at this byte of it, be it that nothing is left of the batch.
         FramesUnavailable where the segment was replaced; CorruptLog."""
         try:
@@ -208,13 +208,13 @@ class FrameReader:
     def _ends(self, held: Segment, row: int = 0) -> array[int]:
         """Where each of a held segment's frames ends, up to at least a row; fewer than there are frames only
         where a head is damaged. CorruptLog where that comes before the row."""
-        ends = self._known_ends(held)
+        ends = self._cached_ends(held)
         if row >= len(ends):
             last = ends[-1] if ends else SEGMENT_HEADER_BYTES
             raise CorruptLog(f"{held.path} byte {last}: no frame can be found from here on")
         return ends
 
-    def _known_ends(self, held: Segment) -> array[int]:
+    def _cached_ends(self, held: Segment) -> array[int]:
         ends = held.frame_ends
         if ends is not None:
             return ends

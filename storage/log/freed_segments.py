@@ -78,7 +78,7 @@ class Freed:
                 return sequence
 
 
-def bury(fs: FileSystem, directory: Path, sequences: Iterable[int]) -> None:
+def record_freed(fs: FileSystem, directory: Path, sequences: Iterable[int]) -> None:
     """Name these as freed, durably when this returns, in as few files as possible."""
     there = runs_of(fs.list_dir(directory))
     wanted = merged([*there, *((sequence, sequence) for sequence in sequences)])
@@ -91,7 +91,7 @@ def bury(fs: FileSystem, directory: Path, sequences: Iterable[int]) -> None:
             fs.unlink(directory / tombstone_name(*run))
 
 
-def unbury(fs: FileSystem, directory: Path, below: int, but: Collection[int]) -> None:
+def forget_freed(fs: FileSystem, directory: Path, below: int, but: Collection[int]) -> None:
     """Remove tombstones that stand only for sequences below the log's oldest, and for none of `but`."""
     for first, last in runs_of(fs.list_dir(directory)):
         if last < below and not any(first <= each <= last for each in but):

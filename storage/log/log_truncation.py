@@ -247,4 +247,4 @@ class ReplacingLog(LogWriter):
         self._checkpointed_sequence, self._refused_sequence = made.active.sequence, 0
         self._activate(made.active, SEGMENT_HEADER_BYTES)
         self._mark()
-        self._house.poke()
+        self._house.wake()

@@ -70,10 +70,10 @@ class LsnLookup:
             if known_index is not None and lsn == asked:
                 return FramePlace(known_index, lsn, False)
             last = upto_index if summary is None else min(segment.tail.index, upto_index)
-            return FramePlace(self._bisected(segment.first_index, last, lsn), lsn, over_gap)
+            return FramePlace(self._bisect(segment.first_index, last, lsn), lsn, over_gap)
         return FramePlace(upto_index + 1, lsn, over_gap)  # the newest was sealed while this looked
 
-    def _bisected(self, first: int, last: int, lsn: int) -> int:
+    def _bisect(self, first: int, last: int, lsn: int) -> int:
         """The first of these frames that ends after an LSN; the one after them where none does."""
         low, high = first, last + 1
         while low < high:
@@ -107,7 +107,7 @@ class LsnLookup:
         row = bisect_right(batches.bases, offset) - 1
         if row < 0 or offset >= batches.next_offset:
             return None
-        frame = self._frames.holding(segment, batches.positions[row])
+        frame = self._frames.frame_at(segment, batches.positions[row])
         lsn = frame.first_lsn
         for entry in frame.directory:
             if entry.partition == partition and 0 <= offset - entry.base_offset < entry.record_count:

@@ -46,17 +46,17 @@ BYTES_PER_WRITE = 1 << 20
 """With so many bytes fewer frames will do."""
 
 
-class Left(NamedTuple):
+class RewrittenBatch(NamedTuple):
     """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
 
     payload: Buffer
     max_timestamp: int
 
 
-Judge = Callable[[DirectoryEntry, Buffer], Left | bool]
-"""What becomes of a batch: True stays as it is, False goes, `Left` is written in its place. What came of an
-earlier cleaning is judged as it is now; what is gone is not asked about."""
-Changes = dict[int, Left | bool]
+Judge = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
+"""What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
+its place. What came of an earlier cleaning is judged as it is now; what is gone is not asked about."""
+Changes = dict[int, RewrittenBatch | bool]
 """By row of a frame's directory, what becomes of a batch that does not stay as it is."""
 
 
@@ -117,7 +117,7 @@ class Rewriter:
                 self._table.release(held)
             return None
         try:
-            batches = unless_lost(lambda: self._verified(held, breathe))
+            batches = unless_lost(lambda: self._verify_segment(held, breathe))
             if batches is not None and not self._index_is_whole(held, batches):
                 held.indexed, held.batches = False, batches
                 self._house.add_unindexed(held)
@@ -153,7 +153,7 @@ class Rewriter:
             breathe(sum([frame_bytes(frame) for frame in frames or ()]))
         return (min(damaged), max(damaged)) if damaged else (first, last)
 
-    def _verified(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
+    def _verify_segment(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
         batches: dict[int, BatchIndex] = {}
         header = self._header(held)
         if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
@@ -266,7 +266,7 @@ class Rewriter:
                         if base + count > log_starts(partition):
                             raise CorruptLog(f"{held.path} byte {scanned.offset}: {problem}")
                         changes[row] = False
-                yield _changed(frame, changes)
+                yield _apply_changes(frame, changes)
             if scan.offset != held.end:
                 raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         finally:
@@ -337,12 +337,12 @@ class Rewriter:
             changes: dict[int, Changes] = {}
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 for frame in frames:
-                    if found := _judged(frame, judge):
+                    if found := _judge_frame(frame, judge):
                         changes[frame.index] = found
             if not changes and not segment.is_mostly_unused:
                 return 0
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
-                left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
+                left = (_apply_changes(frame, changes.pop(frame.index, {})) for frame in frames)
                 return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
     def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
@@ -504,10 +504,10 @@ def _with_own_payloads(frame: Frame) -> Frame:
 
 def cleaned(frame: Frame, judge: Judge) -> Frame:
     """The frame without what `judge` takes out of it; itself where that is nothing."""
-    return _changed(frame, _judged(frame, judge))
+    return _apply_changes(frame, _judge_frame(frame, judge))
 
 
-def _judged(frame: Frame, judge: Judge) -> Changes:
+def _judge_frame(frame: Frame, judge: Judge) -> Changes:
     """What becomes of the batches that do not stay as they are; each that is left is asked about once."""
     left = {
         row: judge(entry, frame.payloads[row])
@@ -517,15 +517,15 @@ def _judged(frame: Frame, judge: Judge) -> Changes:
     return {row: each for row, each in left.items() if each is not True}
 
 
-def _changed(frame: Frame, changes: Changes) -> Frame:
+def _apply_changes(frame: Frame, changes: Changes) -> Frame:
     if not changes:
         return frame
     directory, payloads = list(frame.directory), list(frame.payloads)
     for row, each in changes.items():
-        if isinstance(each, Left):
-            directory[row], payloads[row] = _shortened(directory[row], each), each.payload
+        if isinstance(each, RewrittenBatch):
+            directory[row], payloads[row] = _shortened_entry(directory[row], each), each.payload
         else:
-            directory[row], payloads[row] = _removed(frame, row), b""
+            directory[row], payloads[row] = _removed_entry(frame, row), b""
     return Frame(
         frame.kind,
         frame.term,
@@ -539,7 +539,7 @@ def _changed(frame: Frame, changes: Changes) -> Frame:
     )
 
 
-def _removed(frame: Frame, row: int) -> DirectoryEntry:
+def _removed_entry(frame: Frame, row: int) -> DirectoryEntry:
     """What the head says of a batch, as one that is gone."""
     assert frame.head is not None
     at = len(frame.head) - ENTRY_BYTES * (len(frame.directory) - row)
@@ -548,7 +548,7 @@ def _removed(frame: Frame, row: int) -> DirectoryEntry:
     return entry
 
 
-def _shortened(e: DirectoryEntry, left: Left) -> DirectoryEntry:
+def _shortened_entry(e: DirectoryEntry, left: RewrittenBatch) -> DirectoryEntry:
     """ValueError for a batch of another place."""
     size = len(left.payload)
     base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)

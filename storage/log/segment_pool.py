@@ -118,11 +118,11 @@ class SegmentPool:
             return True
         if self.full:
             return False
-        with self._in_a_hurry():
+        with self._at_full_speed():
             return len(self._ready) > count or self.prepare(Pace.HURRIED)
 
     @contextmanager
-    def _in_a_hurry(self) -> Iterator[None]:
+    def _at_full_speed(self) -> Iterator[None]:
         """Alone, as soon as what is being filled in the background is given as it is; and so is what is begun
         until then, as a thread that lets go of a lock may have it again before who waits for it."""
         self._hurry.set()
@@ -169,7 +169,7 @@ class SegmentPool:
         file = self._ready[place]
         if least_bytes <= file.size:
             return True
-        with self._in_a_hurry():
+        with self._at_full_speed():
             try:
                 fd = self._fs.open(file.path)
                 try:

@@ -320,7 +320,7 @@ class LogWriter:
         if not self._frame_ends or self._pool.full or self._pool.yielding:
             return False
         if self._pool.wants_more():
-            self._house.poke()
+            self._house.wake()
             return False
         self._roll()
         return True
@@ -347,7 +347,7 @@ class LogWriter:
         self._begin_segment(old.end)
         self._table.note_sealed(old)
         self._house.add_unindexed(old)
-        self._house.poke()
+        self._house.wake()
 
     def _begin_segment(self, previous_end: int) -> None:
         ready = self._pool.take()

@@ -13,7 +13,7 @@ from lockstep.protocol.records.batch import iter_headers, read_header
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.control import ControlKind, build
 from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
-from lockstep.storage.compaction_pass import Cleaned, Wanted, is_half_dead
+from lockstep.storage.compaction_pass import Cleaned, CompactionTarget, is_half_dead
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log_group import GroupOptions, LogGroup
@@ -123,7 +123,7 @@ class Writer:
         below = [record.key for record in records if record.offset < clean_below]
         assert len(below) == len(set(below)), "a key twice in what is clean"
 
-    def wanted(self, dirty: int, retention_ms: int = 0) -> Wanted:
+    def wanted(self, dirty: int, retention_ms: int = 0) -> CompactionTarget:
         partition = self.partition
         shares = [
             share.last_offset + 1
@@ -133,10 +133,12 @@ class Writer:
         ]
         end = min([max(shares, default=0), partition.last_stable_offset, partition.high_watermark])
         newest = partition.high_watermark - 1
-        return Wanted(self.number, dirty, end, retention_ms, partition.aborted_so_far(), newest)
+        return CompactionTarget(self.number, dirty, end, retention_ms, partition.aborted_so_far(), newest)
 
 
-async def clean(group: LogGroup, wanted: list[Wanted], now_ms: int, memory: int = MEMORY) -> Cleaned:
+async def clean(
+    group: LogGroup, wanted: list[CompactionTarget], now_ms: int, memory: int = MEMORY
+) -> Cleaned:
     found = await group.clean(wanted, now_ms, memory, lambda count: None)
     assert found is not None
     return found

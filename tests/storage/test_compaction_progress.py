@@ -10,7 +10,7 @@ import pytest
 from lockstep.protocol.records.batch import iter_headers, read_header
 from lockstep.protocol.records.record import BatchBuilder, iter_records
 from lockstep.storage.aborted_transactions import AbortedTransactions
-from lockstep.storage.compaction_pass import Cleaned, Wanted
+from lockstep.storage.compaction_pass import Cleaned, CompactionTarget
 from lockstep.storage.compaction_progress import CompactionProgress
 from lockstep.storage.log_group import LogGroup
 from tests.storage.cluster import Cluster
@@ -55,7 +55,9 @@ async def clean(group: LogGroup, number: int, now_ms: int) -> Cleaned | None:
         if share.partition == number
     ]
     newest = partition.high_watermark - 1
-    wanted = Wanted(number, 1 << 40, min(max(ends), newest), RETENTION_MS, AbortedTransactions(), newest)
+    wanted = CompactionTarget(
+        number, 1 << 40, min(max(ends), newest), RETENTION_MS, AbortedTransactions(), newest
+    )
     return await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
 
 
@@ -153,7 +155,7 @@ async def test_a_pass_that_began_before_is_not_believed(tmp_path: Path, when: st
     follower, number = world.follower, world.number
     ends, loop = follower.compaction_progress, asyncio.get_running_loop()
     partition = follower.partitions[number]
-    wanted = Wanted(
+    wanted = CompactionTarget(
         number, 0, ends.of(number), RETENTION_MS, AbortedTransactions(), partition.high_watermark - 1
     )
     breaths = 0

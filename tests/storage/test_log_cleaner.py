@@ -246,7 +246,7 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
         follower.log, "options", dataclasses.replace(follower.log.options, segment_bytes=300_000)
     )
     assert await follower.scrub(sequence, at_once) is not None
-    await asyncio.wait_for(follower._replica.repairing.ended(), 5)
+    await asyncio.wait_for(follower._replica.repairing.wait_until_ended(), 5)
     assert follower._replica.repairing.repaired == 1 and "too much of it" in caplog.text
     await cluster.stop()
     assert not cluster.fatal
@@ -261,13 +261,13 @@ async def test_the_event_loop_reads_nothing_for_a_repair_to_begin(
     assert await follower.join_small(at_once) == 11
     path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
     damage(follower.log, path, small.number, 20)
-    real, readers = FrameReader._known_ends, []
+    real, readers = FrameReader._cached_ends, []
 
     def known_ends(self: FrameReader, held: Segment) -> Any:
         readers.append(threading.current_thread())
         return real(self, held)
 
-    monkeypatch.setattr(FrameReader, "_known_ends", known_ends)
+    monkeypatch.setattr(FrameReader, "_cached_ends", known_ends)
     monkeypatch.setattr(follower.log, "recent_chain_at", lambda index: None)
     assert await mended(cluster, sequence) is not None
     assert readers and threading.main_thread() not in readers
@@ -298,7 +298,7 @@ async def test_damaged_records_that_all_others_freed_and_that_are_deleted_are_dr
     data[data.index(frame.head) + 8] ^= 1
     path.write_bytes(bytes(data))
     assert await follower.scrub(sequence, at_once) is not None
-    await asyncio.wait_for(follower._replica.repairing.ended(), 10)
+    await asyncio.wait_for(follower._replica.repairing.wait_until_ended(), 10)
     assert "no member has the entries" in caplog.text
     await cluster.stop()
     assert not cluster.fatal

@@ -16,7 +16,7 @@ from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.messages import Append, Message
-from lockstep.storage.segment_repair import ScrubEnded
+from lockstep.storage.segment_repair import ScrubStopped
 from lockstep.storage.types import Frame, NotLeader
 from tests.storage.cluster import SMALL, Cluster, append
 from tests.storage.log.frames import whole, whole_batches
@@ -351,7 +351,7 @@ async def test_a_stop_does_not_wait_for_a_file_that_is_read_through(tmp_path: Pa
     scrub = asyncio.ensure_future(follower.scrub(follower.log.segments()[0].sequence, breathe))
     await asyncio.to_thread(breaths.acquire)
     await cluster.stop()
-    with pytest.raises(ScrubEnded):
+    with pytest.raises(ScrubStopped):
         await scrub
     assert not cluster.fatal
 

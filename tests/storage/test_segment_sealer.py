@@ -11,7 +11,7 @@ import pytest
 from lockstep.protocol.records.batch import iter_headers, read_header
 from lockstep.protocol.records.record import BatchBuilder, iter_records
 from lockstep.storage.aborted_transactions import AbortedTransactions
-from lockstep.storage.compaction_pass import Cleaned, Wanted, is_half_dead
+from lockstep.storage.compaction_pass import Cleaned, CompactionTarget, is_half_dead
 from lockstep.storage.log.checkpoint_file import AGAIN, PREFIX
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
@@ -46,7 +46,7 @@ async def read(group: LogGroup, partition: PartitionLog) -> list[tuple[bytes | N
 
 async def clean(group: LogGroup, partition: PartitionLog, now_ms: int = 10_000) -> Cleaned:
     end = partition.high_watermark
-    wanted = Wanted(partition.number, 0, end, 0, AbortedTransactions(), end - 1)
+    wanted = CompactionTarget(partition.number, 0, end, 0, AbortedTransactions(), end - 1)
     done = await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
     assert done is not None
     group.free_dead_segments()
@@ -141,7 +141,9 @@ async def test_beside_appends(tmp_path: Path) -> None:
             if share.partition == partition.number
         )
         assert end >= before > 0
-        wanted = Wanted(partition.number, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1)
+        wanted = CompactionTarget(
+            partition.number, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1
+        )
         await group.clean([wanted], 10_000, 1 << 20, lambda count: None)
         group.free_dead_segments()
         group.log.prepare_now()

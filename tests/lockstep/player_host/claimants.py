@@ -5,8 +5,7 @@ from __future__ import annotations
 from lockstep.player_host.claim_table import LogClaim, claim_of
 from lockstep.player_host.claims import Claims
 from lockstep.player_host.config import ClaimsConfig
-from lockstep.testing.memory_connection import MemoryConnection
-from lockstep.testing.memory_log import MemoryLog
+from lockstep.testing.memory_log import MemoryConnection, MemoryLog
 
 SETTINGS = ClaimsConfig(renew_ms=20, lease_ms=60)
 

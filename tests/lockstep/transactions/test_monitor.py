@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lockstep.transactions.log import AppendAttempt, PartitionBatch
-from lockstep.transactions.model import Committed, Record, RequestId, Transaction
+from lockstep.transactions.model import Committed, Record, RequestId
 from lockstep.transactions.monitor import Monitor, PendingAppend
+from lockstep.transactions.transaction import Transaction
 
 
 def tried(monitor: Monitor, *partitions: int) -> PendingAppend:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lockstep.protocol.records.batch import iter_headers, read_header
 from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 from lockstep.storage.aborted_transactions import AbortedTransactions
-from lockstep.storage.compaction_pass import Wanted
+from lockstep.storage.compaction_pass import CompactionTarget
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import CorruptLog, StorageError
@@ -221,7 +221,7 @@ class Compacting(Workload):
         return found
 
 
-def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
+def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> CompactionTarget:
     """As broker/maintenance/compaction.py."""
     ends = [
         share.last_offset + 1
@@ -231,7 +231,9 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
     ]
     end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
     newest = partition.high_watermark - 1
-    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest)
+    return CompactionTarget(
+        partition.number, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest
+    )
 
 
 def _at_once(_: int) -> None:

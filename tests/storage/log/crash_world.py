@@ -13,7 +13,7 @@ from pathlib import Path
 from lockstep.storage.log.data_log import DataLog, SealedSegment
 from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, encode_frame_head, group_seed
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.segment_compaction import Left
+from lockstep.storage.log.segment_compaction import RewrittenBatch
 from lockstep.storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
@@ -215,7 +215,7 @@ class World:
 
         taken = set()
 
-        def judge(e: DirectoryEntry, payload: Buffer) -> Left | bool:
+        def judge(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
             said = True if e.partition != partition or e.base_offset >= start else turns(e, payload)
             if said is False:
                 taken.add((e.partition, e.base_offset))

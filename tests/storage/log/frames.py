@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from crc32c import crc32c
 
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
-from lockstep.storage.log.segment_compaction import Judge, Left
+from lockstep.storage.log.segment_compaction import Judge, RewrittenBatch
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 
@@ -69,17 +69,17 @@ class FrameMaker:
         return frame
 
 
-def half(e: DirectoryEntry, payload: Buffer) -> Left:
+def half(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch:
     """Half of a batch, in its place."""
     body = bytes(payload)[BATCH_PREFIX_BYTES : BATCH_PREFIX_BYTES + (len(payload) - BATCH_PREFIX_BYTES) // 2]
-    return Left(batch(e.base_offset, body, e.leader_epoch), e.max_timestamp - 1)
+    return RewrittenBatch(batch(e.base_offset, body, e.leader_epoch), e.max_timestamp - 1)
 
 
 def by_turns(turn: int) -> Judge:
     """Takes away one batch of three, and half of another, by their offsets."""
     said = (True, False, None)
 
-    def judge(e: DirectoryEntry, payload: Buffer) -> Left | bool:
+    def judge(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         word = said[(e.base_offset + turn) % 3]
         return half(e, payload) if word is None else word
 

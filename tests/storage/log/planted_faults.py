@@ -139,16 +139,16 @@ def checkpoint_not_flushed() -> Iterator[None]:
 @contextmanager
 def freed_before_the_state_says_so() -> Iterator[None]:
     """Dead segments get other names while the state file still counts on them."""
-    real = Housekeeping._bury
+    real = Housekeeping._record_freed
 
-    def bury(self: Housekeeping) -> None:
+    def record_freed(self: Housekeeping) -> None:
         with (
             patch.object(StateFile, "save", lambda self, state: None),
             patch.object(self._fs, "open", _open_no_tombstone(self._fs.open)),
         ):
             real(self)
 
-    with patch.object(Housekeeping, "_bury", bury):
+    with patch.object(Housekeeping, "_record_freed", record_freed):
         yield
 
 
@@ -347,14 +347,14 @@ def joined_segments_removed_before_the_switch() -> Iterator[None]:
 @contextmanager
 def joined_freed_by_its_last_sequence() -> Iterator[None]:
     """A joined segment is freed, and nothing is said of the others that it stands for."""
-    real = Housekeeping._bury
+    real = Housekeeping._record_freed
 
-    def bury(self: Housekeeping) -> None:
+    def record_freed(self: Housekeeping) -> None:
         for segment in self._dead:
             segment.first_sequence = segment.sequence
         real(self)
 
-    with patch.object(Housekeeping, "_bury", bury):
+    with patch.object(Housekeeping, "_record_freed", record_freed):
         yield
 
 

@@ -15,7 +15,7 @@ from lockstep.storage.log.batch_flags import (
     most_marks_bytes,
 )
 from lockstep.storage.log.format import chain_of, decode_frames, encode_frame_head, frame_buffers, group_seed
-from lockstep.storage.log.segment_compaction import Left, cleaned
+from lockstep.storage.log.segment_compaction import RewrittenBatch, cleaned
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame
 from tests.storage.log.frames import FrameMaker, half, same
 
@@ -39,7 +39,7 @@ def three(*rows: int, halved: tuple[int, ...] = ()) -> list[Frame]:
         frames.append(frame)
     removed(frames[1], *rows)
 
-    def judge(e: DirectoryEntry, payload: Buffer) -> Left | bool:
+    def judge(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         return half(e, payload) if e.partition in halved else True
 
     frames[1] = cleaned(frames[1], judge)

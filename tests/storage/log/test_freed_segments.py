@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from lockstep.storage.log.freed_segments import Freed, bury, merged, runs_of, tombstone_name, unbury
+from lockstep.storage.log.freed_segments import (
+    Freed,
+    forget_freed,
+    merged,
+    record_freed,
+    runs_of,
+    tombstone_name,
+)
 from tests.storage.log.crash_world import DIRECTORY
 from tests.storage.log.simulated_disk import SimulatedFileSystem
 
@@ -39,11 +46,11 @@ def test_files_are_as_few_as_the_runs() -> None:
     disk = SimulatedFileSystem()
     disk.make_dir(DIRECTORY)
     for sequences in ((2,), (3, 4), (9,), (6, 5), (9,)):
-        bury(disk, DIRECTORY, sequences)
+        record_freed(disk, DIRECTORY, sequences)
     assert sorted(disk.list_dir(DIRECTORY)) == [tombstone_name(2, 6), tombstone_name(9)]
-    unbury(disk, DIRECTORY, 9, {4})
+    forget_freed(disk, DIRECTORY, 9, {4})
     assert len(disk.list_dir(DIRECTORY)) == 2, "a reader still has one of its files"
-    unbury(disk, DIRECTORY, 9, set())
+    forget_freed(disk, DIRECTORY, 9, set())
     assert disk.list_dir(DIRECTORY) == [tombstone_name(9)]
 
 
@@ -52,19 +59,19 @@ def test_a_flush_that_failed_is_done_again() -> None:
     disk.make_dir(DIRECTORY)
     disk.fault = lambda what, name: OSError(5, "I/O error") if what == "flush_dir" else None
     with pytest.raises(OSError, match="I/O error"):
-        bury(disk, DIRECTORY, (2,))
+        record_freed(disk, DIRECTORY, (2,))
     disk.fault = None
     assert disk.pending(len(disk.record))
-    bury(disk, DIRECTORY, (2,))
+    record_freed(disk, DIRECTORY, (2,))
     assert not disk.pending(len(disk.record))
 
 
 def test_a_crash_forgets_none() -> None:
     disk = SimulatedFileSystem()
     disk.make_dir(DIRECTORY)
-    bury(disk, DIRECTORY, (2, 4))
+    record_freed(disk, DIRECTORY, (2, 4))
     begun = len(disk.record)
-    bury(disk, DIRECTORY, (3,))
+    record_freed(disk, DIRECTORY, (3,))
     for upto in range(begun, len(disk.record) + 1):
         pending = disk.pending(upto)
         for count in range(len(pending) + 1):

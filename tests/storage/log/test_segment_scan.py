@@ -20,7 +20,7 @@ from lockstep.storage.log.format import (
     position,
 )
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, encode_marker
-from lockstep.storage.log.segment_compaction import Left
+from lockstep.storage.log.segment_compaction import RewrittenBatch
 from lockstep.storage.log.segment_compaction import cleaned as judged
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, Window, highest_promise
 from lockstep.storage.types import Frame, NewerFormat
@@ -382,7 +382,7 @@ def test_a_shortened_batch_is_read_as_what_it_is(longer: bool) -> None:
     file = SegmentFile()
     frames = [file.frame(b"a"), file.frame(b"b", b"c" * 50, b"d"), file.frame(b"e" * 100)]
     frames = [
-        judged(f, lambda e, p: Left(batch(e.base_offset, bytes(900)), 5) if longer else half(e, p))
+        judged(f, lambda e, p: RewrittenBatch(batch(e.base_offset, bytes(900)), 5) if longer else half(e, p))
         for f in frames
     ]
     file.frames = frames
@@ -394,7 +394,7 @@ def test_a_shortened_batch_is_read_as_what_it_is(longer: bool) -> None:
 
 def test_a_frame_that_is_longer_than_its_file_ends_the_scan() -> None:
     file = SegmentFile()
-    frames = [judged(file.frame(b"a"), lambda e, p: Left(batch(e.base_offset, bytes(900)), 5))]
+    frames = [judged(file.frame(b"a"), lambda e, p: RewrittenBatch(batch(e.base_offset, bytes(900)), 5))]
     file.write(frames, generation=4, marked=True)
     file.data = file.data[: file.end - 400]
     taken(file.scan(generation=4, rewritten=True), [], "payloads cut short")
