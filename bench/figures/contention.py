@@ -12,8 +12,7 @@ from __future__ import annotations
 from array import array
 from typing import Any, Final
 
-from tabulate import tabulate
-
+from bench.figures.tables import text_table
 from bench.load.latency import quantiles
 
 LEAST_SHARE: Final = 0.5
@@ -80,4 +79,4 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
         ]
         for row in result["rows"]
     ]
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+    return text_table(rows, heads, style)

@@ -6,12 +6,17 @@ Measures nothing.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tabulate import tabulate
 
 from bench.machine.pauses import PAUSE_MS
+
+
+def text_table(rows: Sequence[Sequence[object]], heads: Sequence[str], style: str = "github") -> str:
+    """The rows as text, numbers as they are; empty without rows."""
+    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True) if rows else ""
 
 
 def number(value: float | None) -> str:
@@ -118,7 +123,7 @@ def written_table(result: dict[str, Any], style: str = "simple") -> str:
     heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "device KB/write"]
     heads += ["broker CPU us/write", "longest answer, ms"]
     heads += ["client, of a CPU"] if with_clients else []
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+    return text_table(rows, heads, style)
 
 
 def reservations(result: dict[str, Any]) -> str:

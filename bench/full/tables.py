@@ -10,10 +10,9 @@ import json
 import statistics
 from typing import Any
 
-from tabulate import tabulate
-
 from bench.baselines.targets import TARGETS
 from bench.figures import kills, origins
+from bench.figures.tables import text_table
 from bench.figures.templates import fill_text
 from bench.full.lookup import LOADS, MARK, Grid, doubt
 from bench.full.rows import MESSAGES_MB, Row, is_apart, is_behind, median, values
@@ -124,7 +123,7 @@ def tables(result: dict[str, Any]) -> list[str]:
     for (workload, nodes), rows in by_table(cells).items():
         targets = [name for name in TARGETS if any(row["target"] == name for row in rows)]
         lines = _lines(rows, targets)
-        text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
+        text = text_table(lines, ["", *targets])
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
         note = _other_machine_note(rows[0]["machine"], result["machine"])
         said = (_visits(rows), _behind(rows), _fetches(rows), _pauses_note(rows))
@@ -266,5 +265,5 @@ def cost_section(result: dict[str, Any]) -> str:
     if not found:
         return ""
     heads = ["nodes", "load", "broker", *FIGURES.values()]
-    table = tabulate(found, headers=heads, tablefmt="github", disable_numparse=True)
+    table = text_table(found, heads)
     return fill_text("cost", table=table).strip()

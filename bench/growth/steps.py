@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from bench.figures import origins
+from bench.figures.tables import text_table
 from bench.growth.axes import AXES, FLAT, FULL, Axis, Lengths
 from bench.kept import Unreadable, read
 
@@ -126,7 +125,7 @@ HEADS = ["over", "", "first", "last", "slope", "", "R²", "stays flat"]
 
 
 def table(result: dict[str, Any], style: str = "simple") -> str:
-    return tabulate(fits(result), headers=HEADS, tablefmt=style, disable_numparse=True)
+    return text_table(fits(result), HEADS, style)
 
 
 def disturbed_steps(result: dict[str, Any]) -> list[str]:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tabulate import tabulate
-
 from bench import argument_types
 from bench.exit_status import log_progress
 from bench.figures.ratios import block_medians
+from bench.figures.tables import text_table
 from bench.machine.process import cpu_seconds
 from bench.runner import RUN, Measurement, Options
 from bench.sessions.jobs import Block
@@ -114,4 +113,4 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
         ]
         for row in result["rows"]
     ]
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+    return text_table(rows, heads, style)

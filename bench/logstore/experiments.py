@@ -1,4 +1,4 @@
-"""The experiments of seed 001's figure 7, and pipeline depths with loss: what varies and what is kept.
+"""The experiments of seed 001's figure 7: what varies and what is kept.
 
 Owns: the values on every axis. The seed states neither its payload sizes nor a flush policy: sizes around
 those that it names (1 KB, 4 KB), both policies. A generator of (experiment, labels, figures) per run.
@@ -19,7 +19,7 @@ from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
 from bench.settings import FLUSH, OS
 
-NAMES = ("7a", "7b", "7c", "7d", "pipeline")
+NAMES = ("7a", "7b", "7c", "7d")
 PRIMED = ("7b", "7c")
 REPEATS = 1
 
@@ -41,11 +41,8 @@ class Axes:
     batches: tuple[int, ...]
     rates: tuple[int, ...]
     replicas: tuple[int, ...]
-    depths: tuple[int, ...]
-    losses: tuple[float, ...]
     prime_bytes: int
     """Written before 7b and 7c, so that segments are recycled, as in a store that has run for long."""
-    pipeline_payload_bytes: int = 1024
     batch_rate: int = 10_000
     replicas_rate: int = 32_000
 
@@ -61,8 +58,6 @@ FULL = Axes(
     batches=(1, 2, 4, 8, 16, 32, 64, 128),
     rates=(1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000),
     replicas=(1, 3, 5),
-    depths=(0, 1, 2, 4),
-    losses=(0.0, 0.001, 0.01),
     prime_bytes=640 << 20,
 )
 
@@ -77,8 +72,6 @@ QUICK = Axes(
     batches=(1, 32),
     rates=(1_000, 32_000),
     replicas=(1, 3),
-    depths=(0, 1, 4),
-    losses=(0.0, 0.01),
     prime_bytes=0,
 )
 """Sizes that show that it works, not how fast it is."""
@@ -98,7 +91,7 @@ def plan(axes: Axes, names: frozenset[str], policies: tuple[str, ...]) -> list[R
     runs: list[Run] = []
     for policy in policies:
         store = Store(flush=policy == FLUSH)
-        for make in (_7a, _7b, _7c, _7d, _pipeline):
+        for make in (_7a, _7b, _7c, _7d):
             runs += [run for run in make(axes, store) if run.experiment in names]
     return runs
 
@@ -133,13 +126,6 @@ def _7d(axes: Axes, store: Store) -> Iterator[Run]:
         for size in axes.payload_bytes:
             load = _steady(axes, size, axes.batch, axes.replicas_rate)
             yield Run("7d", replace(store, replicas=replicas), load)
-
-
-def _pipeline(axes: Axes, store: Store) -> Iterator[Run]:
-    load = _steady(axes, axes.pipeline_payload_bytes, axes.batch, axes.replicas_rate)
-    for loss in axes.losses:
-        for depth in axes.depths:
-            yield Run("pipeline", replace(store, depth=depth, loss=loss), load)
 
 
 def perform(runs: list[Run], parent: Path, prime_bytes: int) -> Iterator[tuple[Run, Figures]]:
@@ -191,8 +177,6 @@ def _print_figures(run: Run, figures: Figures) -> None:
     store, load = run.store, run.load
     words = [run.experiment, f"{store.replicas} replicas", "flush" if store.flush else "os"]
     words += ["naive"] * store.naive
-    if run.experiment == "pipeline":
-        words += [f"depth {store.depth or 'none'}", f"loss {store.loss:g}"]
     late = f", p50 {figures['p50_ms']:.2f} ms" if "p50_ms" in figures else ""
     log_progress(
         f"  {' '.join(words)}: {load.payload_bytes} B x {load.batch} at {load.rate:,.0f}/s: "
@@ -202,7 +186,7 @@ def _print_figures(run: Run, figures: Figures) -> None:
 
 
 class Logstore(Measurement[None, Session]):
-    """Seed 001's figures 7a to 7d, and pipeline depths: the kept JSON has every run's figures."""
+    """Seed 001's figures 7a to 7d: the kept JSON has every run's figures."""
 
     name = "logstore"
     options: ClassVar[Options] = {

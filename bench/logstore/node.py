@@ -1,7 +1,7 @@
 """One replica as a process: `python -m bench.logstore.node JSON`, commands on stdin, answers on stdout.
 
 Owns: a `LogGroup` with one partition, its peers over `lockstep.storage.peers`, one client's stream, the caps
-on all streams, planted loss, and what is counted. Answers to the client are cumulative: how many of its
+on all streams, and what is counted. Answers to the client are cumulative: how many of its
 requests are committed and applied. Does not decide what is measured.
 """
 
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import os
-import random
 import socket
 import struct
 import sys
@@ -32,8 +31,7 @@ from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log_group import GroupOptions, LogGroup
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.peers.network import PeerNetwork
-from lockstep.storage.raft.messages import Append, AppendResponse, Message
-from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.messages import Message
 from lockstep.storage.types import NotLeader
 
 GROUP = 1
@@ -74,7 +72,6 @@ class Intake(asyncio.Protocol):
     def __init__(self, node: Node) -> None:
         self._node = node
         self._buffer = bytearray()
-        self._held: list[bytearray] = []
         self._received_bytes = self._taken = self._taken_bytes = 0
         self._committed = self._committed_bytes = self._told = 0
         self._paused = False
@@ -103,9 +100,6 @@ class Intake(asyncio.Protocol):
             self._paused = True
             assert self.transport is not None
             self.transport.pause_reading()
-        if self._node.serial:
-            self._held += batches
-            batches = [] if self._taken > self._committed else self._take_pending()
         if batches:
             self._append(batches)
 
@@ -113,10 +107,6 @@ class Intake(asyncio.Protocol):
         """The leadership is gone: the client's run ends."""
         assert self.transport is not None
         self.transport.abort()
-
-    def _take_pending(self) -> list[bytearray]:
-        held, self._held = self._held, []
-        return held
 
     def _append(self, batches: list[bytearray]) -> None:
         group, partition = self._node.group, self._node.partition
@@ -141,7 +131,7 @@ class Intake(asyncio.Protocol):
         self._committed, self._committed_bytes = taken, taken_bytes
 
     def applied(self) -> None:
-        """All that is committed is applied: tell the client, take what had to wait."""
+        """All that is committed is applied: tell the client."""
         transport = self.transport
         if transport is None or transport.is_closing() or self._told == self._committed:
             return
@@ -150,8 +140,6 @@ class Intake(asyncio.Protocol):
         if self._paused and self._received_bytes - self._committed_bytes < CLIENT_WINDOW_BYTES // 2:
             self._paused = False
             transport.resume_reading()
-        if self._held and self._taken == self._committed:
-            self._append(self._take_pending())
 
 
 class Node:
@@ -161,16 +149,13 @@ class Node:
         self.job = job
         self.node_id: int = job["node_id"]
         self.ports = {int(key): value for key, value in job["peer_ports"].items()}
-        self.serial = job["depth"] == 0
-        """No pipeline at all: nothing is appended while something is under way."""
         self.fs = CountingFileSystem()
         self.options = LogOptions(flush=job["flush"], segment_bytes=job["segment_bytes"])
         self.intake: Intake | None = None
         self.second: SecondLog | None = None
-        self.lost = self.taken_bytes = 0
+        self.taken_bytes = 0
         self.group: LogGroup
         self._server: asyncio.Server
-        self._dice = random.Random(self.node_id)
         self._places: deque[tuple[int, int]] = deque()
 
     # -- PeerListener --------------------------------------------------------------------------------------
@@ -206,10 +191,6 @@ class Node:
     # -- life -------------------------------------------------------------------------------------------
 
     def _send(self, to: int, message: Message) -> None:
-        loss = self.job["loss"]
-        if loss and isinstance(message, Append | AppendResponse) and self._dice.random() < loss:
-            self.lost += 1
-            return
         self.network.send(node_of(to), GROUP, message)
 
     async def start(self) -> None:
@@ -219,10 +200,9 @@ class Node:
         self.network = PeerNetwork(self.node_id, self, loop)
         if job["naive"]:
             self.second = SecondLog(directory / "second", self.options, self.fs)
-        raft = RaftSettings(pipeline_depth=max(1, job["depth"]))
         self.group = await LogGroup.open(
             directory / "raft",
-            GroupOptions(GROUP, self.node_id, self.options, voters=tuple(self.ports), raft=raft),
+            GroupOptions(GROUP, self.node_id, self.options, voters=tuple(self.ports)),
             clock_ms=lambda: time.time_ns() // 1_000_000,
             on_fatal=lambda error: os._exit(70),
             commit_machines={TOPIC: (SECTION, self.second)} if self.second is not None else None,
@@ -280,7 +260,6 @@ class Node:
             "written": written,
             "flushes": self.fs.flushes,
             "commit_index": self.group.commit_index,
-            "lost": self.lost,
             "allocated_bytes": sum(
                 path.stat().st_blocks * 512
                 for path in Path(self.job["directory"]).rglob("*")

@@ -41,10 +41,6 @@ class Store:
     replicas: int = 3
     flush: bool = True
     naive: bool = False
-    depth: int = 4
-    """Requests in flight per follower; 0: nothing is appended while something is under way."""
-    loss: float = 0.0
-    """Share of the requests and answers between replicas that are lost."""
     recycle: bool = True
     """True if old records are deleted and their segments used again."""
     kept_bytes: int = 192 << 20
@@ -247,5 +243,4 @@ def written_between(before: Figures, after: Figures, payload_bytes: int) -> Figu
         "flushes": flushes,
         "flushes_per_commit": round(flushes / commits, 3) if commits else 0.0,
         "bytes_per_payload_byte": {name: round(count / payload_bytes, 4) for name, count in written.items()},
-        "lost": after["lost"] - before["lost"],
     }

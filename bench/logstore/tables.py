@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tabulate import tabulate
+from bench.figures.tables import text_table
 
 KeptRun = dict[str, Any]
 Series = dict[str, list[tuple[float, float]]]
@@ -135,10 +135,10 @@ def summary(result: dict[str, Any], style: str = "simple") -> str:
             rows += _throughput_rows(runs_of(result, experiment, flush))
         if rows:
             head = ["figure", "", words, "most CPU"]
-            parts.append(tabulate(rows, headers=head, tablefmt=style, disable_numparse=True))
+            parts.append(text_table(rows, head, style))
         steady = runs_of(result, "7c", flush)
         if steady:
             purposes = list(steady[0]["figures"]["replicas"][0]["bytes_per_payload_byte"])
             head = ["per payload byte and replica", "device", *purposes, "flushes/commit"]
-            parts.append(tabulate(written_rows(steady), headers=head, tablefmt=style, disable_numparse=True))
+            parts.append(text_table(written_rows(steady), head, style))
     return "\n\n".join(parts)

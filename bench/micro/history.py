@@ -19,9 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tabulate import tabulate
-
-from bench.figures.tables import number
+from bench.figures.tables import number, text_table
 from bench.kept import Unreadable, write
 from compat_tests.targets import ROOT
 
@@ -259,7 +257,7 @@ def table(records: list[Record]) -> str:
             line += [f"{change.factor:.2f}{doubt}", change.commit[:12], change.last_before[:12]]
         lines.append(line)
     heads = ["", "first, us", "newest, us", "newest over first", "largest step", "with", "last without"]
-    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+    return text_table(lines, heads)
 
 
 def facts(result: dict[str, Any]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabulate import tabulate
-
+from bench.figures.tables import text_table
 from bench.figures.templates import fill_text
 from bench.full.lookup import (
     BOTH,
@@ -65,7 +64,7 @@ def short(grid: Grid) -> str:
         return ""
     heads = ["the grid", f"{FREE}: behind, mean (sizes)", f"{BOTH}: behind; mean at 1, 16, 64 partitions"]
     heads.append(f"{CROSS}: behind, mean (sizes)")
-    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+    return text_table(lines, heads)
 
 
 def advantage(grid: Grid) -> str:
@@ -113,7 +112,7 @@ def by_size(grid: Grid) -> str:
     if not lines:
         return ""
     heads = ["nodes", "load", "size", FREE, BOTH, f"{BOTH}: 1, 16, 64 partitions", CROSS]
-    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+    return text_table(lines, heads)
 
 
 def below_one(grid: Grid) -> list[str]:

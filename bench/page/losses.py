@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabulate import tabulate
-
 from bench.figures.ratios import UNEQUAL, more_is_better
+from bench.figures.tables import text_table
 from bench.figures.templates import fill_text
 
 ROUNDED = 0.005
@@ -80,7 +79,7 @@ def section(results: list[dict[str, Any]]) -> str:
     rows, total = losses(compared), _count(compared)
     if not rows:
         return f"## In the comparisons\n\nIn none of {total} comparisons.\n"
-    table = tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True)
+    table = text_table(rows, HEADS)
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
     return fill_text("losses", total=total, lost=len(rows), unequal=unequal, table=table)
 
@@ -99,7 +98,7 @@ def short(results: list[dict[str, Any]]) -> str:
         counted = f"{len(lost)} of {_count([result])}"
         lines.append([result.get("kind", "one node"), counted, str(unequal), worst])
     heads = ["measured by", "Kafka better", f"of these {UNEQUAL}", "the heaviest"]
-    table = tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
+    table = text_table(lines, heads)
     kinds, counts = ", ".join(kind for kind, _ in won), sum(count for _, count in won)
     none = f"In none of {counts} of {kinds}." if won else ""
     return "\n\n".join(text for text in (table, none) if text)

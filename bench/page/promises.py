@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabulate import tabulate
-
-from bench.figures.tables import interval, verdict
+from bench.figures.tables import interval, text_table, verdict
 from bench.figures.templates import fill_text
 from bench.full.lookup import Grid
 
@@ -74,7 +72,7 @@ def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str
         "promised",
         met=met,
         goals=len(found),
-        table=tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),
+        table=text_table(lines, heads),
         commits=len(commits),
         offset_commits=_commits(results, grid or Grid(None)),
         memory=f"*Resident memory* of one node. {memory}" if memory else "",

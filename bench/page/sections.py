@@ -10,7 +10,7 @@ from tabulate import tabulate
 from bench.figures import contention as contended
 from bench.figures import kills
 from bench.figures.ratios import medians
-from bench.figures.tables import number, written_blocks
+from bench.figures.tables import number, text_table, written_blocks
 from bench.figures.templates import fill_text
 from bench.growth import steps
 from bench.growth.axes import FLAT, RATE
@@ -28,10 +28,6 @@ from bench.spark import figures as sparks
 Result = dict[str, Any]
 MEMORY = "memory.max"
 WHY = "[decision 30](decisions/0030-tried-for-speed.md)"
-
-
-def _github(rows: list[list[str]], heads: list[str]) -> str:
-    return tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True) if rows else ""
 
 
 def _blocks(result: Result) -> list[Result]:
@@ -146,7 +142,7 @@ def nodes3(result: Result) -> str:
     """Three nodes against three nodes."""
     heads = ["block", "policy", "brokers", "writes", "flushes/write", "commits", "flushes/replica and commit"]
     heads += ["device bytes/client byte", "brokers' CPU us/write"]
-    blocks = _github(_written_rows(result), heads)
+    blocks = text_table(_written_rows(result), heads)
     return fill_text("nodes3", result, kills=_kills(result), blocks=blocks, disk=_lost_to_the_disk(result))
 
 
@@ -157,7 +153,7 @@ def _kills(result: Result) -> str:
         for row in result["comparison"]
         if str(row.get("ratio", "")).startswith("loss.") and row["value"] is not None
     ]
-    return _github(lines, ["", result["subject"], result["baseline"]])
+    return text_table(lines, ["", result["subject"], result["baseline"]])
 
 
 def _lost_to_the_disk(result: Result) -> str:
@@ -201,7 +197,7 @@ def transactions(result: Result) -> str:
         for found in [medians(block["figures"] for block in blocks)]
     ]
     heads = ["block", "brokers", "begin to committed, p50 ms", "commit alone, p50 ms"]
-    return fill_text("transactions", result, blocks=_github(rows, heads))
+    return fill_text("transactions", result, blocks=text_table(rows, heads))
 
 
 def atomic(result: Result) -> str:
@@ -225,7 +221,7 @@ def atomic(result: Result) -> str:
         "log entries each",
         "brokers' CPU us each",
     ]
-    return fill_text("atomic", result, blocks=_github(rows, heads))
+    return fill_text("atomic", result, blocks=text_table(rows, heads))
 
 
 # --- Lockstep alone ----------------------------------------------------------------------------------------

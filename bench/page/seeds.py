@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tabulate import tabulate
-
 from bench.figures import kills
+from bench.figures.tables import text_table
 from bench.figures.templates import fill_text
 from bench.full.lookup import Grid
 from bench.full.rows import median
@@ -103,7 +102,7 @@ def section(by_kind: dict[str, dict[str, Any]]) -> str:
     if not rows:
         return ""
     note = "Seed 000's are not among this page's results: `python -m bench player` measures them."
-    table = tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True)
+    table = text_table(rows, HEADS)
     return fill_text("seeds", table=table, note="" if "player" in by_kind else note)
 
 

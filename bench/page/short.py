@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final
-
-from tabulate import tabulate
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 from bench.figures import kills
-from bench.figures.tables import number
+from bench.figures.tables import number, text_table
 from bench.figures.templates import fill_text
 from bench.full.lookup import (
     BOTH,
@@ -31,7 +28,7 @@ from bench.full.lookup import (
     keeps_rate,
     mean,
 )
-from bench.full.rows import MESSAGES_MB, median
+from bench.full.rows import MESSAGES_MB, Row, median
 from bench.page.prepared import ONE_NODE
 
 Results = dict[str, dict[str, Any]]
@@ -42,15 +39,15 @@ SOURCES: Final = {"headline": "headline", "full": "grid", ONE_NODE: "one node", 
 """By kind of result: what the last column says."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A cell of the table, and its source."""
 
     text: str
     source: str
 
 
-Pick = Callable[[Results, Grid], "Cell | None"]
+Cells = dict[str, Cell | None]
+"""By promise."""
 
 
 def _words(value: float, ours: float, theirs: float, marks: str = "") -> str:
@@ -64,107 +61,80 @@ def row_of(results: Results, kind: str, ratio: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def comparison_pick(kind: str, ratio: str) -> Pick:
+def _comparison_cell(results: Results, kind: str, ratio: str) -> Cell | None:
     """A figure of one of the comparisons."""
-
-    def pick(results: Results, grid: Grid) -> Cell | None:
-        row = row_of(results, kind, ratio)
-        if row is None:
-            return None
-        return Cell(_words(row["value"], row["subject"], row["baseline"]), SOURCES[kind])
-
-    return pick
+    row = row_of(results, kind, ratio)
+    return Cell(_words(row["value"], row["subject"], row["baseline"]), SOURCES[kind]) if row else None
 
 
-def grid_pick(workload: str, nodes: int, promise: str, figure: str, **point: int) -> Pick:
+def _grid_cell(pair: tuple[Row, Row] | None, figure: str) -> Cell | None:
     """A figure of the grid; words instead where a broker did not keep the rate that it was measured at."""
-
-    def pick(results: Results, grid: Grid) -> Cell | None:
-        pair = grid.pair(workload, nodes, promise, **point)
-        if pair is None:
-            return None
-        late = [name for name, row in zip(("Lockstep", "Kafka"), pair, strict=True) if not keeps_rate(row)]
-        ours, theirs = (median(row, figure) for row in pair)
-        if late:
-            rates = ", ".join(f"{median(row, 'requests_per_s') or 0:,.0f}" for row in pair)
-            return Cell(f"{' and '.join(late)} did not keep the rate ({rates}/s)", SOURCES["full"])
-        if ours is None or not theirs:
-            return None
-        judged = figure if figure == "p50_ms" or not point["rate"] else "p50_ms"
-        apart = any(doubt(row, "requests_per_s" if not point["rate"] else judged) for row in pair)
-        mark = f" {MARK}" if apart else ""
-        return Cell(_words(ours / theirs, ours, theirs, mark), SOURCES["full"])
-
-    return pick
-
-
-def _row(title: str, nodes: int, picks: dict[str, list[Pick]]) -> tuple[str, dict[str, list[Pick]]]:
-    return f"{NODES[nodes]}: {title}", picks
-
-
-def _of_grid(
-    title: str, workload: str, nodes: int, figure: str, **point: int
-) -> tuple[str, dict[str, list[Pick]]]:
-    return _row(
-        title, nodes, {each: [grid_pick(workload, nodes, each, figure, **point)] for each in TARGET_PAIRS}
-    )
-
-
-def _rows(nodes: int) -> Iterable[tuple[str, dict[str, list[Pick]]]]:
-    """Title and, by promise, where the figure may be from, the first that there is."""
-    head, kind, end = ("", ONE_NODE, "") if nodes == 1 else ("n3.", "nodes3", ".g1")
-    sixteen = {"partitions": 16, "producers": 16, "rate": 0}
-    one = {"partitions": 1, "producers": 16, "rate": 0}
-    picks = {
-        BOTH: [comparison_pick("headline", f"{head}produce.flush")],
-        FREE: [comparison_pick(kind, f"produce.os{end}")],
-        CROSS: [comparison_pick("headline", f"{head}produce.cross")],
-    }
-    yield _row("throughput, 1 partition, 1 producer, MB/s", nodes, picks)
-    title = "throughput, 16 partitions, 16 producers, MB/s"
-    yield _of_grid(title, "throughput-1kb", nodes, MESSAGES_MB, **sixteen)
-    picks = {each: [grid_pick("requests-1kb", nodes, each, "requests_per_s", **one)] for each in TARGET_PAIRS}
-    picks[BOTH].insert(0, comparison_pick("headline", f"{head}latency16.rate.flush"))
-    picks[CROSS].insert(0, comparison_pick("headline", f"{head}latency16.rate.cross"))
-    yield _row("requests/s, 1 partition, 16 producers", nodes, picks)
-    title = "requests/s, 16 partitions, 16 producers"
-    yield _of_grid(title, "requests-1kb", nodes, "requests_per_s", **sixteen)
-    for partitions in (1, 16):
-        where = "1 partition" if partitions == 1 else f"{partitions} partitions"
-        for quantile in ("p50", "p99"):
-            point = {"partitions": partitions, "producers": 16, "rate": RATE}
-            title = f"{quantile} at {RATE:,} requests/s, {where}, ms"
-            yield _of_grid(title, "rate-1kb", nodes, f"{quantile}_ms", **point)
-    title = "CPU s per million requests, 16 partitions, 16 producers"
-    yield _of_grid(title, "requests-1kb", nodes, "cpu_s_per_million_records", **sixteen)
-
-
-def _line(title: str, picks: dict[str, list[Pick]], results: Results, grid: Grid) -> list[str] | None:
-    """The row of the table; None where nothing of it was measured."""
-    cells: dict[str, Cell] = {}
-    for promise, candidates in picks.items():
-        found = [cell for cell in (pick(results, grid) for pick in candidates) if cell is not None]
-        if found:
-            cells[promise] = found[0]
-    if not cells:
+    if pair is None:
         return None
-    texts = [cells[each].text if each in cells else "" for each in TARGET_PAIRS]
-    return [title, *texts, _sources({promise: cell.source for promise, cell in cells.items()})]
+    late = [name for name, row in zip(("Lockstep", "Kafka"), pair, strict=True) if not keeps_rate(row)]
+    if late:
+        rates = ", ".join(f"{median(row, 'requests_per_s') or 0:,.0f}" for row in pair)
+        return Cell(f"{' and '.join(late)} did not keep the rate ({rates}/s)", SOURCES["full"])
+    ours, theirs = (median(row, figure) for row in pair)
+    if ours is None or not theirs:
+        return None
+    judged = "p50_ms" if pair[0]["point"]["rate"] else "requests_per_s"
+    mark = f" {MARK}" if any(doubt(row, judged) for row in pair) else ""
+    return Cell(_words(ours / theirs, ours, theirs, mark), SOURCES["full"])
 
 
-def _sources(sources: dict[str, str]) -> str:
-    """The source of most cells, and by name what is from others."""
+def _rows(results: Results, grid: Grid, nodes: int) -> Iterable[tuple[str, Cells]]:
+    """Title and, by promise, the figure from the first source that has it."""
+    head, kind, end = ("", ONE_NODE, "") if nodes == 1 else ("n3.", "nodes3", ".g1")
+
+    def of_grid(workload: str, figure: str, partitions: int, rate: int = 0) -> Cells:
+        point = {"partitions": partitions, "producers": 16, "rate": rate}
+        return {each: _grid_cell(grid.pair(workload, nodes, each, **point), figure) for each in TARGET_PAIRS}
+
+    yield (
+        "throughput, 1 partition, 1 producer, MB/s",
+        {
+            BOTH: _comparison_cell(results, "headline", f"{head}produce.flush"),
+            FREE: _comparison_cell(results, kind, f"produce.os{end}"),
+            CROSS: _comparison_cell(results, "headline", f"{head}produce.cross"),
+        },
+    )
+    title = "throughput, 16 partitions, 16 producers, MB/s"
+    yield title, of_grid("throughput-1kb", MESSAGES_MB, 16)
+    cells = of_grid("requests-1kb", "requests_per_s", 1)
+    for promise, name in ((BOTH, "flush"), (CROSS, "cross")):
+        cells[promise] = (
+            _comparison_cell(results, "headline", f"{head}latency16.rate.{name}") or cells[promise]
+        )
+    yield "requests/s, 1 partition, 16 producers", cells
+    yield "requests/s, 16 partitions, 16 producers", of_grid("requests-1kb", "requests_per_s", 16)
+    for partitions, where in ((1, "1 partition"), (16, "16 partitions")):
+        for quantile in ("p50", "p99"):
+            title = f"{quantile} at {RATE:,} requests/s, {where}, ms"
+            yield title, of_grid("rate-1kb", f"{quantile}_ms", partitions, RATE)
+    title = "CPU s per million requests, 16 partitions, 16 producers"
+    yield title, of_grid("requests-1kb", "cpu_s_per_million_records", 16)
+
+
+def _line(title: str, cells: Cells) -> list[str]:
+    """The row of the table: its last cell is the source of most cells and, by name, what is from others."""
+    sources = {promise: cell.source for promise, cell in cells.items() if cell}
     common, _ = Counter(sources.values()).most_common(1)[0]
     others = [f"{promise}: {source}" for promise, source in sources.items() if source != common]
-    return "; ".join([common, *others])
+    texts = [cell.text if cell else "" for cell in (cells[each] for each in TARGET_PAIRS)]
+    return [title, *texts, "; ".join([common, *others])]
 
 
 def promised_table(results: Results, grid: Grid) -> str:
     """The figures that depend on flushing; empty where nothing was measured."""
-    lines = [_line(title, picks, results, grid) for nodes in NODES for title, picks in _rows(nodes)]
-    kept = [line for line in lines if line is not None]
+    lines = [
+        _line(f"{where}: {title}", cells)
+        for nodes, where in NODES.items()
+        for title, cells in _rows(results, grid, nodes)
+        if any(cells.values())
+    ]
     heads = ["Lockstep over Kafka (their figures)", *TARGET_PAIRS, "from"]
-    return tabulate(kept, headers=heads, tablefmt="github", disable_numparse=True) if kept else ""
+    return text_table(lines, heads)
 
 
 def tuned_table(grid: Grid) -> str:
@@ -177,7 +147,7 @@ def tuned_table(grid: Grid) -> str:
             if all(found):
                 lines.append([f"{where}: {what}", *(f"{mean(pairs):.2f}" for pairs in found)])
     heads = ["Lockstep over Kafka, means of the grid", *promises]
-    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
+    return text_table(lines, heads)
 
 
 def lost_leader(results: Results, grid: Grid) -> tuple[list[float], list[float], str] | None:
@@ -216,7 +186,7 @@ def whole_table(results: Results, grid: Grid) -> str:
         title = "three nodes: leader killed to next acknowledgement"
         lines.append([title, kills.words(ours), kills.words(theirs), ratio_text, source])
     heads = ["", "Lockstep", "Kafka", "ratio", "from"]
-    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
+    return text_table(lines, heads)
 
 
 def _with_ends(middle: float, found: list[float]) -> str:

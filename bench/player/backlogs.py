@@ -53,7 +53,7 @@ def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int
         }
     )
 
-    def delivered(error: object, message: object) -> None:
+    def on_delivery(error: object, message: object) -> None:
         if error is not None:
             failed.append(str(error))
 
@@ -61,7 +61,7 @@ def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int
     for number in range(records):
         while not failed:
             try:
-                producer.produce(topic, value, b"%d" % (number % keys), partition=0, on_delivery=delivered)
+                producer.produce(topic, value, b"%d" % (number % keys), partition=0, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.1)

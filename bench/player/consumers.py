@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from bench.player.workload import Noted, Shape, delays, expected_parts
 from bench.sessions.children import Words, answer, child_main, next_line, report_ready
@@ -22,49 +23,62 @@ class NotConsumed(RuntimeError):
     """Something was not delivered."""
 
 
-class ShardConsumer(threading.Thread):
-    """One target."""
+class ConsumerThread(threading.Thread):
+    """Reads partition 0 of a topic from its end on; `take` gets each message."""
 
-    def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
         super().__init__(daemon=True)
-        self.noted = Noted()
         self.error = ""
-        self._ended = threading.Event()
-        self.assigned = threading.Event()
+        self.assigned, self._ended = threading.Event(), threading.Event()
         self._topic = topic
-        self._consumer = Consumer(
+        self.consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": f"bench-{topic}",
                 "enable.auto.commit": False,
-                "isolation.level": isolation,
                 "socket.nagle.disable": True,
+                **settings,
             }
         )
+
+    def take(self, message: Message, at_ns: int) -> None:
+        """A message, and when it was handed to the application. Raises KafkaException."""
+        raise NotImplementedError
 
     def run(self) -> None:
         try:
             where = TopicPartition(self._topic, 0)
-            _, where.offset = self._consumer.get_watermark_offsets(where, timeout=30)
-            self._consumer.assign([where])
-            self._consumer.poll(POLL_S)  # a Fetch is under way
+            _, where.offset = self.consumer.get_watermark_offsets(where, timeout=30)
+            self.consumer.assign([where])
+            self.consumer.poll(POLL_S)  # a Fetch is under way
             self.assigned.set()
             while not self._ended.is_set():
-                message = self._consumer.poll(POLL_S)
+                message = self.consumer.poll(POLL_S)
                 at_ns = time.monotonic_ns()
                 if message is None:
                     continue
                 if message.error() is not None:
-                    raise NotConsumed(str(message.error()))
-                self.noted.note(message.value() or b"", at_ns)
-        except (KafkaException, NotConsumed) as error:
+                    raise KafkaException(message.error())
+                self.take(message, at_ns)
+        except KafkaException as error:
             self.error = str(error)
             self.assigned.set()
 
     def end(self) -> None:
         self._ended.set()
         self.join(END_TIMEOUT_S)
-        self._consumer.close()
+        self.consumer.close()
+
+
+class ShardConsumer(ConsumerThread):
+    """One target."""
+
+    def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
+        super().__init__(bootstrap, topic, **{"isolation.level": isolation})
+        self.noted = Noted()
+
+    def take(self, message: Message, at_ns: int) -> None:
+        self.noted.note(message.value() or b"", at_ns)
 
 
 def have_received(noted: list[Noted], wanted: list[int]) -> bool:

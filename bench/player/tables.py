@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from tabulate import tabulate
-
 from bench.figures.ratios import medians
+from bench.figures.tables import text_table
 from bench.player.backlogs import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
 from bench.player.points import CALM_MS, CLOSED, OPEN, RATE_SHARE, SEED, Point, Seen
 
@@ -91,7 +90,7 @@ def summary(result: dict[str, Any], style: str = "simple") -> str:
 
 
 def _table(rows: list[list[str]], heads: list[str], style: str) -> str:
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True) if rows else ""
+    return text_table(rows, heads, style)
 
 
 def _delays(result: dict[str, Any], style: str) -> str:

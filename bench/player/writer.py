@@ -83,13 +83,13 @@ class ToTopics:
         parts = self.parts(number, sent_ns)
         self._acknowledged.sent(number, sent_ns, len(parts))
 
-        def delivered(error: object, message: object) -> None:
+        def on_delivery(error: object, message: object) -> None:
             if error is not None:
                 self._acknowledged.error = str(error)
             self._acknowledged.came(number)
 
         for target, value in parts.items():
-            self._producer.produce(self._topics[target], value, partition=0, on_delivery=delivered)
+            self._producer.produce(self._topics[target], value, partition=0, on_delivery=on_delivery)
 
 
 class InTransactions(ToTopics):

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tabulate import tabulate
+from bench.figures.tables import text_table
 
 PARSE, VALIDATE, APPEND, FLUSH_WAIT = "parse", "validate", "append", "flush wait"
 REPLICATE, REPLY, WAITING, REST = "replicate", "reply", "waiting for work", "rest of the loop"
@@ -144,4 +144,4 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
     for rate, meaning in zip(rates, ("while it was sampled", "without a sampler"), strict=True):
         shown = ["" if each is None else f"{each:,.0f}" for each in rate]
         rows += [["requests/s", *shown, meaning]] if any(shown) else []
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+    return text_table(rows, heads, style)

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tabulate import tabulate
+from bench.figures.tables import text_table
 
 SAMPLES_PER_S: Final = 500
 PYTHON: Final = "Python, and what it calls"
@@ -94,4 +94,4 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
     for name in names:
         found = [each["calls_per_commit_us"].get(name) for each in splits]
         rows.append([name, *("" if each is None else f"{each:,.1f} us" for each in found)])
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True) if rows else ""
+    return text_table(rows, heads, style)

@@ -12,11 +12,9 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tabulate import tabulate
-
 from bench.figures.intervals import interval_of
 from bench.figures.ratios import Goal
-from bench.figures.tables import interval, number, verdict
+from bench.figures.tables import interval, number, text_table, verdict
 
 STOCK: Final = "kafka"
 """Spark's own source and sink, by the name of their format."""
@@ -145,7 +143,7 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
     for row in rows(result):
         figures = [number(row.get("subject")), number(row.get("baseline")), f"{row['value']:.2f}"]
         lines.append([row["title"], *figures, interval(row)[0], row["goal"], verdict(row)])
-    return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True)
+    return text_table(lines, heads, style)
 
 
 def epochs(result: dict[str, Any], style: str) -> str:
@@ -163,7 +161,7 @@ def epochs(result: dict[str, Any], style: str) -> str:
             shown = (statistics.median(taken), highest(taken, 0.9), max(taken))
             lines.append([words, len(taken), *(f"{value:.1f}" for value in shown)])
     heads = ["", "of them", "p50 ms", "p90 ms", "highest ms"]
-    return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True) if lines else ""
+    return text_table(lines, heads, style)
 
 
 def against_kafka(result: dict[str, Any]) -> dict[str, Any]:
