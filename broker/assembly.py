@@ -35,7 +35,6 @@ from lockstep.broker.controller.partition_commands import GroupCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
-from lockstep.broker.fetch.api import fetch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.groups import api as groups_api
@@ -174,7 +173,14 @@ def _room_handlers(services: Services) -> list[RequestHandler]:
     cluster, nodes = services.cluster, services.nodes
     endpoints = NodeEndpoints(nodes, services.advertised, cluster)
     return [
-        *fetch_api.handlers(services.cluster),
+        *fetch_api.handlers(
+            cluster,
+            services.fetch_sessions,
+            services.fetch_purgatory,
+            services.unsent_bytes,
+            endpoints,
+            nodes.is_alive,
+        ),
         *metadata_api.handlers(cluster, nodes, endpoints, services.controller.ensure),
         *produce_api.handlers(services.cluster, services.appenders),
         *security_api.handlers(services.rate_limited_log),
@@ -234,7 +240,6 @@ _MODULES = (
     describe_configs,
     describe_quorum,
     elect_leaders,
-    fetch,
     incremental_alter_configs,
     list_config_resources,
     list_partition_reassignments,

@@ -3,6 +3,8 @@
 | file | owns |
 |---|---|
 | `fetch_session` | incremental fetch sessions (KIP-227) |
+| `partition_check` | the errors and redirects of a partition, before it is read |
+| `partition_reads` | how much of each partition is read, from memory or the disk |
 | `fetch_purgatory` | fetches that wait for more bytes |
 | `aborted_transactions` | the aborted transactions of a read, for `read_committed` |
 | `replica_selector` | a replica in the client's rack (KIP-392) |

@@ -8,10 +8,12 @@ RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from lockstep.broker.membership.group_view import is_up_to_date
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.storage.group_options import node_of
 from lockstep.storage.log_group import LogGroup
@@ -24,11 +26,21 @@ MAX_SCANNED_BYTES: Final = 64 << 20
 class NearbyReplicas:
     """The followers in one consumer's rack, looked for once per log group that it reads from here."""
 
-    __slots__ = ("_context", "_found", "_rack")
+    __slots__ = ("_client", "_cluster", "_endpoints", "_found", "_is_alive", "_rack")
 
-    def __init__(self, context: ClientContext, rack: str) -> None:
-        self._context = context
+    def __init__(
+        self,
+        rack: str,
+        client: ClientContext,
+        endpoints: NodeEndpoints,
+        cluster: Cluster,
+        is_alive: Callable[[int], bool],
+    ) -> None:
         self._rack = rack
+        self._client = client
+        self._endpoints = endpoints
+        self._cluster = cluster
+        self._is_alive = is_alive
         self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
     def select(self, partition: TopicPartition, offset: int) -> int:
@@ -45,18 +57,17 @@ class NearbyReplicas:
 
     def _followers(self, group: LogGroup) -> list[tuple[int, dict[int, int]]]:
         """Each in-sync follower in the rack, and its missing offsets; the most complete first."""
-        context, raft = self._context, group.raft
-        if context.endpoint().rack == self._rack:
+        endpoints, client, raft = self._endpoints, self._client, group.raft
+        if endpoints.own(client).rack == self._rack:
             return []
-        nodes = context.services.nodes
-        placed = context.services.cluster.nodes_of(group.group_id)
+        placed = self._cluster.nodes_of(group.group_id)
         candidates = []
         for member in raft.configuration.voters:
             node_id, progress = node_of(member), raft.progress(member)
-            endpoint = context.endpoint_of(node_id)
+            endpoint = endpoints.of(node_id, client)
             if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
                 continue  # clients go only where Metadata says that there is a replica
-            if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
+            if progress is not None and self._is_alive(node_id) and is_up_to_date(raft, member):
                 candidates.append((progress.match_index, node_id))
         followers = [
             (node_id, missing_offsets(group, match_index))

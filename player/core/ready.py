@@ -8,7 +8,7 @@ from lockstep.player.core.messages import Batch, Hello
 
 
 @dataclass(slots=True, frozen=True)
-class Fetch:
+class RangeRead:
     """Read the log from `first_position` to `last_position`, at least one entry and not much more than
     `max_bytes`; then `on_fetched`, or `on_fetch_failed`, or `on_range_lost`."""
 
@@ -52,7 +52,7 @@ class PlayerReady:
         self.hellos: list[tuple[str, Hello]] = []
         self.batches: list[tuple[str, int, Batch]] = []
         self.heartbeats: list[tuple[str, int]] = []
-        self.fetches: list[Fetch] = []
+        self.fetches: list[RangeRead] = []
         self.start_position: int | None = None
         self.stopped: list[tuple[str, str]] = []
         self.unrouted: str | None = None

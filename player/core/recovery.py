@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from lockstep.player.core.messages import Entry, dummy
 from lockstep.player.core.player_state import PlayerState
-from lockstep.player.core.ready import Fetch
+from lockstep.player.core.ready import RangeRead
 from lockstep.player.core.router import route_entries
 from lockstep.player.core.target import LinkState, Target
 from lockstep.player.core.transitions import QueueState
@@ -51,7 +51,7 @@ def advance(player: PlayerState, target: Target) -> None:
     elif not queue.catchup.is_full(player.settings.catchup):
         target.fetching = True
         player.outbox.fetches.append(
-            Fetch(
+            RangeRead(
                 target.name,
                 target.term,
                 target.fetched_position + 1,
@@ -62,7 +62,7 @@ def advance(player: PlayerState, target: Target) -> None:
 
 
 def on_fetched(player: PlayerState, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
-    """Queue a Fetch's result: everything from its first position to `through_position`. True if it was
+    """Queue the result of a RangeRead: all from its first position to `through_position`. True if it was
     progress; otherwise the next heartbeat fetches again."""
     first, last = target.fetched_position + 1, min(through_position, target.end_position)
     found = route_entries(player.route, [entry for entry in entries if first <= entry.position <= last])

@@ -19,7 +19,7 @@ from typing import Any
 
 from lockstep.player.core.messages import NOTHING, Batch, Hello
 from lockstep.player.core.player import Player
-from lockstep.player.core.ready import Fetch, PlayerReady
+from lockstep.player.core.ready import PlayerReady, RangeRead
 from lockstep.player.core.router import Router
 from lockstep.player.core.settings import PlayerSettings
 from lockstep.player.driver.alarm import Alarm
@@ -236,7 +236,7 @@ class PlayerDriver:
             self._targets[name].counters.count_batch(batch)
             stream.stream.write(batch)
 
-    def _fetch(self, fetch: Fetch) -> None:
+    def _fetch(self, fetch: RangeRead) -> None:
         if (stream := self._stream(fetch.target, fetch.target_term)) is not None:
             counters = self._targets[fetch.target].counters
             counters.fetches += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from lockstep.player.core.messages import Hello
-from lockstep.player.core.ready import Fetch
+from lockstep.player.core.ready import RangeRead
 from lockstep.player.driver.interface import Driver
 from lockstep.player.source.interface import LogBounds, RangeLost
 from lockstep.player.transport.interface import Handshake, Stream
@@ -58,7 +58,7 @@ class TargetStream:
         if self._reading is not None:
             self._reading.cancel()
 
-    def fetch(self, fetch: Fetch) -> bool:
+    def fetch(self, fetch: RangeRead) -> bool:
         """Read for its recovery; True the first time."""
         self._reading = self._driver.spawn(self._read_range(fetch))
         is_first = not self._has_fetched
@@ -128,7 +128,7 @@ class TargetStream:
         bounds = await self._driver.source.bounds()
         self._driver.on_connected(self, position, bounds)
 
-    async def _read_range(self, fetch: Fetch) -> None:
+    async def _read_range(self, fetch: RangeRead) -> None:
         driver = self._driver
         core, source = driver.core, driver.source
         try:

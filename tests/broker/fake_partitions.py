@@ -29,13 +29,15 @@ class FakeGroup:
     has_lease = True
     term = 3
     leader_id = 1
+    cold = False
+    """True where the batches have to come from the disk."""
 
     def __init__(self) -> None:
         self.partitions: dict[int, PartitionLog] = {}
         self.batches: dict[int, list[tuple[int, Buffer]]] = {}
         self.log: Any = SimpleNamespace()
-        self.cold = False
-        """True where the batches have to come from the disk."""
+        self.raft = SimpleNamespace(leader_state="a candidate for leadership", last_index=0)
+        self.applied_index = self.recovered_index = 0
         self.reads: list[tuple[int, int, int]] = []
         """The partition's number, offset and largest size of each read."""
 

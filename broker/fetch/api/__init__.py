@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lockstep.broker.fetch.api.delete_records import DeleteRecords
+from lockstep.broker.fetch.api.fetch import Fetch
 from lockstep.broker.fetch.api.list_offsets import ListOffsets
 from lockstep.broker.fetch.api.offset_for_leader_epoch import OffsetForLeaderEpoch
+from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import RequestHandler
 
 
-def handlers(cluster: Cluster) -> list[RequestHandler]:
+def handlers(
+    cluster: Cluster,
+    sessions: FetchSessions,
+    purgatory: FetchPurgatory,
+    unsent_bytes: UnsentBytes,
+    endpoints: NodeEndpoints,
+    is_alive: Callable[[int], bool],
+) -> list[RequestHandler]:
     """The handlers of this room."""
-    return [ListOffsets(cluster), OffsetForLeaderEpoch(cluster), DeleteRecords(cluster)]
+    return [
+        Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, is_alive),
+        ListOffsets(cluster),
+        OffsetForLeaderEpoch(cluster),
+        DeleteRecords(cluster),
+    ]

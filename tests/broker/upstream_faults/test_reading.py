@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.fetch.api import fetch
+from lockstep.broker.fetch.api.fetch import Fetch
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -20,7 +20,7 @@ E = ErrorCode
 NOWHERE = bytes(range(16))
 
 
-@pytest.mark.parametrize("version", range(fetch.VERSIONS[0], fetch.VERSIONS[1] + 1))
+@pytest.mark.parametrize("version", range(Fetch.versions[0], Fetch.versions[1] + 1))
 async def test_records_are_never_null(client: Client, version: int) -> None:
     """KAFKA-18646, KAFKA-18648, KAFKA-18935: librdkafka takes null records for a broken answer."""
     topic_id = await client.create("t", 2)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.player.core.messages import Hello
 from lockstep.player.core.player import Player
-from lockstep.player.core.ready import Fetch, PlayerReady
+from lockstep.player.core.ready import PlayerReady, RangeRead
 from lockstep.player.core.settings import NEVER_MS, PlayerSettings
 from tests.sim.player.log import Piece
 from tests.sim.player.processes import Process
@@ -170,10 +170,10 @@ class PlayerProcess(Process):
         """So much may come on top of what a queue's bound says."""
         self._run_entries = max(self._run_entries, len(piece.entries))
 
-    def _fetch(self, fetch: Fetch) -> None:
+    def _fetch(self, fetch: RangeRead) -> None:
         self.world.spawn(self._fetched(fetch), f"fetch for {fetch.target}")
 
-    async def _fetched(self, fetch: Fetch) -> None:
+    async def _fetched(self, fetch: RangeRead) -> None:
         name, term = fetch.target, fetch.target_term
         piece = await self.log.read(fetch.first_position, fetch.last_position, READ_BYTES)
         first = self.workload.rules.first_position

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.fetch.api.fetch import _read_from_disk
+from lockstep.broker.fetch.partition_reads import read_from_disk
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import (
@@ -544,7 +544,7 @@ async def test_nothing_is_left_below_an_open_transaction(
     assert partition is not None
     monkeypatch.setattr(broker.groups[1], "read_cold", nothing)
     for end, error in ((2, ErrorCode.NONE), (3, ErrorCode.CORRUPT_MESSAGE)):
-        assert (await _read_from_disk(partition, 1, 100, end, 0.0))[1] is error
+        assert (await read_from_disk(partition, 1, 100, end, 0.0))[1] is error
     assert len(asked) == 2
 
 

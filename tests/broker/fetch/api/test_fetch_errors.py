@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lockstep.broker.fetch.api.fetch import MAX_UNKNOWN
+from lockstep.broker.fetch.partition_reads import MAX_UNKNOWN
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse

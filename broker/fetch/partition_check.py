@@ -1,0 +1,141 @@
+"""The checks of one partition of a Fetch request, before its records are read.
+
+Owns: finding the partition, and the error, the redirect to a nearby replica (KIP-392) or the diverging epoch
+(KIP-595) that its client gets in place of records. Does not: read records
+(`broker/fetch/partition_reads.py`).
+Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.broker.fetch.fetch_session import FetchItem
+from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
+from lockstep.broker.fetch.replica_selector import NearbyReplicas
+from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error, last_leader
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
+
+STORAGE_ERRORS_MIN_VERSION: Final = 6
+FOLLOWER_READ_MIN_VERSION: Final = 11
+CURRENT_LEADER_MIN_VERSION: Final = 16
+LEADERSHIP_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+NO_RECORDS: Final = b""
+
+
+class PartitionCheck:
+    """The checks of one request.
+
+    Args: replica_id: of the replica that the client says it is; -1 for a consumer. nearby_replicas: None
+    where clients are not sent to another replica.
+    """
+
+    __slots__ = ("_api_version", "_cluster", "_nearby_replicas", "_read_committed", "_replica_id")
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        api_version: int,
+        replica_id: int,
+        read_committed: bool,
+        nearby_replicas: NearbyReplicas | None,
+    ) -> None:
+        self._cluster = cluster
+        self._api_version = api_version
+        self._replica_id = replica_id
+        self._read_committed = read_committed
+        self._nearby_replicas = nearby_replicas
+
+    def check(self, item: FetchItem) -> PartitionData:
+        """Find the partition of `item` and check the request against it; the records are still missing."""
+        item.is_diverging = False
+        partition = item.partition
+        if partition is None or partition.topic.deleted:
+            partition = item.partition = self._find_partition(item)
+        if partition is None:
+            data = self.error_data(item, self._unknown_error(item))
+            data.aborted_transactions = []
+            return data
+        error = self._item_error(partition, item)
+        if error is not ErrorCode.NONE:
+            return self.error_data(item, error)
+        log = partition.log
+        offset = item.fetch_offset
+        high_watermark = log.high_watermark
+        data = PartitionData(
+            partition_index=item.index,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self._read_committed else None,
+            records=NO_RECORDS,
+        )
+        if self._nearby_replicas is not None and not item.is_follower_read:
+            data.preferred_read_replica = self._nearby_replicas.select(partition, offset)
+            if data.preferred_read_replica >= 0:
+                return data  # as in Kafka, nothing more is looked at here
+        if item.last_fetched_epoch >= 0:
+            epoch, end_offset = end_of_epoch(partition, item.last_fetched_epoch)
+            if epoch < 0:
+                return self.error_data(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < item.last_fetched_epoch or end_offset < offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                item.is_diverging = True
+        return data
+
+    def _item_error(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
+        """NONE, or the error for which nothing is read for this item."""
+        is_follower_read = item.is_follower_read = not partition.group.is_leader
+        check = (
+            follower_error
+            if is_follower_read and self._api_version >= FOLLOWER_READ_MIN_VERSION
+            else epoch_error
+        )
+        error = check(partition, item.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return error
+        if self._replica_id >= 0:
+            # Only this cluster's own replicas may say which replica they are; this cluster has none.
+            known_epoch = item.current_leader_epoch >= 0
+            return ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if is_follower_read:
+            return offset_error(partition, item.fetch_offset)
+        if not partition.log.log_start_offset <= item.fetch_offset <= partition.log.next_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+    def _find_partition(self, item: FetchItem) -> TopicPartition | None:
+        cluster = self._cluster
+        topic_key = item.topic
+        topic = cluster.topic_by_id(topic_key) if isinstance(topic_key, bytes) else cluster.topic(topic_key)
+        if topic is None or not 0 <= item.index < len(topic.partitions):
+            return None
+        return topic.partitions[item.index]
+
+    def _unknown_error(self, item: FetchItem) -> ErrorCode:
+        topic_key = item.topic
+        if isinstance(topic_key, bytes) and self._cluster.topic_by_id(topic_key) is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def error_data(self, item: FetchItem, error: ErrorCode) -> PartitionData:
+        """The content for a partition that is not read because of an error."""
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._api_version < STORAGE_ERRORS_MIN_VERSION:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients that may not know the other ask again
+        data = PartitionData(
+            partition_index=item.index,
+            error_code=error,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=NO_RECORDS,
+        )
+        if (
+            error in LEADERSHIP_ERRORS
+            and self._api_version >= CURRENT_LEADER_MIN_VERSION
+            and item.partition is not None
+        ):
+            leader_id, leader_epoch = last_leader(item.partition)
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        return data
