@@ -12,6 +12,7 @@ GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreation
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
@@ -87,6 +88,15 @@ class CoordinatorRegistry(Generic[H]):
         partition = self._topic_partition(key)
         return -1 if partition is None else partition.group.leader_id
 
+    def lapsed_shards(self, keys: Sequence[str] = ()) -> Collection[H]:
+        """The shards that are led here without a lease, for a read barrier: this key's, or all of them where
+        none or several are named, for it would take long to look each up."""
+        if len(keys) != 1:
+            return [each for each in self._hosted.values() if each.is_lapsed]
+        partition = self._topic_partition(keys[0])
+        shard = None if partition is None else self._hosted.get(partition.group.group_id)
+        return (shard,) if shard is not None and shard.is_lapsed else ()
+
     # --- for the kinds ------------------------------------------------------------------------------------
 
     def _require_absent(self, number: int) -> None:
@@ -97,7 +107,7 @@ class CoordinatorRegistry(Generic[H]):
         return [each for each in self._hosted.values() if each.serves]
 
     def _find_shard(self, key: str) -> H:
-        """Returns this key's shard, perhaps without a lease, or not yet loaded. Raises RequestError."""
+        """Returns this key's shard, perhaps not yet loaded. Raises RequestError."""
         partition = self._topic_partition(key)
         if partition is None:
             self._reject_conflicting_topic()

@@ -2,18 +2,15 @@
 
 Owns: `CoordinatorShard`, which lives as long as the copy, through any number of leaderships. Invariants: a
 coordinator loads when all that was appended here or elsewhere before is replayed; when the leadership is lost
-whoever waits is told NOT_COORDINATOR, and what is not committed is left to the next leader; nothing is said
-where another node may have led when it was asked. A leader whose lease has lapsed, because it was held up
-itself or heartbeats were lost, does not refuse: clients would rejoin, or give their transactions up. Whether
-it still leads is found out first, which takes a heartbeat (`with_read_barrier`). Does not: know which key
-belongs here (`coordinator_registry.py`). Source: Kafka's CoordinatorRuntime.
+whoever waits is told NOT_COORDINATOR, and what is not committed is left to the next leader.
+Does not: know which key belongs here (`coordinator_registry.py`), or check the lease: requests come after a
+read barrier (`broker/requests/read_barrier.py`). Source: Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable
+from typing import Generic, Protocol, TypeVar
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -38,15 +35,6 @@ class Coordinator(Protocol):
 
 
 C = TypeVar("C", bound=Coordinator)
-T = TypeVar("T")
-
-
-class LeaseExpired(Exception):
-    """Another node may be the coordinator by now, and nothing has been done: see `with_read_barrier`."""
-
-    def __init__(self, hosted: CoordinatorShard[Any]) -> None:
-        super().__init__(f"it is not certain that log group {hosted.group.group_id} is still led here")
-        self.hosted = hosted
 
 
 class CoordinatorShard(Generic[C]):
@@ -55,15 +43,12 @@ class CoordinatorShard(Generic[C]):
     Args: served: what the coordinator is asked for, in words.
     """
 
-    __slots__ = ("_leadership", "_served", "coordinator", "group", "is_confirmed")
+    __slots__ = ("_leadership", "_served", "coordinator", "group")
 
     def __init__(self, group: LogGroup, coordinator: C, served: str) -> None:
         self.group = group
         self.coordinator = coordinator
         self._served = served
-        self.is_confirmed: bool | None = None
-        """Of the request that is being served: whether this node still led when it came, where that was found
-        out. None else."""
         self._leadership = 0
         """How often it has changed: what an earlier one waited for does not count."""
         self.group.on_leading.append(self._follow)
@@ -75,22 +60,20 @@ class CoordinatorShard(Generic[C]):
         """Is this node the coordinator, and knows all there is to know?"""
         return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
 
-    def require_lease(self) -> None:
-        """Raises RequestError where another node is the coordinator, LeaseExpired where that is to be found
-        out."""
+    @property
+    def is_lapsed(self) -> bool:
+        """True where this node leads without a lease: another one may lead by now."""
+        return self.group.is_leader and not self.group.has_lease
+
+    def confirm(self) -> Awaitable[bool]:
+        """Resolves to True where no other node led at the call; to False once the leadership has ended."""
+        return self.group.read_index.confirm_leadership()
+
+    def require(self) -> C:
+        """The coordinator. Raises RequestError where another node is it, or not all is known yet."""
         group = self.group
         if not group.is_leader:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        if group.has_lease or self.is_confirmed:
-            return
-        uncertain = LeaseExpired(self)
-        if self.is_confirmed is None:
-            raise uncertain
-        raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain))
-
-    def require(self) -> C:
-        """The coordinator. Raises as `require_lease`, and RequestError where not all is known yet."""
-        self.require_lease()
         refusal = self.coordinator.refusal
         if refusal is not ErrorCode.NONE:
             raise RequestError(
@@ -128,31 +111,3 @@ class CoordinatorShard(Generic[C]):
 
         # Others, told of it earlier, may have appended already: that is to be replayed, too.
         self.group.when_committed(on_replayed)
-
-
-async def with_read_barrier(serve: Callable[[], T]) -> T:
-    """Returns what `serve` returns or raises; after LeaseExpired calls it again once the leadership is
-    confirmed.
-
-    What it says then is as certain as with a lease: nobody else led when this was called. Where it raises
-    LeaseExpired it must have done nothing.
-    """
-    found: dict[CoordinatorShard[Any], bool] = {}
-    while True:
-        try:
-            with _confirm(found):
-                return serve()
-        except LeaseExpired as uncertain:
-            hosted = uncertain.hosted
-        found[hosted] = await hosted.group.read_index.confirm_leadership()
-
-
-@contextmanager
-def _confirm(found: Mapping[CoordinatorShard[Any], bool]) -> Iterator[None]:
-    for hosted, is_confirmed in found.items():
-        hosted.is_confirmed = is_confirmed
-    try:
-        yield
-    finally:
-        for hosted in found:
-            hosted.is_confirmed = None

@@ -1,7 +1,8 @@
 """The front door to consumer groups: the coordinator and the store of each.
 
 Owns: `Groups`, one per broker, with a store and a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of a group but by a leader that has its lease, or is confirmed to lead.
+Invariants: nothing is said of a group but by its leader; whoever asks has taken a read barrier of the shards
+that `lapsed_shards` names.
 Does not: map groups to log groups or make `__consumer_offsets` (`broker/coordination/`), expire offsets
 (`expiration.py`), or know members (`group_coordinator.py`).
 Source: Kafka's GroupCoordinatorService.
@@ -11,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
-from lockstep.broker.coordination.coordinator_shard import LeaseExpired
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_shard import GroupShard
 from lockstep.broker.groups.group_state import GroupsState
@@ -72,31 +72,23 @@ class Groups(CoordinatorRegistry[GroupShard]):
         self._hosted[number] = GroupShard(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError,
-        LeaseExpired."""
-        hosted = self._find_shard(group_id)
-        hosted.require_lease()
-        return hosted.coordinator
+        """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError."""
+        return self._find_shard(group_id).coordinator
 
     def store(self, group_id: str) -> GroupStore:
-        """Returns the store of this group, with its committed state. Raises RequestError, LeaseExpired."""
+        """Returns the store of this group, with its committed state. Raises RequestError."""
         return self.of(group_id)[0]
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
-        """Both of them. Raises RequestError, LeaseExpired."""
+        """Both of them. Raises RequestError."""
         hosted = self._find_shard(group_id)
         return hosted.store, hosted.require()
 
     def listed(self) -> list[ListedGroup]:
-        """Every group that is coordinated here. Raises RequestError where that cannot be said now,
-        LeaseExpired."""
+        """Every group that is coordinated here. Raises RequestError where that cannot be said now."""
         found: list[ListedGroup] = []
         for hosted in self._hosted.values():
             if hosted.group.is_leader:
-                try:
-                    hosted.require_lease()
-                except RequestError as refused:
-                    raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message) from None
                 found += hosted.require().listed()
             elif hosted.group.leader_id < 0:
                 raise RequestError(
@@ -107,6 +99,10 @@ class Groups(CoordinatorRegistry[GroupShard]):
     def active_shards(self) -> list[tuple[GroupStore, GroupCoordinator]]:
         """Store and coordinator of every log group that is led here and loaded."""
         return [(each.store, each.coordinator) for each in self._serving_shards()]
+
+    def lapsed_shards(self, keys: Sequence[str] = ()) -> Collection[GroupShard]:
+        is_too_long = len(keys) == 1 and len(keys[0]) > LONGEST_ID
+        return () if is_too_long else super().lapsed_shards(keys)
 
     def _find_shard(self, key: str) -> GroupShard:
         if len(key) > LONGEST_ID:
@@ -123,7 +119,7 @@ class Groups(CoordinatorRegistry[GroupShard]):
         hosted = self._hosted.get(number)
         if hosted is None:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
-        try:
-            return hosted.store, hosted.require()
-        except LeaseExpired as uncertain:  # whoever asks this asks again
-            raise RequestError(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None
+        if hosted.is_lapsed:  # whoever asks this asks again
+            text = f"it is not certain that log group {number} is still led here"
+            raise RequestError(ErrorCode.NOT_COORDINATOR, text)
+        return hosted.store, hosted.require()

@@ -4,6 +4,7 @@
 |---|---|
 | `router` | the table of handlers: a request frame to its handler, and what ApiVersions lists |
 | `request_context` | what a handler is given, and the forms of its response |
+| `read_barrier` | the wait for a confirmed leadership before a coordinator's request is served |
 | `errors` | Kafka's errors as exceptions and per-record errors |
 | `endpoint` | where clients reach a node |
 | `time_slices` | sharing the event loop between long requests |

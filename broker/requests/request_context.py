@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.endpoint import Endpoint
+from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.primitives import Buffer
@@ -164,6 +165,8 @@ class Needs(enum.Enum):
     ANY_NODE = enum.auto()
     CONTROLLER = enum.auto()
     """Other nodes forward it to the controller (KIP-590), unless `RequestHandler.is_local` says otherwise."""
+    COORDINATOR = enum.auto()
+    """Any node responds, after a read barrier of the coordinators in `RequestHandler.lapsed_leaderships`."""
 
 
 class RequestHandler:
@@ -178,12 +181,17 @@ class RequestHandler:
     """False for Lockstep's own APIs, which ApiVersions does not list."""
 
     def handle(self, client: ClientContext, header: RequestHeader, request: Any) -> HandlerResponse:
-        """Serve one decoded request. Raises ConnectionRejected, or LeaseExpired before anything was done."""
+        """Serve one decoded request. Raises ConnectionRejected."""
         raise NotImplementedError
 
     def is_local(self, request: Any) -> bool:
         """Returns whether any node serves this request, though its API needs the controller."""
         return False
+
+    def lapsed_leaderships(self, request: Any) -> Collection[Leadership]:
+        """The leaderships that this request needs and that are without a lease now: where its API needs a
+        coordinator, `handle` is called after their confirmation."""
+        return ()
 
 
 class ModuleHandler(RequestHandler):

@@ -3,8 +3,8 @@
 Owns: the table of handlers, and ApiVersions' content, which is computed from it. It differs from what is
 served only where a client would fail otherwise: Produce is advertised from 0 (KAFKA-18659).
 Invariants: an unknown API or version closes the connection, as in Kafka; but for ApiVersions itself, where
-the response names the versions to try. A request for a coordinator without a lease is served after a read
-barrier; the next request of its connection waits until then.
+the response names the versions to try. A handler is called once; for a coordinator without a lease that is
+after a read barrier, and the next request of its connection waits until then.
 Does not: read frames or write replies (`connection.py`).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
-from lockstep.broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
+from lockstep.broker.requests.read_barrier import take_read_barrier
 from lockstep.broker.requests.request_context import (
     ClientContext,
     ConnectionRejected,
@@ -78,12 +78,24 @@ class Forwarding(Protocol):
 
 
 class _Route:
-    __slots__ = ("first", "handle", "is_local", "last", "needs_controller", "request", "request_count")
+    __slots__ = (
+        "first",
+        "handle",
+        "is_local",
+        "lapsed_leaderships",
+        "last",
+        "needs_controller",
+        "needs_coordinator",
+        "request",
+        "request_count",
+    )
 
     def __init__(self, handler: RequestHandler) -> None:
         self.first, self.last = handler.versions
         self.needs_controller = handler.needs is Needs.CONTROLLER
+        self.needs_coordinator = handler.needs is Needs.COORDINATOR
         self.is_local = handler.is_local
+        self.lapsed_leaderships = handler.lapsed_leaderships
         self.request: type[Struct] = messages_for(handler.api_key)[0]
         self.handle = handler.handle
         self.request_count = 0
@@ -91,8 +103,21 @@ class _Route:
 
     def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> HandlerResponse:
         """Serve a copied request."""
-        request = decode(self.request, header.api_version, body, 0, trailing=True)
-        return self.handle(context, header, request)
+        return self.handle(context, header, self.decode(header, body))
+
+    async def serve_after_barrier(
+        self, context: ClientContext, header: RequestHeader, body: bytes
+    ) -> HandlerResponse:
+        """Serve a copied request after its read barrier. A PendingResponse is returned as it is, so that the
+        connection takes further requests meanwhile."""
+        request = self.decode(header, body)
+        await take_read_barrier(partial(self.lapsed_leaderships, request))
+        response = self.handle(context, header, request)
+        return response if isinstance(response, PendingResponse) else await await_response(response)
+
+    def decode(self, header: RequestHeader, body: bytes) -> Struct:
+        """The request in a body of its own."""
+        return decode(self.request, header.api_version, body, 0, trailing=True)
 
 
 class Router:
@@ -150,22 +175,14 @@ class Router:
             return self._controller.forward(
                 context, header, body, partial(route.serve, context, header, body)
             )
-        try:
-            return route.handle(context, header, request)
-        except LeaseExpired:
-            return _with_barrier(partial(route.serve, context, header, bytes(frame[pos:])))
+        if route.needs_coordinator and route.lapsed_leaderships(request):
+            return route.serve_after_barrier(context, header, bytes(frame[pos:]))
+        return route.handle(context, header, request)
 
     def request_counts(self) -> dict[str, int]:
         """The number of requests of each API so far, by Kafka's names."""
         routes = self._routes.values()
         return {route.request.__name__.removesuffix("Request"): route.request_count for route in routes}
-
-
-async def _with_barrier(serve: Callable[[], HandlerResponse]) -> object | None:
-    """The response of `serve`; a PendingResponse is returned as it is, so that the connection takes further
-    requests meanwhile."""
-    response = await with_read_barrier(serve)
-    return response if isinstance(response, PendingResponse) else await await_response(response)
 
 
 def _name(api_key: int) -> str:

@@ -2,9 +2,9 @@
 
 A few megabytes name hundreds of thousands of groups, which is seconds of work. Between slices other clients
 and followers are served. The connection dispatches and reads nothing else before the response. An error in a
-later slice closes the connection; so does a lease that has expired meanwhile (`LeaseExpired`): the client
-retries. Does not: slice the decoding of a request or the encoding of its response, nor the first slice, which
-each request has for itself; notice a disconnected client, as nothing is read from it meanwhile.
+later slice closes the connection. Does not: slice the decoding of a request or the encoding of its response,
+nor the first slice, which each request has for itself; notice a disconnected client, as nothing is read from
+it meanwhile.
 """
 
 from __future__ import annotations

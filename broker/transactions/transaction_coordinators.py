@@ -1,7 +1,8 @@
 """The front door to transactions: what producers and tools ask, by transactional id.
 
 Owns: `Transactions`, one per broker, with a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of an id but by a leader that has its lease, or is confirmed to lead.
+Invariants: nothing is said of an id but by its leader; whoever asks has taken a read barrier of the shards
+that `lapsed_shards` names.
 Does not: map ids to log groups or make `__transaction_state` (`broker/coordination/`), measure time
 (`expiration.py`), or know what is allowed (`transaction_rules.py`).
 Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its sibling.
@@ -16,10 +17,11 @@ from functools import partial
 from typing import Final
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
-from lockstep.broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
+from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
 from lockstep.broker.metadata.metadata_cache import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import take_read_barrier
 from lockstep.broker.transactions.transaction_coordinator import (
     MarkerWriter,
     ProducerIdSource,
@@ -99,7 +101,7 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
             text = f"a transaction timeout of {timeout_ms} ms"
             raise RequestError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
         expected = None if producer_id < 0 else (producer_id, producer_epoch)
-        coordinator = await self._with_read_barrier(transactional_id)
+        coordinator = self._coordinator(transactional_id)
         return await coordinator.init(transactional_id, timeout_ms, expected)
 
     async def add_partitions(
@@ -111,14 +113,15 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
         version: int,
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
-        coordinator = await self._with_read_barrier(transactional_id)
+        coordinator = self._coordinator(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
-        """Returns whether partitions take part in the producer's transaction; `add` adds them. Raises
-        RequestError."""
+        """Returns whether partitions take part in the producer's transaction; `add` adds them. Takes its read
+        barrier itself, as other nodes ask, too. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
-        coordinator = await self._with_read_barrier(transactional_id)
+        await take_read_barrier(partial(self.lapsed_shards, [transactional_id]))
+        coordinator = self._coordinator(transactional_id)
         identity = producer_id, producer_epoch
         if not add:
             return await coordinator.verify(transactional_id, identity, partitions)
@@ -129,10 +132,9 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
         """Verifies at once; None where that is not possible. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = question
         identity = producer_id, producer_epoch
-        try:
-            coordinator = self._coordinator(transactional_id)
-        except LeaseExpired:
+        if self.lapsed_shards([transactional_id]):
             return None
+        coordinator = self._coordinator(transactional_id)
         found = coordinator.verify_now(transactional_id, identity, partitions)
         if add and found is not None and any(error is not ErrorCode.NONE for error in found.values()):
             return None
@@ -142,21 +144,20 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: int
     ) -> Identity:
         """Commit or abort the producer's transaction; who it is from now on. Raises RequestError."""
-        coordinator = await self._with_read_barrier(transactional_id)
+        coordinator = self._coordinator(transactional_id)
         return await coordinator.end(transactional_id, (producer_id, producer_epoch), commit, version)
 
     # --- what tools ask -------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
-        """Returns the state of an id. Raises RequestError, LeaseExpired."""
+        """Returns the state of an id. Raises RequestError."""
         found = self._coordinator(transactional_id).state.get(transactional_id)
         if found is None:
             raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the transactional id is not known")
         return found
 
     def list_all(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id that is coordinated here. Raises RequestError where that cannot be said now,
-        LeaseExpired."""
+        """Every id that is coordinated here. Raises RequestError where that cannot be said now."""
         coordinators = [each.require() for each in self._hosted.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 
@@ -166,12 +167,8 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
 
     # --- within ---------------------------------------------------------------------------------------------
 
-    async def _with_read_barrier(self, transactional_id: str) -> TransactionCoordinator:
-        """Returns the coordinator of this id. Raises RequestError."""
-        return await with_read_barrier(partial(self._coordinator, transactional_id))
-
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
-        """The same at once, or LeaseExpired."""
+        """Returns the coordinator of this id. Raises RequestError."""
         if not transactional_id:
             raise RequestError(ErrorCode.INVALID_REQUEST, "an empty transactional id")
         return self._find_shard(transactional_id).require()

@@ -18,7 +18,6 @@ LABELS = {
     "ChunkPayload": "Piece",
     "ConfigurationRejected": "ConfigurationRefused",
     "FramesUnavailable": "FramesGone",
-    "LeaseExpired": "Uncertain",
     "LockConflict": "Held",
     "RequestError": "Refused",
     "VerificationGuardMismatch": "Overtaken",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
+    Needs,
     PendingResponse,
     RequestHandler,
 )
@@ -30,10 +32,14 @@ class DeleteGroups(RequestHandler):
 
     api_key = ApiKey.DELETE_GROUPS
     versions = (0, 3)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._time_slicer = time_slicer
+
+    def lapsed_leaderships(self, request: DeleteGroupsRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards()
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DeleteGroupsRequest
@@ -62,8 +68,7 @@ class DeleteGroups(RequestHandler):
         return respond_in_slices(self._time_slicer, pairs, delete, lambda _: response)
 
     def _coordinator(self, group_id: str) -> GroupCoordinator | RequestError:
-        """The coordinator of a group, or its error; all are looked up before one is deleted, as each may need
-        a read barrier."""
+        """The coordinator of a group, or its error."""
         try:
             return self._groups.coordinator(group_id)
         except RequestError as rejection:

@@ -5,13 +5,15 @@ An unknown group is Dead; from version 6 that is an error (KIP-1043).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.authorized_operations import GROUP_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -30,10 +32,14 @@ class DescribeGroups(RequestHandler):
 
     api_key = ApiKey.DESCRIBE_GROUPS
     versions = (0, 6)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._time_slicer = time_slicer
+
+    def lapsed_leaderships(self, request: DescribeGroupsRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards()
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeGroupsRequest

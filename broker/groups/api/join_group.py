@@ -6,10 +6,13 @@ a connection of its own for their coordinator. Versions: see the message table; 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_responses import JoinAnswer, join_error
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.join_group import JoinGroupRequest
@@ -20,9 +23,13 @@ class JoinGroup(RequestHandler):
 
     api_key = ApiKey.JOIN_GROUP
     versions = (0, 9)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
+
+    def lapsed_leaderships(self, request: JoinGroupRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: JoinGroupRequest

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -14,9 +17,13 @@ class ListGroups(RequestHandler):
 
     api_key = ApiKey.LIST_GROUPS
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
+
+    def lapsed_leaderships(self, request: ListGroupsRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards()
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: ListGroupsRequest

@@ -8,6 +8,7 @@ Source: Kafka's KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commi
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
@@ -23,9 +24,11 @@ from lockstep.broker.groups.group_records import (
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
+    Needs,
     PendingResponse,
     RequestHandler,
 )
@@ -50,10 +53,14 @@ class OffsetCommit(RequestHandler):
 
     api_key = ApiKey.OFFSET_COMMIT
     versions = (2, 10)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, cluster: Cluster) -> None:
         self._groups = groups
         self._cluster = cluster
+
+    def lapsed_leaderships(self, request: OffsetCommitRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: OffsetCommitRequest

@@ -7,6 +7,8 @@ Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffset
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import Record, offset_record
@@ -14,9 +16,11 @@ from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.groups.subscription import CONSUMER
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
+    Needs,
     PendingResponse,
     RequestHandler,
 )
@@ -36,10 +40,14 @@ class OffsetDelete(RequestHandler):
 
     api_key = ApiKey.OFFSET_DELETE
     versions = (0, 0)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, cluster: Cluster) -> None:
         self._groups = groups
         self._cluster = cluster
+
+    def lapsed_leaderships(self, request: OffsetDeleteRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: OffsetDeleteRequest

@@ -9,18 +9,18 @@ Source: Kafka's OffsetMetadataManager.fetchOffsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from functools import partial
 from typing import Final, NamedTuple
 
-from lockstep.broker.coordination.coordinator_shard import with_read_barrier
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import CommittedOffset
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -60,11 +60,15 @@ class OffsetFetch(RequestHandler):
 
     api_key = ApiKey.OFFSET_FETCH
     versions = (1, 10)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, cluster: Cluster, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._cluster = cluster
         self._time_slicer = time_slicer
+
+    def lapsed_leaderships(self, request: OffsetFetchRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([each.group_id for each in request.groups] or [request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: OffsetFetchRequest
@@ -99,7 +103,7 @@ class OffsetFetch(RequestHandler):
             return _in_version(
                 fetch, [_error_group(group, ErrorCode.NOT_COORDINATOR) for group in fetch.groups]
             )
-        return await with_read_barrier(partial(self._respond, fetch))
+        return self._respond(fetch)
 
     def _respond(self, fetch: _Fetch) -> HandlerResponse:
         # All of a group's offsets are asked for in a few bytes: so each group's only once.

@@ -5,11 +5,13 @@ Source: Kafka's KafkaApis.handleSyncGroupRequest.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -23,9 +25,13 @@ class SyncGroup(RequestHandler):
 
     api_key = ApiKey.SYNC_GROUP
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
+
+    def lapsed_leaderships(self, request: SyncGroupRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: SyncGroupRequest

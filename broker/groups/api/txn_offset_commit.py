@@ -11,10 +11,9 @@ Source: Kafka's KafkaApis.handleTxnOffsetCommitRequest, OffsetMetadataManager.co
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Collection
 from typing import Final
 
-from lockstep.broker.coordination.coordinator_shard import with_read_barrier
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
@@ -27,9 +26,11 @@ from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, Cluster, Topic
 from lockstep.broker.produce.appender import VerificationGuardMismatch, VerificationRequired
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
     ClientContext,
     HandlerResponse,
+    Needs,
     PendingResponse,
     RequestHandler,
     await_response,
@@ -57,11 +58,15 @@ class TxnOffsetCommit(RequestHandler):
 
     api_key = ApiKey.TXN_OFFSET_COMMIT
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, groups: Groups, cluster: Cluster, verification: Verification) -> None:
         self._groups = groups
         self._cluster = cluster
         self._verification = verification
+
+    def lapsed_leaderships(self, request: TxnOffsetCommitRequest) -> Collection[Leadership]:
+        return self._groups.lapsed_shards([request.group_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest
@@ -113,8 +118,7 @@ class _Commit:
         return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
     def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse:
-        """Append the valid offsets. Raises RequestError, LeaseExpired, VerificationRequired; then nothing has
-        changed."""
+        """Append the valid offsets. Raises RequestError, VerificationRequired; then nothing has changed."""
         request = self._request
         group_id = request.group_id
         store, coordinator = self._groups.of(group_id)
@@ -152,7 +156,7 @@ class _Commit:
                 request.producer_id, request.producer_epoch, verified=True, guard=guard
             )
             try:
-                return await await_response(await with_read_barrier(partial(self.store, transaction)))
+                return await await_response(self.store(transaction))
             except VerificationGuardMismatch as mismatch:
                 if not adds_partition:
                     return self.error_response(mismatch.error)

@@ -7,12 +7,13 @@ Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -28,10 +29,14 @@ class AddOffsetsToTxn(RequestHandler):
 
     api_key = ApiKey.ADD_OFFSETS_TO_TXN
     versions = (0, 4)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions, partition_of_group: Callable[[str], int]) -> None:
         self._transactions = transactions
         self._partition_of_group = partition_of_group
+
+    def lapsed_leaderships(self, request: AddOffsetsToTxnRequest) -> Collection[Leadership]:
+        return self._transactions.lapsed_shards([request.transactional_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest

@@ -7,12 +7,13 @@ Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, Cluster
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_records import Place
 from lockstep.broker.transactions.verification_client import Question
@@ -40,10 +41,15 @@ class AddPartitionsToTxn(RequestHandler):
 
     api_key = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
         self._transactions = transactions
         self._cluster = cluster
+
+    def lapsed_leaderships(self, request: AddPartitionsToTxnRequest) -> Collection[Leadership]:
+        names = [each.transactional_id for each in request.transactions]
+        return self._transactions.lapsed_shards(names or [request.v3_and_below_transactional_id])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest

@@ -5,9 +5,12 @@ Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.describe_transactions import (
@@ -23,9 +26,13 @@ class DescribeTransactions(RequestHandler):
 
     api_key = ApiKey.DESCRIBE_TRANSACTIONS
     versions = (0, 0)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def lapsed_leaderships(self, request: DescribeTransactionsRequest) -> Collection[Leadership]:
+        return self._transactions.lapsed_shards()
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest

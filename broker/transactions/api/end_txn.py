@@ -6,10 +6,12 @@ Source: Kafka's KafkaApis.handleEndTxnRequest.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -25,9 +27,13 @@ class EndTxn(RequestHandler):
 
     api_key = ApiKey.END_TXN
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+
+    def lapsed_leaderships(self, request: EndTxnRequest) -> Collection[Leadership]:
+        return self._transactions.lapsed_shards([request.transactional_id])
 
     def handle(self, client: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
         """Serve one EndTxn; the response waits until the decision is committed."""

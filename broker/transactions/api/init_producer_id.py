@@ -7,10 +7,12 @@ Source: Kafka's KafkaApis.handleInitProducerIdRequest.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -29,10 +31,15 @@ class InitProducerId(RequestHandler):
 
     api_key = ApiKey.INIT_PRODUCER_ID
     versions = (0, 5)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions, producer_ids: ProducerIdSource) -> None:
         self._transactions = transactions
         self._producer_ids = producer_ids
+
+    def lapsed_leaderships(self, request: InitProducerIdRequest) -> Collection[Leadership]:
+        name = request.transactional_id
+        return () if name is None else self._transactions.lapsed_shards([name])
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: InitProducerIdRequest

@@ -7,11 +7,12 @@ served meanwhile. Source: Kafka's TransactionStateManager.listTransactionStates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.read_barrier import Leadership
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_records import TransactionMetadata
@@ -33,10 +34,14 @@ class ListTransactions(RequestHandler):
 
     api_key = ApiKey.LIST_TRANSACTIONS
     versions = (0, 2)
+    needs = Needs.COORDINATOR
 
     def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
         self._transactions = transactions
         self._clock_ms = clock_ms
+
+    def lapsed_leaderships(self, request: ListTransactionsRequest) -> Collection[Leadership]:
+        return self._transactions.lapsed_shards()
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: ListTransactionsRequest

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from lockstep.broker.coordination.coordinator_shard import CoordinatorShard, LeaseExpired, with_read_barrier
+from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import NotLeader
@@ -53,7 +52,6 @@ def test_a_leadership_from_its_beginning_to_its_end() -> None:
     assert refused(hosted) == (E.NOT_COORDINATOR, "log group 1 is not led here")
     group.lead(True)
     assert told == ["expect"] and not hosted.serves
-    hosted.require_lease()
     assert refused(hosted) == (
         E.COORDINATOR_LOAD_IN_PROGRESS,
         "the tests of log group 1 are not served",
@@ -84,67 +82,18 @@ def held_up() -> tuple[FakeGroup, CoordinatorShard[Noting]]:
     return group, hosted
 
 
-def test_without_its_lease_a_leader_says_nothing() -> None:
-    _, hosted = held_up()
-    for ask in (hosted.require, hosted.require_lease):
-        with pytest.raises(
-            LeaseExpired, match="it is not certain that log group 1 is still led here"
-        ) as found:
-            ask()
-        assert found.value.hosted is hosted
-
-
-async def test_what_is_certain_is_said_at_once() -> None:
+async def test_a_leader_without_its_lease_is_lapsed_until_it_has_one() -> None:
     group, hosted = held_up()
+    assert hosted.is_lapsed
+    confirmation = hosted.confirm()
+    group.read_index.asked[0].set_result(True)
+    assert await confirmation
+    assert hosted.is_lapsed, "of the next request it says nothing"
     group.has_lease = True
-    asking = with_read_barrier(hosted.require)
-    with pytest.raises(StopIteration) as said:
-        asking.send(None)
-    assert said.value.value is hosted.coordinator and not group.read_index.asked
-
-
-@pytest.mark.parametrize("leads", [True, False])
-async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
-    group, hosted = held_up()
-    asking = asyncio.ensure_future(with_read_barrier(hosted.require))
-    await asyncio.sleep(0)
-    (answer,) = group.read_index.asked
-    answer.set_result(leads)
-    if leads:
-        assert await asking is hosted.coordinator
-    else:
-        with pytest.raises(RequestError, match="it is not certain") as found:
-            await asking
-        assert found.value.error is E.NOT_COORDINATOR
-    assert hosted.is_confirmed is None and len(group.read_index.asked) == 1
-    with pytest.raises(LeaseExpired):
-        hosted.require()  # of the next request it says nothing
-
-
-async def test_what_asks_several_coordinators_finds_out_of_each() -> None:
-    several = [held_up() for _ in range(3)]
-    several[1][0].has_lease = True
-
-    def serve() -> list[Noting]:
-        return [hosted.require() for _, hosted in several]
-
-    asking = asyncio.ensure_future(with_read_barrier(serve))
-    for group, _ in (several[0], several[2]):
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert not asking.done()
-        group.read_index.asked[0].set_result(True)
-    assert await asking == [hosted.coordinator for _, hosted in several]
-
-
-async def test_a_leadership_that_ends_meanwhile() -> None:
-    group, hosted = held_up()
-    asking = asyncio.ensure_future(with_read_barrier(hosted.require))
-    await asyncio.sleep(0)
+    assert not hosted.is_lapsed
+    group.has_lease = False
     group.lead(False)
-    group.read_index.asked[0].set_result(False)
-    with pytest.raises(RequestError, match="log group 1 is not led here"):
-        await asking
+    assert not hosted.is_lapsed, "it does not lead"
 
 
 def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:

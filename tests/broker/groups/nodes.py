@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from lockstep.broker.coordination.coordinator_shard import with_read_barrier
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.groups.group_records import Record
@@ -23,6 +21,7 @@ from lockstep.broker.metadata.metadata_cache import (
 )
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
+from lockstep.broker.requests.read_barrier import take_read_barrier
 from lockstep.broker.settings.config import Settings, from_texts
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.errors import ErrorCode
@@ -128,8 +127,9 @@ class Nodes:
 
     async def write(self, node: int, group_id: str, *records: Record) -> ErrorCode:
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        store = await with_read_barrier(partial(self.groups[node].store, group_id))
-        store.append(group_id, records, done.set_result)
+        groups = self.groups[node]
+        await take_read_barrier(groups.lapsed_shards)
+        groups.store(group_id).append(group_id, records, done.set_result)
         return await asyncio.wait_for(done, 5)
 
     async def write_within(self, node: int, producer_id: int, group_id: str, *records: Record) -> ErrorCode:

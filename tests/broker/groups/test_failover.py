@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.coordination.coordinator_shard import LeaseExpired, with_read_barrier
 from lockstep.broker.groups.expiration import Expiration
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.read_barrier import take_read_barrier
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.raft import Raft
@@ -202,15 +202,17 @@ async def test_no_success_is_lost_while_the_leadership_moves(nodes: Nodes) -> No
             assert state.offsets("g")["t", index].offset >= value
 
 
-async def test_without_its_lease_a_leader_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leader_without_its_lease_is_named_for_a_read_barrier(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     groups = nodes.groups[1]
-    assert groups.coordinator("g").refusal is E.NONE
+    assert not groups.lapsed_shards() and not groups.lapsed_shards(["g"])
     monkeypatch.setattr(LogGroup, "has_lease", False)
-    for ask in (groups.coordinator, groups.store, groups.of):
-        with pytest.raises(LeaseExpired):
-            ask("g")
-    with pytest.raises(LeaseExpired):
-        groups.listed()
+    several: list[list[str]] = [[], ["g"], ["g", "h"]]
+    for keys in several:
+        assert [each.group.group_id for each in groups.lapsed_shards(keys)] == [NUMBER]
+    assert not groups.lapsed_shards(["g" * 2_000]), "no group has such an id"
+    assert not nodes.groups[2].lapsed_shards() and not nodes.groups[2].lapsed_shards(["g"])
     with pytest.raises(RequestError) as refused:
         groups.of_log_group(NUMBER)
     assert refused.value.error is E.NOT_COORDINATOR, "the controller asks again"
@@ -224,23 +226,23 @@ async def test_a_leader_that_was_held_up_serves_when_it_has_been_heard_again(
     """Its lease has lapsed, its leadership has not: a refusal would cost every member its generation."""
     monkeypatch.setattr(Raft, "has_lease", lambda raft, now_ms: False)
     groups = nodes.groups[1]
-    assert (await with_read_barrier(partial(groups.coordinator, "g"))).refusal is E.NONE
+    await take_read_barrier(partial(groups.lapsed_shards, ["g"]))
+    assert groups.coordinator("g").refusal is E.NONE
     assert await nodes.write(1, "g", commit(5)) is E.NONE
-    assert await with_read_barrier(groups.listed)
+    await take_read_barrier(groups.lapsed_shards)
+    assert groups.listed()
 
 
 async def test_a_leader_that_is_cut_off_refuses_when_it_knows(nodes: Nodes) -> None:
     groups = nodes.groups[1]
     nodes.cut_off(1)
     await nodes.cluster.until(lambda: not nodes.cluster.groups[1].has_lease)
-    asking = [
-        asyncio.ensure_future(with_read_barrier(partial(ask, "g")))
-        for ask in (groups.coordinator, groups.store)
-    ]
+    barrier = asyncio.ensure_future(take_read_barrier(partial(groups.lapsed_shards, ["g"])))
     await nodes.serving(2, 3)
-    for each in asking:
+    await asyncio.wait_for(barrier, 5)
+    for ask in (groups.coordinator, groups.store):
         with pytest.raises(RequestError) as refused:
-            await asyncio.wait_for(each, 5)
+            ask("g")
         assert refused.value.error is E.NOT_COORDINATOR
 
 

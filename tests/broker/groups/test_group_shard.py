@@ -43,7 +43,6 @@ async def test_it_loads_when_all_before_is_committed() -> None:
     assert not it.hosted.serves and not it.group.waiters
     it.group.lead(True)
     assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
-    it.hosted.require_lease()
     with pytest.raises(RequestError) as refused:
         it.hosted.require()
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS

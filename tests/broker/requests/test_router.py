@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.requests.request_context import RequestHandler
-from lockstep.broker.requests.router import ADVERTISED_FROM, MAX_REQUEST_BYTES
+from lockstep.broker.requests.request_context import ClientContext, Needs, PendingResponse, RequestHandler
+from lockstep.broker.requests.router import ADVERTISED_FROM, MAX_REQUEST_BYTES, Router
 from lockstep.broker.server import Broker
-from lockstep.protocol.api import ApiKey
+from lockstep.protocol.api import ApiKey, RequestHeader, read_request_header
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker import fakes
 from tests.broker.wire import Client, frame, produce_request
 
 NEWEST_IS_NOT_SERVED = {
@@ -157,3 +159,78 @@ async def test_what_carries_no_data_may_not_be_large(broker: Broker, client: Cli
     assert (await client.call(produce_request("t", bytes(MAX_REQUEST_BYTES + 1)), 9)).responses, (
         "refused, not closed"
     )
+
+
+class FakeLeadership:
+    """A leadership that is confirmed when the test says so."""
+
+    def __init__(self) -> None:
+        self.confirmation: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def confirm(self) -> asyncio.Future[bool]:
+        return self.confirmation
+
+
+class CoordinatorHandler(RequestHandler):
+    """Notes the requests that it serves; `lapsed`: the leadership that they need, without a lease."""
+
+    api_key = ApiKey.HEARTBEAT
+    versions = (0, 4)
+    needs = Needs.COORDINATOR
+
+    def __init__(self, lapsed: list[FakeLeadership]) -> None:
+        self.lapsed = lapsed
+        self.served: list[str] = []
+        self.response: object = HeartbeatResponse()
+
+    def lapsed_leaderships(self, request: HeartbeatRequest) -> list[FakeLeadership]:
+        return self.lapsed
+
+    def handle(self, client: ClientContext, header: RequestHeader, request: HeartbeatRequest) -> object:
+        self.served.append(request.group_id)
+        return self.response
+
+
+def route(handler: RequestHandler) -> tuple[Any, bytearray]:
+    """The response to a Heartbeat of group `g`, and the buffer that it was received into."""
+    buffer = bytearray(frame(HeartbeatRequest(group_id="g"), 4)[4:])
+    header, pos = read_request_header(memoryview(buffer))
+    router = Router([handler], FakeController(), lambda: None)
+    return router.route(fakes.client(), header, memoryview(buffer), pos), buffer
+
+
+class FakeController:
+    is_here = True
+
+    def forward(self, *arguments: object) -> object:
+        raise AssertionError("nothing is forwarded")
+
+
+async def test_with_a_lease_a_handler_is_called_at_once() -> None:
+    handler = CoordinatorHandler([])
+    response, _ = route(handler)
+    assert response is handler.response and handler.served == ["g"]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_without_a_lease_a_handler_is_called_once_after_the_read_barrier(leads: bool) -> None:
+    leadership = FakeLeadership()
+    handler = CoordinatorHandler([leadership])
+    response, buffer = route(handler)
+    task = asyncio.ensure_future(response)
+    await asyncio.sleep(0)
+    buffer[:] = bytes(len(buffer))  # the next request is received into it
+    assert handler.served == []
+    handler.lapsed = [leadership] if leads else []
+    leadership.confirmation.set_result(leads)
+    assert await task is handler.response
+    assert handler.served == ["g"]
+
+
+async def test_a_pending_response_is_not_waited_for_behind_the_barrier() -> None:
+    leadership = FakeLeadership()
+    leadership.confirmation.set_result(True)
+    handler = CoordinatorHandler([leadership])
+    handler.response = PendingResponse()
+    response, _ = route(handler)
+    assert await response is handler.response

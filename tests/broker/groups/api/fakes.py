@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
@@ -41,6 +42,10 @@ class FakeGroups:
 
     def listed(self) -> list[ListedGroup]:
         return self.coordinator("").listed()
+
+    def lapsed_shards(self, keys: Sequence[str] = ()) -> list[Sequence[str]]:
+        """Notes in its result what was asked."""
+        return [keys]
 
     def partition_of(self, group_id: str) -> int:
         return 7

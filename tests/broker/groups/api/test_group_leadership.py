@@ -133,12 +133,15 @@ async def test_a_member_is_kept_and_commits_while_the_leader_is_held_up(
 async def test_a_leader_that_may_be_deposed_sends_everybody_to_ask_again(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        answer.set_result(False)
-        return answer
-
     with monkeypatch.context() as uncertain:
+
+        def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
+            uncertain.setattr(LogGroup, "is_leader", False)
+            uncertain.setattr(LogGroup, "leader_id", -1)
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            answer.set_result(False)
+            return answer
+
         uncertain.setattr(LogGroup, "has_lease", False)
         uncertain.setattr(ReadIndex, "confirm_leadership", deposed)
         found = await errors(client, ids)

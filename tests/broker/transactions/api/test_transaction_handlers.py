@@ -10,6 +10,8 @@ import pytest
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.request_context import Needs
+from lockstep.broker.transactions.api import handlers
 from lockstep.broker.transactions.api.add_offsets_to_txn import AddOffsetsToTxn
 from lockstep.broker.transactions.api.add_partitions_to_txn import AddPartitionsToTxn
 from lockstep.broker.transactions.api.describe_transactions import DescribeTransactions
@@ -22,6 +24,7 @@ from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_records import TransactionMetadata, TransactionState
 from lockstep.broker.transactions.verification_client import Question
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -72,6 +75,10 @@ class FakeTransactions:
         """The same as handlers take it."""
         return cast(Transactions, self)
 
+    def lapsed_shards(self, keys: Sequence[str] = ()) -> list[Sequence[str]]:
+        """Notes in its result what was asked."""
+        return [keys]
+
     def _note(self, *call: Any) -> None:
         self.calls.append(call)
         if self.error is not E.NONE:
@@ -119,6 +126,35 @@ FENCED = pytest.mark.parametrize("is_known", [False, True], ids=["old", "new"])
 
 async def respond(response: Any) -> Any:
     return await response if isinstance(response, Awaitable) else response
+
+
+# --- read barriers ------------------------------------------------------------------------------------------
+
+SEVERAL = [AddPartitionsToTxnTransaction(transactional_id=name) for name in ("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "keys"),
+    [
+        (InitProducerIdRequest(transactional_id="a"), [["a"]]),
+        (InitProducerIdRequest(transactional_id=None), []),
+        (AddPartitionsToTxnRequest(v3_and_below_transactional_id="a"), [["a"]]),
+        (AddPartitionsToTxnRequest(transactions=SEVERAL), [["a", "b"]]),
+        (AddOffsetsToTxnRequest(transactional_id="a"), [["a"]]),
+        (EndTxnRequest(transactional_id="a"), [["a"]]),
+        (ListTransactionsRequest(), [[]]),
+        (DescribeTransactionsRequest(transactional_ids=["a"]), [[]]),
+        (WriteTxnMarkersRequest(), []),
+    ],
+)
+def test_the_shards_of_a_request(request_: Struct, keys: list[list[str]]) -> None:
+    markers = cast(Markers, FakeMarkers())
+    cluster = FakeMetadata().cluster
+    room = handlers(FakeTransactions()(), FakeProducerIds(), markers, cluster, len, lambda: NOW_MS)
+    (handler,) = [each for each in room if each.api_key == request_.SCHEMA.api_key]
+    found: Any = handler.lapsed_leaderships(request_)
+    assert [list(each) for each in found] == keys
+    assert (handler.needs is Needs.COORDINATOR) == (type(request_) is not WriteTxnMarkersRequest)
 
 
 # --- InitProducerId -----------------------------------------------------------------------------------------
