@@ -32,6 +32,8 @@ WANTED = (
     "lockstep/storage/log/frame_reader.py",
     "lockstep/storage/log/marker.py",
     "lockstep/storage/log/batch_reader.py",
+    "lockstep/storage/log/partition_spans.py",
+    "lockstep/storage/log/read_plan.py",
     "lockstep/storage/log/recent_frames.py",
     "lockstep/storage/log/log_truncation.py",
     "lockstep/storage/log/segment_scan.py",

@@ -20,7 +20,7 @@ from lockstep.storage.aborted_transactions import AbortedTransactions
 from lockstep.storage.compaction_rules import ENTRY_BYTES, PartitionCleaning
 from lockstep.storage.gap_reads import read_over_gaps
 from lockstep.storage.log.data_log import DataLog, SealedSegment
-from lockstep.storage.log.segment_compaction import RewrittenBatch
+from lockstep.storage.log.frame_rewrite import RewrittenBatch
 from lockstep.storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesUnavailable
 
 READ_BYTES = 1 << 20

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Protocol, TypeVarTuple
+from typing import TypeVarTuple
 
 from lockstep.storage.append_codec import AppendSender, Send, put_configuration, unpack
 from lockstep.storage.applier import Applier
@@ -32,6 +32,7 @@ from lockstep.storage.raft.messages import Append, Message, RangeRequest, RangeR
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.ready import NOTHING, Ready
 from lockstep.storage.raft.settings import NEVER_MS
+from lockstep.storage.replica_listener import ReplicaListener
 from lockstep.storage.segment_repair import Repairing
 from lockstep.storage.snapshot_install import SnapshotInstaller
 from lockstep.storage.types import (
@@ -49,30 +50,6 @@ log_of_peers = logging.getLogger(__name__)
 ROOM_RETRY_SECONDS = 0.5
 
 Arguments = TypeVarTuple("Arguments")
-
-
-class ReplicaListener(Protocol):
-    """The callbacks of a replica, always on the loop."""
-
-    @property
-    def is_filling(self) -> bool:
-        """True while the state has seen batches that were not proposed yet."""
-
-    def on_progress(self, moved: dict[PartitionLog, None]) -> None:
-        """Called when the commit or the leadership may have moved; `moved` are the partitions that grew."""
-
-    def on_flushed(self) -> None:
-        """Called when everything written is flushed, as far as the log's options go."""
-
-    def on_not_accepting(self) -> None:
-        """Called, repeatedly, while this member accepts no entries: batches that were not proposed are
-        lost."""
-
-    def on_truncated(self, last_index: int) -> None:
-        """Called when the entries after `last_index`, and all that was derived from them, were removed."""
-
-    def on_failed(self, error: BaseException) -> None:
-        """Called with the error that stopped the replica."""
 
 
 class Work:

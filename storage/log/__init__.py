@@ -9,12 +9,12 @@
 | what became of a frame's batches, pure | `batch_flags` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |
-| reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `verified` (no second look) |
+| reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `read_plan`, `verified` |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
-| which segments there are | `segments`; `sealed_segment` (one, as retention and the cleaner see it) |
+| which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |
 | which files are theirs | `segment_files`; `freed_segments` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `startup_cleanup` (after it), `salvage` (where the state is lost) |
-| whole segments | `segment_rewrite`, for `installation` (a log), `segment_compaction` (one), `joiner` |
+| whole segments | `segment_rewrite`, `frame_rewrite`, `installation`, `segment_compaction`, `joiner` |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log) |
 """

@@ -25,7 +25,16 @@ from lockstep.storage.log.batch_index import UNKNOWN_EPOCH, BatchIndex, SegmentP
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import NO_WAIT, FileSystem, is_lost
 from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
-from lockstep.storage.log.segments import PartitionSpans, Segment, SegmentTable
+from lockstep.storage.log.partition_spans import PartitionSpans
+from lockstep.storage.log.read_plan import (
+    ReadPlan,
+    append_views,
+    covered_rows,
+    next_offset,
+    plan_read,
+    read_runs,
+)
+from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads
 from lockstep.storage.log.verified import VerifiedRowsCache
 from lockstep.storage.types import (
@@ -38,10 +47,6 @@ from lockstep.storage.types import (
     ReadResult,
 )
 
-GAP_BYTES = 16 << 10
-"""Reading this much of other partitions' bytes costs less than another system call."""
-RUN_BYTES = 4 << 20
-"""The most that one system call reads."""
 SMALL_ROWS = 8
 SMALL_BYTES = 8 << 10
 """For at most so many rows, with so many bytes before the last, the cache is not asked: its `fstat` costs as
@@ -140,7 +145,7 @@ class LogReader:
                     if not buffers and not self._table.is_current(segment):
                         raise _Replaced
                     return ReadResult(buffers, total, cold=not buffers)
-                wanted = _wanted(index, offset, max_bytes - total, end_offset, min_one and not buffers)
+                wanted = plan_read(index, offset, max_bytes - total, end_offset, min_one and not buffers)
                 got = self._read_batches(segment, partition, index, wanted, buffers, wait)
             finally:
                 self._table.release(segment)
@@ -148,9 +153,9 @@ class LogReader:
             if wanted.total_bytes != got + wanted.passed_bytes:
                 return ReadResult(buffers, total, cold=not buffers)
             if wanted.passed_bytes and not buffers:
-                raise _PassedOver(_next(index, wanted.last - 1))
+                raise _PassedOver(next_offset(index, wanted.last - 1))
             if wanted.more:
-                return ReadResult(buffers, total, next_offset=_next(index, wanted.last - 1))
+                return ReadResult(buffers, total, next_offset=next_offset(index, wanted.last - 1))
         return ReadResult(buffers, total)
 
     def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
@@ -202,7 +207,7 @@ class LogReader:
         segment: Segment,
         partition: int,
         index: BatchIndex,
-        wanted: _ReadTarget,
+        wanted: ReadPlan,
         buffers: list[Buffer],
         wait: bool,
     ) -> int:
@@ -210,20 +215,20 @@ class LogReader:
         before a damaged batch. Raises DamagedBatch if no batch comes before that one."""
         total = 0
         owner = segment.serial << 32 | partition
-        for begin, end in _runs(index, wanted.first, wanted.last):
+        for begin, end in read_runs(index, wanted.first, wanted.last):
             first = begin
             while first < end:
                 last = end
                 start = index.positions[first]
                 view = self._shared.find(owner, start)
                 if view is not None:
-                    last = _covered_range(index, first, end, start + len(view))
+                    last = covered_rows(index, first, end, start + len(view))
                 if view is not None and last > first:
-                    total += _append(index, first, last, view, buffers)
+                    total += append_views(index, first, last, view, buffers)
                     first = last
                     continue
                 view, last, bad_row = self._read_verified(segment, owner, index, first, end, wait)
-                total += _append(index, first, bad_row, view, buffers)
+                total += append_views(index, first, bad_row, view, buffers)
                 first = bad_row
                 if bad_row == last:
                     self._shared.keep(owner, start, view)
@@ -323,7 +328,7 @@ class LogReader:
             end = share.last_offset + 1
             self._damage.note(DamagedBatch(segment.sequence, number, share.first_offset, end, str(error)))
             return
-        for first, end in _runs(index, 0, len(index.bases)) if index is not None else ():
+        for first, end in read_runs(index, 0, len(index.bases)) if index is not None else ():
             assert index is not None
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
@@ -432,7 +437,7 @@ class LogReader:
             return
         first = max(0, bisect_right(index.bases, start_offset) - 1)
         for row in range(first, bisect_left(index.bases, end_offset)):
-            if index.lengths[row] and (row > first or _next(index, row) > start_offset):
+            if index.lengths[row] and (row > first or next_offset(index, row) > start_offset):
                 yield index, row
 
     def _index(self, sequence: int, partition: int) -> BatchIndex | None:
@@ -441,20 +446,6 @@ class LogReader:
             if index is not None or self._table.is_current(segment):
                 return index
         return None
-
-
-class _ReadTarget:
-    """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
-
-    __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
-
-    def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
-        self.first = first
-        self.last = last
-        self.total_bytes = total_bytes
-        self.more = more
-        self.passed_bytes = 0
-        """Bytes of damaged batches that were given up."""
 
 
 def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
@@ -499,89 +490,11 @@ def _first_bad_of_epoch(
     return last
 
 
-def _append(index: BatchIndex, first: int, last: int, view: memoryview, buffers: list[Buffer]) -> int:
-    """Append views of rows [first, last), adjacent batches as one view; returns their bytes. `view` begins at
-    row `first`."""
-    if first == last:
-        return 0
-    positions, lengths = index.positions, index.lengths
-    start = positions[first]
-    total = sum(lengths[first:last])
-    if positions[last - 1] + lengths[last - 1] - start == total:
-        if total:
-            buffers.append(view[:total])
-        return total
-    begin = end = 0
-    for row in range(first, last):
-        length = lengths[row]
-        if length:
-            at = positions[row] - start
-            if at != end:
-                if end > begin:
-                    buffers.append(view[begin:end])
-                begin = at
-            end = at + length
-    if end > begin:
-        buffers.append(view[begin:end])
-    return total
-
-
 def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
     base = index.bases[row]
     problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
-    return DamagedBatch(segment.sequence, partition, base, _next(index, row), problem)
-
-
-def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _ReadTarget:
-    bases, lengths = index.bases, index.lengths
-    count = len(bases)
-    first = max(0, bisect_right(bases, offset) - 1)
-    if _next(index, first) <= offset:
-        first += 1  # the batch that held it has been freed with a segment in which nothing was left
-    stop = bisect_left(bases, end_offset, first)
-    total = 0
-    last = first
-    while last < stop:
-        length = lengths[last]
-        if total + length > budget and (total or not min_one):
-            return _ReadTarget(first, last, total, True)
-        total += length
-        last += 1
-    return _ReadTarget(first, last, total, stop < count or total >= max(budget, 1))
-
-
-def _covered_range(index: BatchIndex, first: int, last: int, end: int) -> int:
-    """The row after the last of [first, last) that ends at or before a position in the segment; `first` where
-    none does."""
-    positions, lengths = index.positions, index.lengths
-    row = bisect_left(positions, end, first, last)
-    while row > first and positions[row - 1] + lengths[row - 1] > end:
-        row -= 1
-    return row
-
-
-def _runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
-    positions, lengths = index.positions, index.lengths
-    if first == last:
-        return
-    span = positions[last - 1] + lengths[last - 1] - positions[first]
-    if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
-        yield first, last
-        return
-    begin = first
-    end = positions[first] + lengths[first]
-    for i in range(first + 1, last):
-        at = positions[i]
-        if at - end > GAP_BYTES or at + lengths[i] - positions[begin] > RUN_BYTES:
-            yield begin, i
-            begin = i
-        end = at + lengths[i]
-    yield begin, last
-
-
-def _next(index: BatchIndex, row: int) -> int:
-    return index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
+    return DamagedBatch(segment.sequence, partition, base, next_offset(index, row), problem)
 
 
 def _place(index: BatchIndex, row: int) -> BatchPlace:
-    return BatchPlace(index.bases[row], _next(index, row), index.lengths[row], index.timestamps[row])
+    return BatchPlace(index.bases[row], next_offset(index, row), index.lengths[row], index.timestamps[row])

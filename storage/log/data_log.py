@@ -30,6 +30,7 @@ from lockstep.storage.log.batch_reader import BatchPlace, LogReader
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem, is_rot
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of
+from lockstep.storage.log.frame_rewrite import Judge
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import ReplacingLog
 from lockstep.storage.log.lsn_lookup import LsnLookup
@@ -37,7 +38,6 @@ from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.origin_file import read_origin, write_origin
 from lockstep.storage.log.recovery import Recovered, Recovery, RecoveryReport
 from lockstep.storage.log.sealed_segment import SealedSegment
-from lockstep.storage.log.segment_compaction import Judge
 from lockstep.storage.log.segment_pool import Pace, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads

@@ -17,17 +17,12 @@ import threading
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from lockstep.storage.log.background_maintenance import Housekeeping
-from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
+from lockstep.storage.log.batch_flags import is_changed
 from lockstep.storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
 from lockstep.storage.log.format import (
-    BATCH_LENGTH_OFFSET,
-    BATCH_PREFIX,
-    ENTRY,
-    ENTRY_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
@@ -35,29 +30,16 @@ from lockstep.storage.log.format import (
     payload_problem,
 )
 from lockstep.storage.log.frame_reader import FrameReader
+from lockstep.storage.log.frame_rewrite import Changes, Judge, apply_changes, judge_frame, rewrite_frame
 from lockstep.storage.log.segment_rewrite import SegmentRewrite
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesUnavailable, StorageFull
+from lockstep.storage.types import Buffer, CorruptLog, Frame, FramesUnavailable, StorageFull
 
 FRAMES_PER_WRITE = 64
 """Frames of a rewritten segment that are written in one go."""
 BYTES_PER_WRITE = 1 << 20
 """With so many bytes fewer frames will do."""
-
-
-class RewrittenBatch(NamedTuple):
-    """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
-
-    payload: Buffer
-    max_timestamp: int
-
-
-Judge = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
-"""What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
-its place. What came of an earlier cleaning is judged as it is now; what is gone is not asked about."""
-Changes = dict[int, RewrittenBatch | bool]
-"""By row of a frame's directory, what becomes of a batch that does not stay as it is."""
 
 
 def _go_on(_: int) -> None:
@@ -266,7 +248,7 @@ class Rewriter:
                         if base + count > log_starts(partition):
                             raise CorruptLog(f"{held.path} byte {scanned.offset}: {problem}")
                         changes[row] = False
-                yield _apply_changes(frame, changes)
+                yield apply_changes(frame, changes)
             if scan.offset != held.end:
                 raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         finally:
@@ -291,7 +273,9 @@ class Rewriter:
                         gone[entry.partition] = self._cleaned_away(segment, entry.partition)
                     except (CorruptLog, OSError):  # the index is lost as well
                         readable = False
-            yield cleaned(frame, lambda entry, _: entry.base_offset not in gone.get(entry.partition, ()))
+            yield rewrite_frame(
+                frame, lambda entry, _: entry.base_offset not in gone.get(entry.partition, ())
+            )
 
     def _cleaned_away(self, segment: Segment, partition: int) -> Container[int]:
         """The base offsets of a partition's batches that are gone: all of them where a segment that was
@@ -337,12 +321,12 @@ class Rewriter:
             changes: dict[int, Changes] = {}
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 for frame in frames:
-                    if found := _judge_frame(frame, judge):
+                    if found := judge_frame(frame, judge):
                         changes[frame.index] = found
             if not changes and not segment.is_mostly_unused:
                 return 0
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
-                left = (_apply_changes(frame, changes.pop(frame.index, {})) for frame in frames)
+                left = (apply_changes(frame, changes.pop(frame.index, {})) for frame in frames)
                 return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
     def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
@@ -499,68 +483,4 @@ def _with_own_payloads(frame: Frame) -> Frame:
         payloads,
         frame.record_count,
         frame.head,
-    )
-
-
-def cleaned(frame: Frame, judge: Judge) -> Frame:
-    """The frame without what `judge` takes out of it; itself where that is nothing."""
-    return _apply_changes(frame, _judge_frame(frame, judge))
-
-
-def _judge_frame(frame: Frame, judge: Judge) -> Changes:
-    """What becomes of the batches that do not stay as they are; each that is left is asked about once."""
-    left = {
-        row: judge(entry, frame.payloads[row])
-        for row, entry in enumerate(frame.directory)
-        if not entry.flags & ENTRY_REMOVED
-    }
-    return {row: each for row, each in left.items() if each is not True}
-
-
-def _apply_changes(frame: Frame, changes: Changes) -> Frame:
-    if not changes:
-        return frame
-    directory, payloads = list(frame.directory), list(frame.payloads)
-    for row, each in changes.items():
-        if isinstance(each, RewrittenBatch):
-            directory[row], payloads[row] = _shortened_entry(directory[row], each), each.payload
-        else:
-            directory[row], payloads[row] = _removed_entry(frame, row), b""
-    return Frame(
-        frame.kind,
-        frame.term,
-        frame.index,
-        frame.first_lsn,
-        frame.time_ms,
-        directory,
-        payloads,
-        frame.record_count,
-        frame.head,
-    )
-
-
-def _removed_entry(frame: Frame, row: int) -> DirectoryEntry:
-    """What the head says of a batch, as one that is gone."""
-    assert frame.head is not None
-    at = len(frame.head) - ENTRY_BYTES * (len(frame.directory) - row)
-    entry = DirectoryEntry(*ENTRY.unpack_from(frame.head, at))
-    entry.flags |= ENTRY_REMOVED
-    return entry
-
-
-def _shortened_entry(e: DirectoryEntry, left: RewrittenBatch) -> DirectoryEntry:
-    """ValueError for a batch of another place."""
-    size = len(left.payload)
-    base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)
-    if (base, rest + BATCH_LENGTH_OFFSET, leader_epoch) != (e.base_offset, size, e.leader_epoch):
-        raise ValueError(f"no batch for partition {e.partition} offset {e.base_offset}")
-    return DirectoryEntry(
-        e.partition,
-        base,
-        e.record_count,
-        size,
-        crc,
-        leader_epoch,
-        left.max_timestamp,
-        e.flags | ENTRY_SHORTENED,
     )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lockstep.storage.log.data_log import DataLog, SealedSegment
 from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, encode_frame_head, group_seed
+from lockstep.storage.log.frame_rewrite import RewrittenBatch
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.segment_compaction import RewrittenBatch
 from lockstep.storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem

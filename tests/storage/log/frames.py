@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from crc32c import crc32c
 
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
-from lockstep.storage.log.segment_compaction import Judge, RewrittenBatch
+from lockstep.storage.log.frame_rewrite import Judge, RewrittenBatch
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 

@@ -15,9 +15,9 @@ from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.batch_reader import BatchPlace
 from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log.format import chain_of, encode_frame_head, frame_bytes, group_seed
+from lockstep.storage.log.frame_rewrite import Judge, rewrite_frame
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.recent_frames import RecentFrames
-from lockstep.storage.log.segment_compaction import Judge, cleaned
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.types import (
     Buffer,
@@ -303,7 +303,7 @@ class MemoryLog:
         """`DataLog.clean` of all segments that end there or below."""
         for at, frame in enumerate(self._frames):
             if frame.index <= last_index:
-                self._frames[at] = cleaned(frame, judge)
+                self._frames[at] = rewrite_frame(frame, judge)
 
     # -- what a log without segments has nothing of -----------------------------------------------------
 

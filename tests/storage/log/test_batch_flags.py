@@ -15,7 +15,7 @@ from lockstep.storage.log.batch_flags import (
     most_marks_bytes,
 )
 from lockstep.storage.log.format import chain_of, decode_frames, encode_frame_head, frame_buffers, group_seed
-from lockstep.storage.log.segment_compaction import RewrittenBatch, cleaned
+from lockstep.storage.log.frame_rewrite import RewrittenBatch, rewrite_frame
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame
 from tests.storage.log.frames import FrameMaker, half, same
 
@@ -42,7 +42,7 @@ def three(*rows: int, halved: tuple[int, ...] = ()) -> list[Frame]:
     def judge(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         return half(e, payload) if e.partition in halved else True
 
-    frames[1] = cleaned(frames[1], judge)
+    frames[1] = rewrite_frame(frames[1], judge)
     return frames
 
 
@@ -128,10 +128,10 @@ def test_without_a_shortened_batch_marks_are_those_of_format_2() -> None:
 
 
 def test_what_is_shortened_and_then_gone_is_as_if_it_had_gone_at_once() -> None:
-    gone = cleaned(three(halved=(1,))[1], lambda e, payload: e.partition != 1)
+    gone = rewrite_frame(three(halved=(1,))[1], lambda e, payload: e.partition != 1)
     assert same(gone, three(1)[1])
     with pytest.raises(ValueError, match="no batch for partition 4"):
-        cleaned(
+        rewrite_frame(
             three()[1],
             lambda e, p: half(DirectoryEntry(4, 9, 1, 1, 1, 0, 0), p) if e.partition == 4 else True,
         )

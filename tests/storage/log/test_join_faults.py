@@ -16,7 +16,7 @@ import pytest
 from lockstep.storage.log import inspect
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC
-from lockstep.storage.log.segment_compaction import cleaned
+from lockstep.storage.log.frame_rewrite import rewrite_frame
 from lockstep.storage.log.startup_cleanup import is_void
 from lockstep.storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP
@@ -453,7 +453,7 @@ def test_a_repaired_joined_segment_keeps_what_was_cleaned_away_away_and_its_size
     with pytest.raises(ValueError, match="cleaned less"):
         log.rewrite_segment(6, frames)
     assert log.as_cleaned(99, frames[:1])[0].payloads == [bytes(p) for p in frames[0].payloads]
-    log.rewrite_segment(6, [cleaned(f, lambda entry, _: entry.base_offset % 10 == 0) for f in frames])
+    log.rewrite_segment(6, [rewrite_frame(f, lambda entry, _: entry.base_offset % 10 == 0) for f in frames])
     assert [whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) for number in (1, 2, 3)] == before
 
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from lockstep.storage.log.segment_compaction import cleaned
+from lockstep.storage.log.frame_rewrite import rewrite_frame
 from lockstep.storage.types import CorruptLog
 from tests.storage.log.frames import whole, whole_batches
 from tests.storage.log.test_segment_compaction import agree, reopened, two_logs
@@ -48,7 +48,7 @@ def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_n
     places = [placed.place >> 32 for placed in log._house.checkpoints]
     segment = next(s for s in log.segments() if places[0] < s.sequence < places[1])
     frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
-    fewer = [*(cleaned(frame, lambda entry, _: False) for frame in frames[:2]), *frames[2:]]
+    fewer = [*(rewrite_frame(frame, lambda entry, _: False) for frame in frames[:2]), *frames[2:]]
     with pytest.raises(ValueError, match="may be replayed from"):
         log.rewrite_segment(segment.sequence, fewer)
     log.rewrite_segment(segment.sequence, frames)

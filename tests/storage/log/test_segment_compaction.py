@@ -15,9 +15,9 @@ from lockstep.storage.log import inspect
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES, chain_of
+from lockstep.storage.log.frame_rewrite import Judge
 from lockstep.storage.log.marker import MARKER_BYTES
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.segment_compaction import Judge
 from lockstep.storage.types import (
     Checkpoint,
     CorruptLog,

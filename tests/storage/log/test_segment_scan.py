@@ -19,9 +19,9 @@ from lockstep.storage.log.format import (
     group_seed,
     position,
 )
+from lockstep.storage.log.frame_rewrite import RewrittenBatch
+from lockstep.storage.log.frame_rewrite import rewrite_frame as judged
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, encode_marker
-from lockstep.storage.log.segment_compaction import RewrittenBatch
-from lockstep.storage.log.segment_compaction import cleaned as judged
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, Window, highest_promise
 from lockstep.storage.types import Frame, NewerFormat
 from tests.storage.log.frames import FrameMaker, batch, half, same

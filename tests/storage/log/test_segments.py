@@ -10,7 +10,7 @@ import pytest
 
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.freed_segments import Run
-from lockstep.storage.log.segments import PartitionSpans, _runs
+from lockstep.storage.log.partition_spans import PartitionSpans, runs_of_sequences
 from lockstep.storage.types import Checkpoint, OffsetOutOfRange
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, whole
@@ -37,9 +37,9 @@ def filled() -> DataLog:
 
 
 def test_runs_are_as_few_as_can_be() -> None:
-    assert _runs([1, 2, 5, 6, 7, 9], {1, 2, 5, 7}) == [(1, 5), (7, 7)]
-    assert _runs([3, 40, 41], {3, 40, 41}) == [(3, 41)]
-    assert _runs([3, 40], set()) == _runs([], {1}) == []
+    assert runs_of_sequences([1, 2, 5, 6, 7, 9], {1, 2, 5, 7}) == [(1, 5), (7, 7)]
+    assert runs_of_sequences([3, 40, 41], {3, 40, 41}) == [(3, 41)]
+    assert runs_of_sequences([3, 40], set()) == runs_of_sequences([], {1}) == []
 
 
 def test_spans_forget_what_lies_in_the_runs_and_nothing_else() -> None:
@@ -50,7 +50,7 @@ def test_spans_forget_what_lies_in_the_runs_and_nothing_else() -> None:
             for sequence in there:
                 spans.add(10 * sequence, sequence)
             held = spans._pair
-            assert spans.remove(_runs(range(13), {*gone, 0, 7})) == (count == len(there))
+            assert spans.remove(runs_of_sequences(range(13), {*gone, 0, 7})) == (count == len(there))
             left = [sequence for sequence in there if sequence not in gone]
             assert [list(each) for each in spans._pair] == [[10 * each for each in left], left]
             assert list(held[1]) == there, "a reader's pair stays as it was"

@@ -1,0 +1,92 @@
+"""A frame without the batches, or records of batches, that compaction takes out of it. Pure.
+
+The head of the frame stays as it is: the batches that changed have flags (`batch_flags`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED
+from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, ENTRY, ENTRY_BYTES
+from lockstep.storage.types import Buffer, DirectoryEntry, Frame
+
+
+class RewrittenBatch(NamedTuple):
+    """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
+
+    payload: Buffer
+    max_timestamp: int
+
+
+Judge = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
+"""What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
+its place. What came of an earlier cleaning is judged as it is now; what is gone is not asked about."""
+Changes = dict[int, RewrittenBatch | bool]
+"""By row of a frame's directory, what becomes of a batch that does not stay as it is."""
+
+
+def rewrite_frame(frame: Frame, judge: Judge) -> Frame:
+    """The frame without what `judge` takes out of it; itself where that is nothing."""
+    return apply_changes(frame, judge_frame(frame, judge))
+
+
+def judge_frame(frame: Frame, judge: Judge) -> Changes:
+    """Judges each batch that is not removed; returns, by row, the changes."""
+    left = {
+        row: judge(entry, frame.payloads[row])
+        for row, entry in enumerate(frame.directory)
+        if not entry.flags & ENTRY_REMOVED
+    }
+    return {row: each for row, each in left.items() if each is not True}
+
+
+def apply_changes(frame: Frame, changes: Changes) -> Frame:
+    """The frame with these changes; itself where there are none."""
+    if not changes:
+        return frame
+    directory, payloads = list(frame.directory), list(frame.payloads)
+    for row, each in changes.items():
+        if isinstance(each, RewrittenBatch):
+            directory[row], payloads[row] = _shortened_entry(directory[row], each), each.payload
+        else:
+            directory[row], payloads[row] = _removed_entry(frame, row), b""
+    return Frame(
+        frame.kind,
+        frame.term,
+        frame.index,
+        frame.first_lsn,
+        frame.time_ms,
+        directory,
+        payloads,
+        frame.record_count,
+        frame.head,
+    )
+
+
+def _removed_entry(frame: Frame, row: int) -> DirectoryEntry:
+    """The entry of a batch in the head, marked as removed."""
+    assert frame.head is not None
+    at = len(frame.head) - ENTRY_BYTES * (len(frame.directory) - row)
+    entry = DirectoryEntry(*ENTRY.unpack_from(frame.head, at))
+    entry.flags |= ENTRY_REMOVED
+    return entry
+
+
+def _shortened_entry(e: DirectoryEntry, left: RewrittenBatch) -> DirectoryEntry:
+    """ValueError for a batch of another place."""
+    size = len(left.payload)
+    base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)
+    if (base, rest + BATCH_LENGTH_OFFSET, leader_epoch) != (e.base_offset, size, e.leader_epoch):
+        raise ValueError(f"no batch for partition {e.partition} offset {e.base_offset}")
+    return DirectoryEntry(
+        e.partition,
+        base,
+        e.record_count,
+        size,
+        crc,
+        leader_epoch,
+        left.max_timestamp,
+        e.flags | ENTRY_SHORTENED,
+    )

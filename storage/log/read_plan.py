@@ -1,0 +1,109 @@
+"""Which rows of a batch index a read takes, in which system calls, and the views of them. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from lockstep.storage.log.batch_index import BatchIndex
+from lockstep.storage.types import Buffer
+
+GAP_BYTES = 16 << 10
+"""Reading this much of other partitions' bytes costs less than another system call."""
+RUN_BYTES = 4 << 20
+"""The most that one system call reads."""
+
+
+class ReadPlan:
+    """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
+
+    __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
+
+    def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
+        self.first = first
+        self.last = last
+        self.total_bytes = total_bytes
+        self.more = more
+        self.passed_bytes = 0
+        """Bytes of damaged batches that were given up."""
+
+
+def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> ReadPlan:
+    """The rows from `offset` to before `end_offset`, at most `budget` bytes; one at least with `min_one`."""
+    bases, lengths = index.bases, index.lengths
+    count = len(bases)
+    first = max(0, bisect_right(bases, offset) - 1)
+    if next_offset(index, first) <= offset:
+        first += 1  # the batch that held it has been freed with a segment in which nothing was left
+    stop = bisect_left(bases, end_offset, first)
+    total = 0
+    last = first
+    while last < stop:
+        length = lengths[last]
+        if total + length > budget and (total or not min_one):
+            return ReadPlan(first, last, total, True)
+        total += length
+        last += 1
+    return ReadPlan(first, last, total, stop < count or total >= max(budget, 1))
+
+
+def covered_rows(index: BatchIndex, first: int, last: int, end: int) -> int:
+    """The row after the last of [first, last) that ends at or before a position in the segment; `first` where
+    none does."""
+    positions, lengths = index.positions, index.lengths
+    row = bisect_left(positions, end, first, last)
+    while row > first and positions[row - 1] + lengths[row - 1] > end:
+        row -= 1
+    return row
+
+
+def read_runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The ranges of rows [first, last) that one system call each reads, small gaps included."""
+    positions, lengths = index.positions, index.lengths
+    if first == last:
+        return
+    span = positions[last - 1] + lengths[last - 1] - positions[first]
+    if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
+        yield first, last
+        return
+    begin = first
+    end = positions[first] + lengths[first]
+    for i in range(first + 1, last):
+        at = positions[i]
+        if at - end > GAP_BYTES or at + lengths[i] - positions[begin] > RUN_BYTES:
+            yield begin, i
+            begin = i
+        end = at + lengths[i]
+    yield begin, last
+
+
+def next_offset(index: BatchIndex, row: int) -> int:
+    """The offset after a row's batch."""
+    return index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
+
+
+def append_views(index: BatchIndex, first: int, last: int, view: memoryview, buffers: list[Buffer]) -> int:
+    """Append views of rows [first, last), adjacent batches as one view; returns their bytes. `view` begins at
+    row `first`."""
+    if first == last:
+        return 0
+    positions, lengths = index.positions, index.lengths
+    start = positions[first]
+    total = sum(lengths[first:last])
+    if positions[last - 1] + lengths[last - 1] - start == total:
+        if total:
+            buffers.append(view[:total])
+        return total
+    begin = end = 0
+    for row in range(first, last):
+        length = lengths[row]
+        if length:
+            at = positions[row] - start
+            if at != end:
+                if end > begin:
+                    buffers.append(view[begin:end])
+                begin = at
+            end = at + length
+    if end > begin:
+        buffers.append(view[begin:end])
+    return total
