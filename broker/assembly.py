@@ -9,28 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from lockstep.broker.controller.api import (
-    add_raft_voter,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    describe_quorum,
-    elect_leaders,
-    incremental_alter_configs,
-    list_config_resources,
-    list_partition_reassignments,
-    lockstep_cluster,
-    remove_raft_voter,
-    unregister_broker,
-    unregister_controller,
-    update_features,
-)
+from lockstep.broker.controller import api as controller_api
+from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
+from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
+from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import Controller
+from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import GroupCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.coordination import api as coordination_api
@@ -52,6 +37,7 @@ from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
@@ -74,7 +60,7 @@ from lockstep.broker.transactions.verification_queue import VerificationQueue
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a broker; `peering` and `node` are None for a single node."""
+    """The parts of a broker; `peering`, `node` and `quorum` are None for a single node."""
 
     cluster: Cluster
     local_groups: LocalGroups
@@ -91,6 +77,7 @@ class Parts:
     connections: Connections
     peering: PeerRpc | None
     node: ClusterNode | None
+    quorum: ControllerQuorum | None
 
 
 def assemble(
@@ -136,21 +123,22 @@ def assemble(
     )
     services.staged_ends = StagedEnds(cluster, local_groups.appenders)
     services.advertised = advertised
-    router = _router(cluster, nodes, controller, _room_handlers(services))
+    reports = GroupReports(cluster, peering)
+    quorum = None if peering is None else ControllerQuorum(settings, image, nodes, peering)
+    router = _router(cluster, nodes, controller, _room_handlers(services, reports, quorum, peering))
     controller.serve(services, router)
     connections = _connections(services, router, settings, loop)
-    if peering is not None:
+    if peering is not None and quorum is not None:
         services.node = ClusterNode(
             settings, directory, local_groups, cluster, nodes, peering, topics, consumer_groups, transactions,
-            _entry(settings, advertised), connections.send_now,
+            reports, quorum, _entry(settings, advertised), connections.send_now,
         )  # fmt: skip
-        peering.serve(services.node)
-    retention = Retention(cluster, clock_ms)
     return Parts(
         cluster, local_groups, topics, consumer_groups, expiration, transactions,
         TransactionExpiration(transactions, cluster),
-        StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
-        Scrubber(cluster), services, connections, peering, services.node,
+        StagedExpiration(services.staged_ends, cluster, clock_ms), Retention(cluster, clock_ms),
+        Compaction(cluster, clock_ms),
+        Scrubber(cluster), services, connections, peering, services.node, quorum,
     )  # fmt: skip
 
 
@@ -168,11 +156,26 @@ def _connections(
     )
 
 
-def _room_handlers(services: Services) -> list[RequestHandler]:
+def _room_handlers(
+    services: Services, reports: GroupReports, quorum: ControllerQuorum | None, peering: PeerRpc | None
+) -> list[RequestHandler]:
     """The handlers of each room."""
     cluster, nodes = services.cluster, services.nodes
     endpoints = NodeEndpoints(nodes, services.advertised, cluster)
+    alteration = ConfigAlteration(nodes.node_id, services.controller, services.config_changes)
     return [
+        *controller_api.handlers(cluster, nodes, services.topics, alteration),
+        *controller_api.node_handlers(
+            cluster,
+            nodes,
+            endpoints,
+            services.topics,
+            reports,
+            DamageReports(cluster, nodes, peering),
+            LeadershipTransfers(peering),
+            quorum,
+            services.clock_ms,
+        ),
         *fetch_api.handlers(
             cluster,
             services.fetch_sessions,
@@ -214,55 +217,12 @@ def _router(
     return Router(handlers, controller, api_versions.unknown_version)
 
 
-_NEED_CONTROLLER = frozenset(
-    {
-        create_topics,
-        delete_topics,
-        create_partitions,
-        describe_quorum,
-        elect_leaders,
-        alter_partition_reassignments,
-        list_partition_reassignments,
-        lockstep_cluster,
-    }
-)
-"""Configuration changes are not among them: each node handles a part of them."""
-
-
-_MODULES = (
-    add_raft_voter,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    create_partitions,
-    create_topics,
-    delete_topics,
-    describe_configs,
-    describe_quorum,
-    elect_leaders,
-    incremental_alter_configs,
-    list_config_resources,
-    list_partition_reassignments,
-    lockstep_cluster,
-    produce,
-    remove_raft_voter,
-    unregister_broker,
-    unregister_controller,
-    update_features,
-)
+_MODULES = (produce,)
 
 
 def module_handlers() -> list[RequestHandler]:
     """The handlers that are modules still."""
-    private = (lockstep_cluster,)
-    return [
-        ModuleHandler(
-            module,
-            Needs.CONTROLLER if module in _NEED_CONTROLLER else Needs.ANY_NODE,
-            module not in private,
-        )
-        for module in _MODULES
-    ]
+    return [ModuleHandler(module, Needs.ANY_NODE, True) for module in _MODULES]
 
 
 def _fetch_sessions(settings: Settings) -> FetchSessions:

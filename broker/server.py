@@ -338,8 +338,8 @@ class Broker:
     @property
     def waits_for(self) -> str:
         """The reason why a node of a cluster cannot serve yet; "" for none."""
-        node = self.parts.node
-        reach = None if node is None else node.reach()
+        quorum = self.parts.quorum
+        reach = None if quorum is None else quorum.reach()
         if reach is None or reach.is_majority:
             return ""
         return f"a majority of the nodes that elect the controller ({reach} reached)"

@@ -11,7 +11,8 @@
 | `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |
 | `forwarder` | requests forwarded to the controller (KIP-590) |
 | `reassignment` | partitions that clients move, by whole log groups |
-| `cluster_admin` | nodes added and removed, leadership transferred |
+| `cluster_admin` | nodes added and removed, preferred leaders |
+| `leadership_transfer` | leaders asked to hand over |
 | `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
 | `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 
-from lockstep.broker.controller.config_changes import ConfigChange, check_node
+from lockstep.broker.controller.config_changes import ConfigChange, ConfigChanges, check_node
+from lockstep.broker.controller.forwarder import Controller
 from lockstep.broker.metadata.metadata_image import WHOLE_CLUSTER
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
@@ -29,67 +30,72 @@ Response = AlterConfigsResponse | IncrementalAlterConfigsResponse
 Outcomes = list[RequestError | None]
 
 
-async def alter(
-    context: ClientContext, header: RequestHeader, request: Request, changes: Sequence[ConfigChange]
-) -> Outcomes:
-    """Make each of `changes`, one per resource of the request, here or where it can be made."""
-    services = context.services
-    outcomes: Outcomes = [None] * len(changes)
-    local, forwarded = _split_by_node(context, changes, outcomes)
-    if services.controller.is_here:
-        local, forwarded = local + forwarded, []
-    outcomes_made = await services.config_changes.make(
-        [changes[index] for index in local], request.validate_only
-    )
-    if forwarded:
-        outcomes_made += await _forward_to_controller(context, header, request, forwarded)
-    for index, outcome in zip(local + forwarded, outcomes_made, strict=True):
-        outcomes[index] = outcome
-    return outcomes
+class ConfigAlteration:
+    """See the module."""
 
+    def __init__(self, node_id: int, controller: Controller, config_changes: ConfigChanges) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._config_changes = config_changes
 
-def _split_by_node(
-    context: ClientContext, changes: Sequence[ConfigChange], outcomes: Outcomes
-) -> tuple[list[int], list[int]]:
-    """The changes for this node and those for the controller; any other one is rejected."""
-    local: list[int] = []
-    forwarded: list[int] = []
-    node_id = context.services.settings.node_id
-    for index, change in enumerate(changes):
-        if context.is_forwarded:
-            forwarded.append(index)
-        elif change.resource_type == ResourceType.BROKER_LOGGER:
-            local.append(index)
-        elif change.resource_type == ResourceType.BROKER and change.resource_name != WHOLE_CLUSTER:
-            try:
-                check_node(
-                    change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},"
-                )
+    async def alter(
+        self, client: ClientContext, header: RequestHeader, request: Request, changes: Sequence[ConfigChange]
+    ) -> Outcomes:
+        """Make each of `changes`, one per resource of the request, here or where it can be made."""
+        outcomes: Outcomes = [None] * len(changes)
+        local, forwarded = self._split_by_node(client, changes, outcomes)
+        if self._controller.is_here:
+            local, forwarded = local + forwarded, []
+        outcomes_made = await self._config_changes.make(
+            [changes[index] for index in local], request.validate_only
+        )
+        if forwarded:
+            outcomes_made += await self._forward_to_controller(client, header, request, forwarded)
+        for index, outcome in zip(local + forwarded, outcomes_made, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def _split_by_node(
+        self, client: ClientContext, changes: Sequence[ConfigChange], outcomes: Outcomes
+    ) -> tuple[list[int], list[int]]:
+        """The changes for this node and those for the controller; any other one is rejected."""
+        local: list[int] = []
+        forwarded: list[int] = []
+        node_id = self._node_id
+        for index, change in enumerate(changes):
+            if client.is_forwarded:
                 forwarded.append(index)
-            except RequestError as rejection:
-                outcomes[index] = rejection
-        else:
-            forwarded.append(index)
-    return local, forwarded
+            elif change.resource_type == ResourceType.BROKER_LOGGER:
+                local.append(index)
+            elif change.resource_type == ResourceType.BROKER and change.resource_name != WHOLE_CLUSTER:
+                try:
+                    check_node(
+                        change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},"
+                    )
+                    forwarded.append(index)
+                except RequestError as rejection:
+                    outcomes[index] = rejection
+            else:
+                forwarded.append(index)
+        return local, forwarded
 
-
-async def _forward_to_controller(
-    context: ClientContext, header: RequestHeader, request: Request, indexes: Sequence[int]
-) -> Outcomes:
-    """The controller's outcomes for these resources."""
-    version, response_type = header.api_version, _RESPONSE_TYPES[type(request)]
-    partial_request = copy(request)
-    partial_request.resources = [request.resources[index] for index in indexes]  # type: ignore[assignment]
-    body = b"".join(bytes(each) for each in encode(partial_request, version))
-    response = await context.services.controller.forward(context, header, body, lambda: None)
-    if not isinstance(response, EncodedResponse):
-        error = ErrorCode.NOT_CONTROLLER
-        return [RequestError(error, error.message)] * len(indexes)
-    decoded = decode(response_type, version, memoryview(b"".join(map(bytes, response.body))), 0)
-    return [
-        RequestError(ErrorCode(each.error_code), each.error_message or "") if each.error_code else None
-        for each in decoded.responses
-    ]
+    async def _forward_to_controller(
+        self, client: ClientContext, header: RequestHeader, request: Request, indexes: Sequence[int]
+    ) -> Outcomes:
+        """The controller's outcomes for these resources."""
+        version, response_type = header.api_version, _RESPONSE_TYPES[type(request)]
+        partial_request = copy(request)
+        partial_request.resources = [request.resources[index] for index in indexes]  # type: ignore[assignment]
+        body = b"".join(bytes(each) for each in encode(partial_request, version))
+        response = await self._controller.forward(client, header, body, lambda: None)
+        if not isinstance(response, EncodedResponse):
+            error = ErrorCode.NOT_CONTROLLER
+            return [RequestError(error, error.message)] * len(indexes)
+        decoded = decode(response_type, version, memoryview(b"".join(map(bytes, response.body))), 0)
+        return [
+            RequestError(ErrorCode(each.error_code), each.error_message or "") if each.error_code else None
+            for each in decoded.responses
+        ]
 
 
 _RESPONSE_TYPES: dict[type[Request], type[Response]] = {

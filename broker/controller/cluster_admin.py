@@ -8,42 +8,49 @@ Does not: move anything (`broker/membership/` does, wherever a group is led), or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.membership.placement import with_node, without_node
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
 from lockstep.broker.metadata.metadata_image import place_command, remove_node_command
+from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
-
-if TYPE_CHECKING:
-    from lockstep.broker.requests.request_context import Services
-
 
 FEWEST_NODES: Final = 2
 """So many stay: with fewer, one disk would hold everything."""
 
 
 class ClusterAdmin:
-    """On the controller, for one request. Raises RequestError throughout."""
+    """On the controller. Raises RequestError throughout."""
 
-    def __init__(self, services: Services) -> None:
-        if services.node is None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        topics: Topics,
+        reports: GroupReports,
+        transfers: LeadershipTransfers,
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._topics = topics
+        self._reports = reports
+        self._transfers = transfers
+
+    def _check_controller(self) -> None:
+        if self._cluster.is_single_node:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 "this node is alone and stays so: it was started without --peers, and a cluster takes over "
                 "no log of a node alone",
             )
-        self._node = services.node
-        self._reports: GroupReports = services.node.reports
-        self._cluster: Cluster = services.cluster
-        self._topics: Topics = services.topics
-        self._nodes = services.nodes
         if not self._topics.leads:
             raise RequestError(ErrorCode.NOT_CONTROLLER, self._no_controller())
 
@@ -59,6 +66,7 @@ class ClusterAdmin:
 
     async def add(self, node_id: int) -> Document:
         """Place log groups on a node; what is not there yet is in `waiting`."""
+        self._check_controller()
         image = self._cluster.image
         if node_id not in image.nodes:
             raise RequestError(
@@ -82,6 +90,7 @@ class ClusterAdmin:
 
     async def remove(self, node_id: int) -> Document:
         """Place a node's groups elsewhere; once none has a part there, record it as gone."""
+        self._check_controller()
         image = self._cluster.image
         holds = self._holds(node_id)
         if holds:
@@ -114,6 +123,7 @@ class ClusterAdmin:
 
     async def transfer(self, number: int, node_id: int) -> Document:
         """Have a group led by a node, from now on by preference."""
+        self._check_controller()
         placed = self._cluster.image.placement.get(number)
         if placed is None:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no log group {number}")
@@ -134,7 +144,7 @@ class ClusterAdmin:
             await self._record(place_command({number: (node_id, *others)}))
         if known["leader"] != node_id:
             try:
-                await self._node.transfer(number, node_id)
+                await self._transfers.begin(number, node_id)
             except (PeerError, StorageError) as error:
                 raise RequestError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
         return {"done": known["leader"] == node_id}

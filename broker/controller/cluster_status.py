@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.group_report import Document, report
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.peers.controller_quorum import ControllerQuorum
+from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
-
-if TYPE_CHECKING:
-    from lockstep.broker.peers.node_registry import Nodes
-    from lockstep.broker.requests.request_context import ClientContext
 
 REPORT_SECONDS: Final = 1.0
 """So long a group's leader is asked for; status is also for clusters that are not well."""
@@ -64,62 +64,89 @@ class GroupReports:
         return json.dumps(report(group)).encode()
 
 
-async def status(context: ClientContext) -> Document:
-    """The whole cluster; answered by any node, also where there is no controller."""
-    services = context.services
-    image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
-    placement = image.placement or {number: (here,) for number in services.cluster.groups}
-    reports = await _reports(context).of_all(placement)
-    damage, silent = await _damage_reports(context).damage_known()
-    groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
-    known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
-    metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
-    told = [_node(context, each, metadata, disks_full.get(each)) for each in sorted(known)]
-    in_order = bool(groups) and all(map(_is_healthy, groups))
-    return {
-        "cluster_id": services.cluster.cluster_id,
-        "answered_by": here,
-        "controller": nodes.live_leader_of(METADATA_GROUP),
-        "healthy": in_order
-        and not any(each["disk_full"] for each in told)
-        and all(each["given_up"] for each in damage),
-        "waits_for_majority": _check_available(context),
-        "nodes": told,
-        "groups": groups,
-        "damage": damage,
-        "damage_unknown": silent,
-    }
+class ClusterStatus:
+    """The whole cluster as one node knows it. Args: quorum: None for a cluster of one node."""
 
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        endpoints: NodeEndpoints,
+        reports: GroupReports,
+        damage_reports: DamageReports,
+        quorum: ControllerQuorum | None,
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._endpoints = endpoints
+        self._reports = reports
+        self._damage_reports = damage_reports
+        self._quorum = quorum
 
-def _check_available(context: ClientContext) -> Document | None:
-    """Returns the voters that this node misses for a majority of group 0; None where it has one."""
-    node = context.services.node
-    reach = None if node is None else node.reach()
-    if reach is None or reach.is_majority:
-        return None
-    return {
-        "reached": reach.reached_count,
-        "voters": list(reach.voters),
-        "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
-    }
+    async def document(self, client: ClientContext) -> Document:
+        """The whole cluster; answered by any node, also where there is no controller."""
+        image, nodes, here = self._cluster.image, self._nodes, self._nodes.node_id
+        placement = image.placement or {number: (here,) for number in self._cluster.groups}
+        reports = await self._reports.of_all(placement)
+        damage, silent = await self._damage_reports.damage_known()
+        groups = [
+            _group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())
+        ]
+        known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
+        metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
+        told = [self._node(client, each, metadata, disks_full.get(each)) for each in sorted(known)]
+        in_order = bool(groups) and all(map(_is_healthy, groups))
+        return {
+            "cluster_id": self._cluster.cluster_id,
+            "answered_by": here,
+            "controller": nodes.live_leader_of(METADATA_GROUP),
+            "healthy": in_order
+            and not any(each["disk_full"] for each in told)
+            and all(each["given_up"] for each in damage),
+            "waits_for_majority": self._missing_majority(),
+            "nodes": told,
+            "groups": groups,
+            "damage": damage,
+            "damage_unknown": silent,
+        }
 
+    def _missing_majority(self) -> Document | None:
+        """Returns the voters that this node misses for a majority of group 0; None where it has one."""
+        reach = None if self._quorum is None else self._quorum.reach()
+        if reach is None or reach.is_majority:
+            return None
+        return {
+            "reached": reach.reached_count,
+            "voters": list(reach.voters),
+            "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
+        }
 
-def _reports(context: ClientContext) -> GroupReports:
-    services = context.services
-    return services.node.reports if services.node is not None else GroupReports(services.cluster, None)
-
-
-def _damage_reports(context: ClientContext) -> DamageReports:
-    services = context.services
-    if services.node is not None:
-        return services.node.damage_reports
-    return DamageReports(services.cluster, services.nodes, None)
-
-
-async def give_up(context: ClientContext, topic: str, index: int) -> Document:
-    """Have readers of a partition pass over what is damaged of it, on all nodes with a copy."""
-    given_up, unanswered = await _damage_reports(context).give_up(topic, index)
-    return {"given_up": given_up, "unanswered": unanswered}
+    def _node(
+        self, client: ClientContext, node_id: int, metadata: Document | None, disk_full: bool | None
+    ) -> Document:
+        nodes = self._nodes
+        entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
+        if node_id == nodes.node_id and nodes.is_removed:
+            entry = None  # by the controller's word; it may never hear of the record
+        listeners = (
+            {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
+        )
+        rack = None if entry is None else entry.rack
+        if node_id == nodes.node_id and not listeners:
+            endpoint = self._endpoints.own(client)
+            listeners, rack = {client.listener: _at(endpoint.host, endpoint.port)}, endpoint.rack
+        return {
+            "node": node_id,
+            "alive": alive,
+            "disk_full": disk_full if alive else None,
+            "registered": entry is not None or not self._cluster.image.nodes,
+            "listeners": listeners,
+            "peer": None if entry is None else _at(*entry.peer),
+            "rack": rack,
+            "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
+            "metadata": _part(node_id, metadata),
+            "build": nodes.builds().get(node_id),
+        }
 
 
 def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:
@@ -143,32 +170,6 @@ def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: 
 
 def _is_healthy(group: Document) -> bool:
     return group["leader"] >= 0 and bool(group["voters"]) and all(each["in_sync"] for each in group["voters"])
-
-
-def _node(
-    context: ClientContext, node_id: int, metadata: Document | None, disk_full: bool | None
-) -> Document:
-    nodes = context.services.nodes
-    entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
-    if node_id == nodes.node_id and nodes.is_removed:
-        entry = None  # by the controller's word; it may never hear of the record
-    listeners = {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
-    rack = None if entry is None else entry.rack
-    if node_id == nodes.node_id and not listeners:
-        endpoint = context.endpoint()
-        listeners, rack = {context.listener: _at(endpoint.host, endpoint.port)}, endpoint.rack
-    return {
-        "node": node_id,
-        "alive": alive,
-        "disk_full": disk_full if alive else None,
-        "registered": entry is not None or not context.services.cluster.image.nodes,
-        "listeners": listeners,
-        "peer": None if entry is None else _at(*entry.peer),
-        "rack": rack,
-        "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
-        "metadata": _part(node_id, metadata),
-        "build": nodes.builds().get(node_id),
-    }
 
 
 def _part(node_id: int, metadata: Document | None) -> str:

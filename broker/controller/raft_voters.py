@@ -6,16 +6,14 @@ nodes of the cluster (`broker/membership/`). Source: Kafka's KafkaRaftClient.han
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.primitives import ZERO_UUID
 
 
 def voter_change_error(
-    context: ClientContext, verb: str, cluster_id: str | None, voter_id: int, directory_id: bytes
+    own_id: str | None, verb: str, cluster_id: str | None, voter_id: int, directory_id: bytes
 ) -> tuple[ErrorCode, str]:
-    """The error and its text; `verb` is "add" or "remov"."""
-    own_id = context.services.cluster.cluster_id
+    """The error and its text. Args: own_id: the id of this cluster; verb: "add" or "remov"."""
     if cluster_id is not None and cluster_id != own_id:
         text = f'The given id "{cluster_id}" doesn\'t match the cluster id "{own_id}"'
         return ErrorCode.INCONSISTENT_CLUSTER_ID, text

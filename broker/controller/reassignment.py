@@ -37,7 +37,6 @@ from lockstep.storage.types import StorageError
 
 if TYPE_CHECKING:
     from lockstep.broker.peers.node_registry import Nodes
-    from lockstep.broker.requests.request_context import Services
 
 MAX_NAMED: Final = 100
 """LIMIT. Partitions that a refusal lists; it is told in full for the first partition of a group only."""
@@ -61,9 +60,10 @@ class ReassignmentRequest:
 class Reassignment:
     """One request, on the controller. Args: may_resize: whether the number of replicas may change."""
 
-    def __init__(self, services: Services, may_resize: bool) -> None:
-        self._services = services
-        self._cluster = services.cluster
+    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics, may_resize: bool) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._topics = topics
         self._may_resize = may_resize
         self._partitions: dict[int, list[tuple[str, int]]] | None = None
         """What of topics that are not the broker's own is in each log group, once that was needed."""
@@ -71,7 +71,7 @@ class Reassignment:
     async def make(self, requests: Sequence[ReassignmentRequest]) -> None:
         """Record what can be met, and tell each other wish why not. Raises RequestError where nothing can
         be."""
-        if self._services.node is not None and not self._services.topics.leads:
+        if not self._cluster.is_single_node and not self._topics.leads:
             raise RequestError(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
         by_group: dict[int, list[ReassignmentRequest]] = {}
         for request in requests:
@@ -83,7 +83,7 @@ class Reassignment:
         commands = [command for command in planned if command is not None]
         if commands:
             try:
-                await self._services.topics.record(commands)
+                await self._topics.record(commands)
             except StorageError as error:
                 raise RequestError(ErrorCode.NOT_CONTROLLER, f"it could not be recorded: {error}") from None
 
@@ -100,7 +100,7 @@ class Reassignment:
             )
         number = partition.group.group_id
         origin = self._cluster.image.moving.get(number)
-        registered = self._services.nodes.registered_ids()
+        registered = self._nodes.registered_ids()
         if request.broker_ids is not None:
             check_replicas(request.broker_ids, registered)
             self._check_size(number, request.broker_ids)
@@ -113,7 +113,7 @@ class Reassignment:
 
     def _check_size(self, number: int, broker_ids: Sequence[int]) -> None:
         """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
-        now, count = len(self._cluster.nodes_of(number)), len(self._services.nodes.registered_ids())
+        now, count = len(self._cluster.nodes_of(number)), len(self._nodes.registered_ids())
         least = min(MAX_DATA_VOTERS, count)
         if len(broker_ids) == now:
             return

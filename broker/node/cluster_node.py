@@ -18,12 +18,10 @@ from functools import partial
 from typing import Final
 
 from lockstep.broker.controller.cluster_status import GroupReports
-from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.reassignment import note_arrivals
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.groups.group_coordinators import Groups
 from lockstep.broker.membership.group_view import DesiredMembers
-from lockstep.broker.membership.placement import initial
 from lockstep.broker.membership.reconciler import Reconciler, TransferRejected
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
 from lockstep.broker.metadata.metadata_image import (
@@ -36,11 +34,12 @@ from lockstep.broker.metadata.metadata_image import (
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.first_start import ClusterPart, explain, part_of
 from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
 from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
-from lockstep.broker.peers.quorum_watch import MajorityWatch, QuorumReach
+from lockstep.broker.peers.quorum_watch import MajorityWatch
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.build_info import build
@@ -83,6 +82,8 @@ class ClusterNode:
         topics: Topics,
         consumer_groups: Groups,
         transactions: Transactions,
+        reports: GroupReports,
+        quorum: ControllerQuorum,
         entry: NodeEntry,
         after_commit: Callable[[], None],
     ) -> None:
@@ -95,6 +96,8 @@ class ClusterNode:
         self._topics = topics
         self._consumer_groups = consumer_groups
         self._transactions = transactions
+        self._reports = reports
+        self._quorum = quorum
         self._entry = entry
         self._after_commit = after_commit
         self._loop = asyncio.get_running_loop()
@@ -105,17 +108,16 @@ class ClusterNode:
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
         self._in_sync = InSyncReplicas()
-        self._placement = initial(sorted(settings.peers()), settings.data_groups)
+        self._placement = founding_placement(settings)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
         """Set once a controller says that this node was removed: the process may end."""
         self.was_part = False
         """Whether others have counted this node in since it started."""
-        self.reports = GroupReports(cluster, peering)
-        self.damage_reports = DamageReports(cluster, nodes, peering)
         peering.handlers[RequestKind.REGISTER] = self._handle_register
         peering.handlers[RequestKind.TRANSFER] = self._handle_transfer
+        peering.serve(self)
         cluster.on_nodes.append(self._wake.set)
 
     # --- life -----------------------------------------------------------------------------------------------
@@ -160,14 +162,8 @@ class ClusterNode:
         watch = MajorityWatch()
         while True:
             if not self.removed.is_set():
-                watch.look(self.reach(), self._loop.time())
+                watch.look(self._quorum.reach(), self._loop.time())
             await asyncio.sleep(WATCH_SECONDS)
-
-    def reach(self) -> QuorumReach:
-        """The voters of group 0 that this node reaches, as far as it knows them."""
-        voters = self._cluster.image.placement.get(METADATA_GROUP) or self._placement[METADATA_GROUP]
-        silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
-        return QuorumReach(voters, {each: self._peering.problem(each) for each in silent})
 
     def _warn(self, text: str, error: Exception) -> None:
         """Say once what goes wrong again and again."""
@@ -337,7 +333,7 @@ class ClusterNode:
         problem = await self._open_groups()
         await self._register()
         if self._topics.leads and image.moving:
-            await note_arrivals(self._cluster, self._nodes, self._topics, self.reports)
+            await note_arrivals(self._cluster, self._nodes, self._topics, self._reports)
         if problem is not None:
             raise problem
 
@@ -390,7 +386,7 @@ class ClusterNode:
     async def _is_out(self, group: LogGroup) -> bool:
         """Returns whether this node is no member by the leader's report: a removed node may not have the
         record."""
-        known = await self.reports.of(group.group_id)
+        known = await self._reports.of(group.group_id)
         if known is None or known["changing"]:
             return False
         return all(each["member"] != group.raft.member_id for each in known["voters"] + known["learners"])
@@ -460,8 +456,3 @@ class ClusterNode:
         except TransferRejected as error:
             raise PeerError(str(error)) from None
         return b""
-
-    async def transfer(self, number: int, to: int) -> None:
-        """Have a group's leader begin to hand it to a node. Raises PeerError where it refuses, NotLeader."""
-        body = json.dumps({"group": number, "to": to}).encode()
-        await self._peering.ask_leader(number, RequestKind.TRANSFER, body, ANSWER_SECONDS)

@@ -62,14 +62,15 @@ class Caller:
     """
 
     def __init__(self, *handlers: RequestHandler) -> None:
-        self._handlers = {int(each.api_key): each for each in handlers}
+        self.handlers = handlers
+        self._by_key = {int(each.api_key): each for each in handlers}
         self.client = client()
 
     async def call(self, request: Any, version: int) -> Any:
         """The response to one request; EncodedResponse is decoded. Raises what the handler raises."""
         api_key = int(request.SCHEMA.api_key)
         request_type, response_type = messages_for(api_key)
-        handler = self._handlers[api_key]
+        handler = self._by_key[api_key]
         assert handler.versions[0] <= version <= handler.versions[1]
         received = decode(request_type, version, b"".join(map(bytes, encode(request, version))), 0)
         response = await await_response(handler.handle(self.client, header(version, api_key), received))

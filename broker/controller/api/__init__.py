@@ -11,3 +11,81 @@
 | one data directory | `alter_replica_log_dirs` |
 | `lockstep cluster` | `lockstep_cluster` |
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
+from lockstep.broker.controller.api.add_raft_voter import AddRaftVoter
+from lockstep.broker.controller.api.alter_configs import AlterConfigs
+from lockstep.broker.controller.api.alter_partition_reassignments import AlterPartitionReassignments
+from lockstep.broker.controller.api.alter_replica_log_dirs import AlterReplicaLogDirs
+from lockstep.broker.controller.api.create_partitions import CreatePartitions
+from lockstep.broker.controller.api.create_topics import CreateTopics
+from lockstep.broker.controller.api.delete_topics import DeleteTopics
+from lockstep.broker.controller.api.describe_configs import DescribeConfigs
+from lockstep.broker.controller.api.describe_quorum import DescribeQuorum
+from lockstep.broker.controller.api.elect_leaders import ElectLeaders
+from lockstep.broker.controller.api.incremental_alter_configs import IncrementalAlterConfigs
+from lockstep.broker.controller.api.list_config_resources import ListConfigResources
+from lockstep.broker.controller.api.list_partition_reassignments import ListPartitionReassignments
+from lockstep.broker.controller.api.lockstep_cluster import LockstepCluster
+from lockstep.broker.controller.api.remove_raft_voter import RemoveRaftVoter
+from lockstep.broker.controller.api.unregister_broker import UnregisterBroker
+from lockstep.broker.controller.api.unregister_controller import UnregisterController
+from lockstep.broker.controller.api.update_features import UpdateFeatures
+from lockstep.broker.controller.cluster_admin import ClusterAdmin
+from lockstep.broker.controller.cluster_status import ClusterStatus, GroupReports
+from lockstep.broker.controller.damage_reports import DamageReports
+from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.peers.controller_quorum import ControllerQuorum
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import RequestHandler
+
+
+def handlers(
+    cluster: Cluster, nodes: Nodes, topics: Topics, alteration: ConfigAlteration
+) -> list[RequestHandler]:
+    """The handlers for topics, replicas, configurations, and what is fixed."""
+    return [
+        AddRaftVoter(cluster),
+        AlterConfigs(alteration),
+        AlterPartitionReassignments(cluster, nodes, topics),
+        AlterReplicaLogDirs(cluster),
+        CreatePartitions(cluster, nodes, topics),
+        CreateTopics(cluster, nodes, topics),
+        DeleteTopics(cluster, topics),
+        DescribeConfigs(cluster),
+        IncrementalAlterConfigs(alteration),
+        ListConfigResources(cluster, nodes),
+        ListPartitionReassignments(cluster),
+        RemoveRaftVoter(cluster),
+        UnregisterBroker(nodes),
+        UnregisterController(nodes),
+        UpdateFeatures(nodes),
+    ]
+
+
+def node_handlers(
+    cluster: Cluster,
+    nodes: Nodes,
+    endpoints: NodeEndpoints,
+    topics: Topics,
+    reports: GroupReports,
+    damage_reports: DamageReports,
+    transfers: LeadershipTransfers,
+    quorum: ControllerQuorum | None,
+    clock_ms: Callable[[], int],
+) -> list[RequestHandler]:
+    """The handlers for the leaders of log groups and the nodes with their copies."""
+    status = ClusterStatus(cluster, nodes, endpoints, reports, damage_reports, quorum)
+    admin = ClusterAdmin(cluster, nodes, topics, reports, transfers)
+    return [
+        DescribeQuorum(cluster, nodes, endpoints, clock_ms),
+        ElectLeaders(cluster, nodes, transfers),
+        LockstepCluster(cluster, status, admin, damage_reports),
+    ]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from lockstep.broker.controller.raft_voters import voter_change_error
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
-API_KEY = ApiKey.ADD_RAFT_VOTER
-VERSIONS = (0, 1)
 
+class AddRaftVoter(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> HandlerResponse:
-    """The reason why the voters stay as they are."""
-    error, text = voter_change_error(
-        context, "add", request.cluster_id, request.voter_id, request.voter_directory_id
-    )
-    return AddRaftVoterResponse(error_code=error, error_message=text)
+    api_key = ApiKey.ADD_RAFT_VOTER
+    versions = (0, 1)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AddRaftVoterRequest
+    ) -> HandlerResponse:
+        """The reason why the voters stay as they are."""
+        error, text = voter_change_error(
+            self._cluster.cluster_id, "add", request.cluster_id, request.voter_id, request.voter_directory_id
+        )
+        return AddRaftVoterResponse(error_code=error, error_message=text)

@@ -6,8 +6,11 @@ The rule is `broker/controller/reassignment.py`.
 from __future__ import annotations
 
 from lockstep.broker.controller.reassignment import Reassignment, ReassignmentRequest
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_partition_reassignments import (
@@ -17,32 +20,46 @@ from lockstep.protocol.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-API_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
-VERSIONS = (0, 1)
 
+class AlterPartitionReassignments(RequestHandler):
+    """See the module."""
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
-) -> AlterPartitionReassignmentsResponse:
-    """One result per named partition, as often as it is named; reassignments continue after the response."""
-    response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
-    )
-    wishes = [
-        [ReassignmentRequest(topic.name, each.partition_index, each.replicas) for each in topic.partitions]
-        for topic in request.topics
-    ]
-    reassignment = Reassignment(context.services, request.allow_replication_factor_change)
-    try:
-        await reassignment.make([each for of_topic in wishes for each in of_topic])
-    except RequestError as rejection:
-        response.error_code, response.error_message = rejection.error, rejection.message
+    api_key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+    versions = (0, 1)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._topics = topics
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """One result per named partition, as often as it is named; reassignments go on after the response."""
+        response = AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
+        )
+        wishes = [
+            [
+                ReassignmentRequest(topic.name, each.partition_index, each.replicas)
+                for each in topic.partitions
+            ]
+            for topic in request.topics
+        ]
+        reassignment = Reassignment(
+            self._cluster, self._nodes, self._topics, request.allow_replication_factor_change
+        )
+        try:
+            await reassignment.make([each for of_topic in wishes for each in of_topic])
+        except RequestError as rejection:
+            response.error_code, response.error_message = rejection.error, rejection.message
+            return response
+        response.responses = [
+            ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
+            for topic, of_topic in zip(request.topics, wishes, strict=True)
+        ]
         return response
-    response.responses = [
-        ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
-        for topic, of_topic in zip(request.topics, wishes, strict=True)
-    ]
-    return response
 
 
 def _result(wish: ReassignmentRequest) -> ReassignablePartitionResponse:

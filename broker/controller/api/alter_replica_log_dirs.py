@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_replica_log_dirs import (
@@ -18,31 +19,38 @@ from lockstep.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-API_KEY = ApiKey.ALTER_REPLICA_LOG_DIRS
-VERSIONS = (1, 2)
 
+class AlterReplicaLogDirs(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: AlterReplicaLogDirsRequest
-) -> HandlerResponse:
-    """One result for each partition; of several directories for one partition the last counts."""
-    own_path = os.path.abspath(context.services.settings.log_dirs)
-    paths = {
-        (topic.name, index): each.path
-        for each in request.dirs
-        for topic in each.topics
-        for index in topic.partitions
-    }
-    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for (name, index), path in paths.items():
-        result = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
-        error = _error(context, name, index) if path == own_path else ErrorCode.LOG_DIR_NOT_FOUND
-        result.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error))
-    return AlterReplicaLogDirsResponse(results=list(topics.values()))
+    api_key = ApiKey.ALTER_REPLICA_LOG_DIRS
+    versions = (1, 2)
 
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
-def _error(context: ClientContext, topic: str, index: int) -> ErrorCode:
-    partition = context.services.cluster.partition(topic, index)
-    if partition is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return ErrorCode.NONE if partition.is_here else ErrorCode.REPLICA_NOT_AVAILABLE
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: AlterReplicaLogDirsRequest
+    ) -> HandlerResponse:
+        """One result for each partition; of several directories for one partition the last counts."""
+        own_path = os.path.abspath(self._cluster.settings.log_dirs)
+        paths = {
+            (topic.name, index): each.path
+            for each in request.dirs
+            for topic in each.topics
+            for index in topic.partitions
+        }
+        topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for (name, index), path in paths.items():
+            result = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
+            error = self._error(name, index) if path == own_path else ErrorCode.LOG_DIR_NOT_FOUND
+            result.partitions.append(
+                AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+            )
+        return AlterReplicaLogDirsResponse(results=list(topics.values()))
+
+    def _error(self, topic: str, index: int) -> ErrorCode:
+        partition = self._cluster.partition(topic, index)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if partition.is_here else ErrorCode.REPLICA_NOT_AVAILABLE

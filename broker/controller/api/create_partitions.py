@@ -13,9 +13,11 @@ from typing import Final
 
 from lockstep.broker.controller.api.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from lockstep.broker.controller.replica_assignment import check_groups, check_replicas
-from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -26,9 +28,6 @@ from lockstep.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-API_KEY = ApiKey.CREATE_PARTITIONS
-VERSIONS = (0, 3)
-
 SPLIT_LOCKS: Final = (
     "The topic has locks: keys may be in other partitions from now on, raised locks are not; and "
     "stop every writer that knows of fewer partitions, or two may hold the same lock."
@@ -38,74 +37,83 @@ Growth = tuple[Topic, int]
 """A topic and its new partition count."""
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
-    """Grow the valid topics."""
-    counts = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatePartitionsTopicResult] = {}
-    growing: list[Growth] = []
-    partitions = 0
-    limit = context.services.settings.lockstep_max_partitions_per_request
-    for requested in request.topics:
-        try:
-            if counts[requested.name] > 1:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            topic, added = _validate(context, requested)
-            if partitions + added > limit:
+class CreatePartitions(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.CREATE_PARTITIONS
+    versions = (0, 3)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._topics = topics
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        """Grow the valid topics."""
+        counts = Counter(topic.name for topic in request.topics)
+        results: dict[str, CreatePartitionsTopicResult] = {}
+        growing: list[Growth] = []
+        partitions = 0
+        limit = self._cluster.settings.lockstep_max_partitions_per_request
+        for requested in request.topics:
+            try:
+                if counts[requested.name] > 1:
+                    raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                topic, added = self._validate(requested)
+                if partitions + added > limit:
+                    raise RequestError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"Excessively large number of partitions per request: at most {limit}.",
+                    )
+                partitions += added
+                results[requested.name] = CreatePartitionsTopicResult(name=requested.name)
+                growing.append((topic, requested.count))
+            except RequestError as rejection:
+                results[requested.name] = _error_result(requested.name, rejection)
+        if not request.validate_only:
+            for first in range(0, len(growing), TOPICS_AT_ONCE):
+                chunk = growing[first : first + TOPICS_AT_ONCE]
+                for result in await asyncio.gather(*(self._grow(each) for each in chunk)):
+                    results[result.name] = result
+        return CreatePartitionsResponse(results=[results[name] for name in counts])
+
+    def _validate(self, requested: CreatePartitionsTopic) -> tuple[Topic, int]:
+        """The topic, and the number of partitions to add. Raises RequestError."""
+        self._topics.check_leads()
+        topic = self._cluster.topic(requested.name)
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise RequestError(error, error.message)
+        added = self._topics.check_growth(topic, requested.count)
+        if requested.assignments is not None:
+            assignment_count = len(requested.assignments)
+            if assignment_count != added:
                 raise RequestError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"Excessively large number of partitions per request: at most {limit}.",
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"Attempted to add {added} additional partition(s), but only {assignment_count} "
+                    "assignment(s) were specified.",
                 )
-            partitions += added
-            results[requested.name] = CreatePartitionsTopicResult(name=requested.name)
-            growing.append((topic, requested.count))
-        except RequestError as rejection:
-            results[requested.name] = _error_result(requested.name, rejection)
-    if not request.validate_only:
-        for first in range(0, len(growing), TOPICS_AT_ONCE):
-            chunk = growing[first : first + TOPICS_AT_ONCE]
-            for result in await asyncio.gather(*(_grow(context, each) for each in chunk)):
-                results[result.name] = result
-    return CreatePartitionsResponse(results=[results[name] for name in counts])
-
-
-def _validate(context: ClientContext, requested: CreatePartitionsTopic) -> tuple[Topic, int]:
-    """The topic, and the number of partitions to add. Raises RequestError."""
-    services = context.services
-    services.topics.check_leads()
-    topic = services.cluster.topic(requested.name)
-    if topic is None:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise RequestError(error, error.message)
-    added = services.topics.check_growth(topic, requested.count)
-    if requested.assignments is not None:
-        assignment_count = len(requested.assignments)
-        if assignment_count != added:
-            raise RequestError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {added} additional partition(s), but only {assignment_count} "
-                "assignment(s) were specified.",
+            for each in requested.assignments:
+                check_replicas(each.broker_ids, self._nodes.registered_ids())
+            pinned_group = topic.config.lockstep_group
+            group_ids = (
+                range(FIRST_GROUP, self._cluster.data_groups + 1) if pinned_group is None else [pinned_group]
             )
-        for each in requested.assignments:
-            check_replicas(each.broker_ids, services.nodes.registered_ids())
-        pinned_group = topic.config.lockstep_group
-        group_ids = (
-            range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned_group is None else [pinned_group]
-        )
-        replica_sets = [set(services.cluster.nodes_of(group_id)) for group_id in group_ids]
-        check_groups((each.broker_ids for each in requested.assignments), replica_sets)
-    return topic, added
+            replica_sets = [set(self._cluster.nodes_of(group_id)) for group_id in group_ids]
+            check_groups((each.broker_ids for each in requested.assignments), replica_sets)
+        return topic, added
 
-
-async def _grow(context: ClientContext, growth: Growth) -> CreatePartitionsTopicResult:
-    topic, partition_count = growth
-    try:
-        await context.services.topics.grow(topic, partition_count)
-    except RequestError as rejection:
-        return _error_result(topic.name, rejection)
-    warning = SPLIT_LOCKS if topic.config.lockstep_locks == LOCKS_KEPT else None
-    return CreatePartitionsTopicResult(name=topic.name, error_message=warning)
+    async def _grow(self, growth: Growth) -> CreatePartitionsTopicResult:
+        topic, partition_count = growth
+        try:
+            await self._topics.grow(topic, partition_count)
+        except RequestError as rejection:
+            return _error_result(topic.name, rejection)
+        warning = SPLIT_LOCKS if topic.config.lockstep_locks == LOCKS_KEPT else None
+        return CreatePartitionsTopicResult(name=topic.name, error_message=warning)
 
 
 def _error_result(name: str, rejection: RequestError) -> CreatePartitionsTopicResult:

@@ -11,9 +11,12 @@ from collections import Counter
 from typing import Final
 
 from lockstep.broker.controller.replica_assignment import check_assignments, check_groups
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.topic_validation import TopicPlan
+from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.described_config import describe_topic
 from lockstep.broker.settings.topic_config import TopicConfig
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -25,9 +28,6 @@ from lockstep.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-API_KEY = ApiKey.CREATE_TOPICS
-VERSIONS = (2, 7)
 
 FIRST_GROUP: Final = 1
 """The first log group that holds topics."""
@@ -41,161 +41,164 @@ ConfigsByOverrides = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfig
 MB."""
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
-    """Create the valid topics."""
-    counts = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
-    plans: list[TopicPlan] = []
-    partitions = 0
-    limit = context.services.settings.lockstep_max_partitions_per_request
-    for count, topic in enumerate(request.topics, 1):
-        if count % TOPICS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-        try:
-            if counts[topic.name] > 1:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            if context.is_node:
-                context.services.topics.rejected_creations.check(topic.name)
-            plan = _plan(context, topic)
-            if partitions + plan.partition_count > limit:
-                raise RequestError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"Excessively large number of partitions per request: at most {limit}.",
+class CreateTopics(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.CREATE_TOPICS
+    versions = (2, 7)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._topics = topics
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        """Create the valid topics."""
+        counts = Counter(topic.name for topic in request.topics)
+        results: dict[str, CreatableTopicResult] = {}
+        plans: list[TopicPlan] = []
+        partitions = 0
+        limit = self._cluster.settings.lockstep_max_partitions_per_request
+        for count, topic in enumerate(request.topics, 1):
+            if count % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            try:
+                if counts[topic.name] > 1:
+                    raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                if client.is_node:
+                    self._topics.rejected_creations.check(topic.name)
+                plan = self._plan(topic)
+                if partitions + plan.partition_count > limit:
+                    raise RequestError(
+                        ErrorCode.POLICY_VIOLATION,
+                        f"Excessively large number of partitions per request: at most {limit}.",
+                    )
+                partitions += plan.partition_count
+                plans.append(plan)
+            except RequestError as rejection:
+                results[topic.name] = _error_result(topic.name, rejection)
+                if topic.configs and not request.validate_only:
+                    self._topics.rejected_creations.record(topic.name, rejection)
+        configs_by_overrides: ConfigsByOverrides = {}
+        if request.validate_only:
+            for plan in plans:
+                replicas = len(self._cluster.nodes_of(plan.config.lockstep_group or FIRST_GROUP))
+                result = self._success(
+                    plan.name,
+                    bytes(16),
+                    plan.partition_count,
+                    replicas,
+                    plan.config,
+                    configs_by_overrides,
                 )
-            partitions += plan.partition_count
-            plans.append(plan)
+                results[plan.name] = result
+        else:
+            for first in range(0, len(plans), TOPICS_AT_ONCE):
+                chunk = plans[first : first + TOPICS_AT_ONCE]
+                created = await asyncio.gather(*(self._create(plan, configs_by_overrides) for plan in chunk))
+                results.update(zip((plan.name for plan in chunk), created, strict=True))
+        return CreateTopicsResponse(topics=[results[name] for name in counts])
+
+    def _plan(self, topic: CreatableTopic) -> TopicPlan:
+        self._topics.check_leads()
+        overrides: dict[str, str] = {}
+        for config in topic.configs:
+            if config.value is None:
+                raise RequestError(
+                    ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
+                )
+            overrides[config.name] = config.value
+        partition_count = topic.num_partitions
+        replication_factor = topic.replication_factor
+        if topic.assignments:
+            if partition_count != -1:
+                raise RequestError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but numPartitions was not set to -1.",
+                )
+            if replication_factor != -1:
+                raise RequestError(
+                    ErrorCode.INVALID_REQUEST,
+                    "A manual partition assignment was specified, but replication factor was not set to -1.",
+                )
+            assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
+            if len(assignments) != len(topic.assignments):
+                raise RequestError(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    "Found multiple manual assignments for one partition.",
+                )
+            self._check_assignments(assignments, overrides)
+            partition_count = len(assignments)
+        return self._topics.plan(topic.name, partition_count, replication_factor, overrides)
+
+    def _check_assignments(self, assignments: dict[int, list[int]], overrides: dict[str, str]) -> None:
+        """Replicas are a log group's: a partition can only be where one of them is. Raises RequestError."""
+        check_assignments(assignments, self._nodes.registered_ids())
+        pinned_group = overrides.get("lockstep.group", "")
+        group_ids = (
+            [int(pinned_group)]
+            if pinned_group.isdecimal()
+            else range(FIRST_GROUP, self._cluster.data_groups + 1)
+        )
+        replica_sets = [set(self._cluster.nodes_of(group_id)) for group_id in group_ids]
+        check_groups(assignments.values(), replica_sets)
+
+    async def _create(
+        self, plan: TopicPlan, configs_by_overrides: ConfigsByOverrides
+    ) -> CreatableTopicResult:
+        try:
+            topic = await self._topics.create(plan)
         except RequestError as rejection:
-            results[topic.name] = _error_result(topic.name, rejection)
-            if topic.configs and not request.validate_only:
-                context.services.topics.rejected_creations.record(topic.name, rejection)
-    configs_by_overrides: ConfigsByOverrides = {}
-    if request.validate_only:
-        for plan in plans:
-            replicas = len(context.services.cluster.nodes_of(plan.config.lockstep_group or FIRST_GROUP))
-            result = _success(
-                context,
-                plan.name,
-                bytes(16),
-                plan.partition_count,
-                replicas,
-                plan.config,
-                configs_by_overrides,
+            if plan.overrides:
+                self._topics.rejected_creations.record(plan.name, rejection)
+            return _error_result(plan.name, rejection)
+        replicas = len(self._cluster.nodes_of(topic.partitions[0].group.group_id))
+        return self._success(
+            topic.name,
+            topic.topic_id,
+            len(topic.partitions),
+            replicas,
+            topic.config,
+            configs_by_overrides,
+        )
+
+    def _success(
+        self,
+        name: str,
+        topic_id: bytes,
+        partition_count: int,
+        replication_factor: int,
+        config: TopicConfig,
+        configs_by_overrides: ConfigsByOverrides,
+    ) -> CreatableTopicResult:
+        overrides = tuple(sorted(config.overrides.items()))
+        configs = configs_by_overrides.get(overrides)
+        if configs is None:
+            configs = configs_by_overrides[overrides] = self._described_configs(config)
+        return CreatableTopicResult(
+            name=name,
+            topic_id=topic_id,
+            error_message=None,
+            num_partitions=partition_count,
+            replication_factor=replication_factor,
+            configs=configs,
+        )
+
+    def _described_configs(self, config: TopicConfig) -> list[CreatableTopicConfigs]:
+        return [
+            CreatableTopicConfigs(
+                name=each.declared.name,
+                value=each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=False,
             )
-            results[plan.name] = result
-    else:
-        for first in range(0, len(plans), TOPICS_AT_ONCE):
-            chunk = plans[first : first + TOPICS_AT_ONCE]
-            created = await asyncio.gather(*(_create(context, plan, configs_by_overrides) for plan in chunk))
-            results.update(zip((plan.name for plan in chunk), created, strict=True))
-    return CreateTopicsResponse(topics=[results[name] for name in counts])
-
-
-def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
-    context.services.topics.check_leads()
-    overrides: dict[str, str] = {}
-    for config in topic.configs:
-        if config.value is None:
-            raise RequestError(
-                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
-            )
-        overrides[config.name] = config.value
-    partition_count = topic.num_partitions
-    replication_factor = topic.replication_factor
-    if topic.assignments:
-        if partition_count != -1:
-            raise RequestError(
-                ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but numPartitions was not set to -1.",
-            )
-        if replication_factor != -1:
-            raise RequestError(
-                ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment was specified, but replication factor was not set to -1.",
-            )
-        assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
-        if len(assignments) != len(topic.assignments):
-            raise RequestError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual assignments for one partition."
-            )
-        _check_assignments(context, assignments, overrides)
-        partition_count = len(assignments)
-    return context.services.topics.plan(topic.name, partition_count, replication_factor, overrides)
-
-
-def _check_assignments(
-    context: ClientContext, assignments: dict[int, list[int]], overrides: dict[str, str]
-) -> None:
-    """Replicas are a log group's: a partition can only be where one of them is. Raises RequestError."""
-    services = context.services
-    check_assignments(assignments, services.nodes.registered_ids())
-    pinned_group = overrides.get("lockstep.group", "")
-    group_ids = (
-        [int(pinned_group)]
-        if pinned_group.isdecimal()
-        else range(FIRST_GROUP, services.cluster.data_groups + 1)
-    )
-    replica_sets = [set(services.cluster.nodes_of(group_id)) for group_id in group_ids]
-    check_groups(assignments.values(), replica_sets)
-
-
-async def _create(
-    context: ClientContext, plan: TopicPlan, configs_by_overrides: ConfigsByOverrides
-) -> CreatableTopicResult:
-    try:
-        topic = await context.services.topics.create(plan)
-    except RequestError as rejection:
-        if plan.overrides:
-            context.services.topics.rejected_creations.record(plan.name, rejection)
-        return _error_result(plan.name, rejection)
-    replicas = len(context.services.cluster.nodes_of(topic.partitions[0].group.group_id))
-    return _success(
-        context,
-        topic.name,
-        topic.topic_id,
-        len(topic.partitions),
-        replicas,
-        topic.config,
-        configs_by_overrides,
-    )
+            for each in describe_topic(config, self._cluster.settings)
+        ]
 
 
 def _error_result(name: str, rejection: RequestError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=rejection.error, error_message=rejection.message)
-
-
-def _success(
-    context: ClientContext,
-    name: str,
-    topic_id: bytes,
-    partition_count: int,
-    replication_factor: int,
-    config: TopicConfig,
-    configs_by_overrides: ConfigsByOverrides,
-) -> CreatableTopicResult:
-    overrides = tuple(sorted(config.overrides.items()))
-    configs = configs_by_overrides.get(overrides)
-    if configs is None:
-        configs = configs_by_overrides[overrides] = _described_configs(context, config)
-    return CreatableTopicResult(
-        name=name,
-        topic_id=topic_id,
-        error_message=None,
-        num_partitions=partition_count,
-        replication_factor=replication_factor,
-        configs=configs,
-    )
-
-
-def _described_configs(context: ClientContext, config: TopicConfig) -> list[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=each.declared.name,
-            value=each.value,
-            read_only=each.read_only,
-            config_source=each.source,
-            is_sensitive=False,
-        )
-        for each in describe_topic(config, context.services.settings)
-    ]

@@ -7,9 +7,10 @@ from collections import Counter
 from typing import Final
 
 from lockstep.broker.controller.api.create_topics import TOPICS_AT_ONCE
-from lockstep.broker.metadata.metadata_cache import Topic
+from lockstep.broker.controller.topics import Topics
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_topics import (
@@ -20,43 +21,82 @@ from lockstep.protocol.messages.delete_topics import (
 )
 from lockstep.protocol.primitives import ZERO_UUID
 
-API_KEY = ApiKey.DELETE_TOPICS
-VERSIONS = (1, 6)
-
 BY_ID_MIN_VERSION: Final = 6
 DISABLED_MIN_VERSION: Final = 3
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
-    """Delete the valid topics."""
-    requested = request.topics
-    if header.api_version < BY_ID_MIN_VERSION:
-        requested = [DeleteTopicState(name=name) for name in request.topic_names]
-    names = Counter(each.name for each in requested if each.name is not None)
-    ids = Counter(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
-    results: list[DeletableTopicResult] = []
-    deletions: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
-    for each in _distinct(requested):
-        result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
-        results.append(result)
+class DeleteTopics(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.DELETE_TOPICS
+    versions = (1, 6)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+        self._cluster = cluster
+        self._topics = topics
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: DeleteTopicsRequest
+    ) -> DeleteTopicsResponse:
+        """Delete the valid topics."""
+        requested = request.topics
+        if header.api_version < BY_ID_MIN_VERSION:
+            requested = [DeleteTopicState(name=name) for name in request.topic_names]
+        names = Counter(each.name for each in requested if each.name is not None)
+        ids = Counter(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
+        results: list[DeletableTopicResult] = []
+        deletions: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
+        for each in _distinct(requested):
+            result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+            results.append(result)
+            try:
+                if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
+                    raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+                topic = self._find(header.api_version, each)
+                if topic.topic_id in deletions:
+                    raise RequestError(
+                        ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id."
+                    )
+            except RequestError as rejection:
+                _set_error(result, rejection)
+                continue
+            result.name, result.topic_id = topic.name, topic.topic_id
+            deletions[topic.topic_id] = topic, result
+        ordered = list(deletions.values())
+        for first in range(0, len(ordered), TOPICS_AT_ONCE):
+            chunk = ordered[first : first + TOPICS_AT_ONCE]
+            await asyncio.gather(*(self._delete(topic, result) for topic, result in chunk))
+        return DeleteTopicsResponse(responses=results)
+
+    def _find(self, api_version: int, requested: DeleteTopicState) -> Topic:
+        """The topic to delete. Raises RequestError."""
+        self._topics.check_leads()
+        if not self._cluster.settings.delete_topic_enable:
+            knows_error = api_version >= DISABLED_MIN_VERSION
+            error = ErrorCode.TOPIC_DELETION_DISABLED if knows_error else ErrorCode.INVALID_REQUEST
+            raise RequestError(error, "Topic deletion is disabled.")
+        cluster = self._cluster
+        if requested.name is None and requested.topic_id == ZERO_UUID:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        if requested.name is not None and requested.topic_id != ZERO_UUID:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        topic = (
+            cluster.topic_by_id(requested.topic_id)
+            if requested.name is None
+            else cluster.topic(requested.name)
+        )
+        if topic is None:
+            unknown_name = requested.name is not None
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown_name else ErrorCode.UNKNOWN_TOPIC_ID
+            raise RequestError(error, error.message)
+        return topic
+
+    async def _delete(self, topic: Topic, result: DeletableTopicResult) -> None:
         try:
-            if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-            topic = _find(context, header.api_version, each)
-            if topic.topic_id in deletions:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id.")
+            await self._topics.delete(topic)
         except RequestError as rejection:
             _set_error(result, rejection)
-            continue
-        result.name, result.topic_id = topic.name, topic.topic_id
-        deletions[topic.topic_id] = topic, result
-    ordered = list(deletions.values())
-    for first in range(0, len(ordered), TOPICS_AT_ONCE):
-        chunk = ordered[first : first + TOPICS_AT_ONCE]
-        await asyncio.gather(*(_delete(context, topic, result) for topic, result in chunk))
-    return DeleteTopicsResponse(responses=results)
 
 
 def _distinct(requested: list[DeleteTopicState]) -> list[DeleteTopicState]:
@@ -69,35 +109,6 @@ def _distinct(requested: list[DeleteTopicState]) -> list[DeleteTopicState]:
         else:
             unique.setdefault((each.name, each.topic_id), each)
     return [*unique.values(), *without_name]
-
-
-def _find(context: ClientContext, api_version: int, requested: DeleteTopicState) -> Topic:
-    """The topic to delete. Raises RequestError."""
-    context.services.topics.check_leads()
-    if not context.services.settings.delete_topic_enable:
-        knows_error = api_version >= DISABLED_MIN_VERSION
-        error = ErrorCode.TOPIC_DELETION_DISABLED if knows_error else ErrorCode.INVALID_REQUEST
-        raise RequestError(error, "Topic deletion is disabled.")
-    cluster = context.services.cluster
-    if requested.name is None and requested.topic_id == ZERO_UUID:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    if requested.name is not None and requested.topic_id != ZERO_UUID:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-    topic = (
-        cluster.topic_by_id(requested.topic_id) if requested.name is None else cluster.topic(requested.name)
-    )
-    if topic is None:
-        unknown_name = requested.name is not None
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown_name else ErrorCode.UNKNOWN_TOPIC_ID
-        raise RequestError(error, error.message)
-    return topic
-
-
-async def _delete(context: ClientContext, topic: Topic, result: DeletableTopicResult) -> None:
-    try:
-        await context.services.topics.delete(topic)
-    except RequestError as rejection:
-        _set_error(result, rejection)
 
 
 def _set_error(result: DeletableTopicResult, rejection: RequestError) -> None:

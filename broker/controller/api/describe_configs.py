@@ -11,10 +11,11 @@ import asyncio
 from typing import Final
 
 from lockstep.broker.controller.config_changes import RESOURCES_AT_ONCE, check_node
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.broker.settings.described_config import (
     Described,
     describe_broker,
@@ -36,57 +37,101 @@ from lockstep.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-API_KEY = ApiKey.DESCRIBE_CONFIGS
-VERSIONS = (1, 4)
-
 NEED_NOT_EXIST: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 """These have configurations whatever their name."""
 MAX_THAT_NEED_NOT_EXIST: Final = 1_000
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """One result per resource. A few bytes name hundreds of configurations: so each resource only once."""
-    result_cache = _ResultCache(request)
-    seen: set[tuple[int, str]] = set()
-    hypothetical = 0
-    results: list[DescribeConfigsResult] = []
-    for number, resource in enumerate(request.resources, 1):
-        if number % RESOURCES_AT_ONCE == 0:
-            await asyncio.sleep(0)
-        resource_key = resource.resource_type, resource.resource_name
-        hypothetical += resource.resource_type in NEED_NOT_EXIST
-        problem = None
-        if resource_key in seen:
-            problem = "Each resource must appear at most once."
-        elif resource.resource_type in NEED_NOT_EXIST and hypothetical > MAX_THAT_NEED_NOT_EXIST:
-            problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
-        seen.add(resource_key)
-        results.append(_describe(context, result_cache, resource, problem))
-    return DescribeConfigsResponse(results=results)
+class DescribeConfigs(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.DESCRIBE_CONFIGS
+    versions = (1, 4)
 
-def _describe(
-    context: ClientContext, result_cache: _ResultCache, resource: DescribeConfigsResource, problem: str | None
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        error_code=ErrorCode.NONE,
-        error_message="",
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-    try:
-        if problem is not None:
-            raise RequestError(ErrorCode.INVALID_REQUEST, problem)
-        configs = _configs(context, resource)
-    except RequestError as rejection:
-        result.error_code = rejection.error
-        result.error_message = rejection.message
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        """One result per resource. A few bytes name hundreds of configurations, so each resource is once."""
+        result_cache = _ResultCache(request)
+        seen: set[tuple[int, str]] = set()
+        hypothetical = 0
+        results: list[DescribeConfigsResult] = []
+        for number, resource in enumerate(request.resources, 1):
+            if number % RESOURCES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            resource_key = resource.resource_type, resource.resource_name
+            hypothetical += resource.resource_type in NEED_NOT_EXIST
+            problem = None
+            if resource_key in seen:
+                problem = "Each resource must appear at most once."
+            elif resource.resource_type in NEED_NOT_EXIST and hypothetical > MAX_THAT_NEED_NOT_EXIST:
+                problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
+            seen.add(resource_key)
+            results.append(self._describe(result_cache, resource, problem))
+        return DescribeConfigsResponse(results=results)
+
+    def _describe(
+        self, result_cache: _ResultCache, resource: DescribeConfigsResource, problem: str | None
+    ) -> DescribeConfigsResult:
+        result = DescribeConfigsResult(
+            error_code=ErrorCode.NONE,
+            error_message="",
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            if problem is not None:
+                raise RequestError(ErrorCode.INVALID_REQUEST, problem)
+            configs = self._configs(resource)
+        except RequestError as rejection:
+            result.error_code = rejection.error
+            result.error_message = rejection.message
+            return result
+        keys = frozenset(resource.configuration_keys or ())
+        result.configs = [
+            result_cache.result(each) for each in configs if not keys or each.declared.name in keys
+        ]
         return result
-    keys = frozenset(resource.configuration_keys or ())
-    result.configs = [result_cache.result(each) for each in configs if not keys or each.declared.name in keys]
-    return result
+
+    def _configs(self, resource: DescribeConfigsResource) -> list[Described]:
+        """The configurations of one resource. Raises RequestError."""
+        name = resource.resource_name
+        match resource.resource_type:
+            case ResourceType.TOPIC:
+                check_name(name)
+                topic = self._cluster.topic(name)
+                if topic is None:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    raise RequestError(error, error.message)
+                return describe_topic(topic.config, self._cluster.settings)
+            case ResourceType.BROKER:
+                if name == WHOLE_CLUSTER:
+                    return describe_cluster_default(self._cluster.settings)
+                node_id = self._cluster.settings.node_id
+                check_node(
+                    name, node_id, "Broker", f"Unexpected broker id, expected {node_id} or empty string,"
+                )
+                return describe_broker(self._cluster.settings)
+            case ResourceType.BROKER_LOGGER:
+                if not name:
+                    raise RequestError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+                node_id = self._cluster.settings.node_id
+                check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id}")
+                return describe_loggers()
+            case ResourceType.GROUP:
+                if not name:
+                    raise RequestError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+                return describe_group(self._cluster.image.configs.get((GROUP_CONFIGS, name), {}))
+            case ResourceType.CLIENT_METRICS:
+                if not name:
+                    raise RequestError(
+                        ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                    )
+                return describe_client_metrics()
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
 
 
 class _ResultCache:
@@ -104,43 +149,6 @@ class _ResultCache:
         if cached is None:
             cached = self._results[key] = _result(configs, self._request)
         return cached
-
-
-def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:
-    """The configurations of one resource. Raises RequestError."""
-    services = context.services
-    name = resource.resource_name
-    match resource.resource_type:
-        case ResourceType.TOPIC:
-            check_name(name)
-            topic = services.cluster.topic(name)
-            if topic is None:
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise RequestError(error, error.message)
-            return describe_topic(topic.config, services.settings)
-        case ResourceType.BROKER:
-            if name == WHOLE_CLUSTER:
-                return describe_cluster_default(services.settings)
-            node_id = services.settings.node_id
-            check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id} or empty string,")
-            return describe_broker(services.settings)
-        case ResourceType.BROKER_LOGGER:
-            if not name:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            node_id = services.settings.node_id
-            check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id}")
-            return describe_loggers()
-        case ResourceType.GROUP:
-            if not name:
-                raise RequestError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-            return describe_group(services.cluster.image.configs.get((GROUP_CONFIGS, name), {}))
-        case ResourceType.CLIENT_METRICS:
-            if not name:
-                raise RequestError(
-                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
-                )
-            return describe_client_metrics()
-    raise RequestError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
 
 
 def _result(configs: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.elect_leaders import (
@@ -25,60 +27,92 @@ from lockstep.protocol.messages.elect_leaders import (
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
 
-API_KEY = ApiKey.ELECT_LEADERS
-VERSIONS = (0, 2)
-
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 Outcome = tuple[ErrorCode, str | None]
 
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: ElectLeadersRequest
-) -> ElectLeadersResponse:
-    """One result per partition named, as often as it is named."""
-    cluster = context.services.cluster
-    election_type = request.election_type
-    is_known_type = election_type in (PREFERRED, UNCLEAN) or request.topic_partitions == []
-    response = ElectLeadersResponse(error_code=ErrorCode.NONE if is_known_type else ErrorCode.INVALID_REQUEST)
-    if request.topic_partitions is None:
-        group_ids = {each.group.group_id for topic in cluster.topics() for each in topic.partitions}
-        changed = {
-            n for n, (error, _) in (await _elect_all(context, election_type, group_ids)).items() if not error
-        }
-        for topic in cluster.topics() if is_known_type else ():
-            changed_partitions = [
-                PartitionResult(partition_id=each.index)
-                for each in topic.partitions
-                if each.group.group_id in changed
-            ]
-            response.replica_election_results.append(
-                ReplicaElectionResult(topic=topic.name, partition_result=changed_partitions)
-            )
-        return response
-    requested_partitions = [(t.topic, index) for t in request.topic_partitions for index in t.partitions]
-    partitions = {each: cluster.partition(*each) for each in requested_partitions}
-    group_ids = {each.group.group_id for each in partitions.values() if each is not None}
-    outcomes = await _elect_all(context, election_type, group_ids) if is_known_type else {}
-    for requested in request.topic_partitions:
-        topic_result = ReplicaElectionResult(topic=requested.topic)
-        response.replica_election_results.append(topic_result)
-        unknown_text = (
-            f"No such topic as {requested.topic[:MAX_NAME_CHARACTERS]}"  # one text for all its partitions
+class ElectLeaders(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.ELECT_LEADERS
+    versions = (0, 2)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster, nodes: Nodes, transfers: LeadershipTransfers) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._transfers = transfers
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        """One result per partition named, as often as it is named."""
+        cluster = self._cluster
+        election_type = request.election_type
+        is_known_type = election_type in (PREFERRED, UNCLEAN) or request.topic_partitions == []
+        response = ElectLeadersResponse(
+            error_code=ErrorCode.NONE if is_known_type else ErrorCode.INVALID_REQUEST
         )
-        topic_exists = cluster.topic(requested.topic) is not None
-        for index in requested.partitions:
-            partition = partitions[requested.topic, index]
-            error: ErrorCode = ErrorCode.INVALID_REQUEST
-            message: str | None = f"Unknown election type {election_type}"
-            if is_known_type:
-                error, message = _result(
-                    partition, requested.topic, index, topic_exists, unknown_text, outcomes
+        if request.topic_partitions is None:
+            group_ids = {each.group.group_id for topic in cluster.topics() for each in topic.partitions}
+            changed = {
+                n for n, (error, _) in (await self._elect_all(election_type, group_ids)).items() if not error
+            }
+            for topic in cluster.topics() if is_known_type else ():
+                changed_partitions = [
+                    PartitionResult(partition_id=each.index)
+                    for each in topic.partitions
+                    if each.group.group_id in changed
+                ]
+                response.replica_election_results.append(
+                    ReplicaElectionResult(topic=topic.name, partition_result=changed_partitions)
                 )
-            topic_result.partition_result.append(
-                PartitionResult(partition_id=index, error_code=error, error_message=message)
+            return response
+        requested_partitions = [(t.topic, index) for t in request.topic_partitions for index in t.partitions]
+        partitions = {each: cluster.partition(*each) for each in requested_partitions}
+        group_ids = {each.group.group_id for each in partitions.values() if each is not None}
+        outcomes = await self._elect_all(election_type, group_ids) if is_known_type else {}
+        for requested in request.topic_partitions:
+            topic_result = ReplicaElectionResult(topic=requested.topic)
+            response.replica_election_results.append(topic_result)
+            unknown_text = (
+                f"No such topic as {requested.topic[:MAX_NAME_CHARACTERS]}"  # one text for all its partitions
             )
-    return response
+            topic_exists = cluster.topic(requested.topic) is not None
+            for index in requested.partitions:
+                partition = partitions[requested.topic, index]
+                error: ErrorCode = ErrorCode.INVALID_REQUEST
+                message: str | None = f"Unknown election type {election_type}"
+                if is_known_type:
+                    error, message = _result(
+                        partition, requested.topic, index, topic_exists, unknown_text, outcomes
+                    )
+                topic_result.partition_result.append(
+                    PartitionResult(partition_id=index, error_code=error, error_message=message)
+                )
+        return response
+
+    async def _elect_all(self, election_type: int, group_ids: set[int]) -> dict[int, Outcome]:
+        """The outcome of each log group's election."""
+        ordered = sorted(group_ids)
+        outcomes = await asyncio.gather(*(self._elect(election_type, group_id) for group_id in ordered))
+        return dict(zip(ordered, outcomes, strict=True))
+
+    async def _elect(self, election_type: int, group_id: int) -> Outcome:
+        leader = self._nodes.live_leader_of(group_id)
+        preferred = self._cluster.nodes_of(group_id)[0]
+        if leader == preferred or (election_type == UNCLEAN and leader >= 0):
+            return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+        if election_type == UNCLEAN:
+            return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No eligible replica is alive."
+        if self._cluster.is_single_node or not self._nodes.is_alive(preferred):
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"The preferred leader {preferred} is not alive."
+        try:
+            await self._transfers.begin(group_id, preferred)
+        except (PeerError, StorageError) as error:
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)
+        return ErrorCode.NONE, None
 
 
 def _result(
@@ -94,27 +128,3 @@ def _result(
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return outcomes[partition.group.group_id]
-
-
-async def _elect_all(context: ClientContext, election_type: int, group_ids: set[int]) -> dict[int, Outcome]:
-    """The outcome of each log group's election."""
-    ordered = sorted(group_ids)
-    outcomes = await asyncio.gather(*(_elect(context, election_type, group_id) for group_id in ordered))
-    return dict(zip(ordered, outcomes, strict=True))
-
-
-async def _elect(context: ClientContext, election_type: int, group_id: int) -> Outcome:
-    services = context.services
-    leader = services.nodes.live_leader_of(group_id)
-    preferred = services.cluster.nodes_of(group_id)[0]
-    if leader == preferred or (election_type == UNCLEAN and leader >= 0):
-        return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    if election_type == UNCLEAN:
-        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No eligible replica is alive."
-    if services.node is None or not services.nodes.is_alive(preferred):
-        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, f"The preferred leader {preferred} is not alive."
-    try:
-        await services.node.transfer(group_id, preferred)
-    except (PeerError, StorageError) as error:
-        return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)
-    return ErrorCode.NONE, None

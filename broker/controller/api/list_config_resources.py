@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -17,9 +19,6 @@ from lockstep.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-API_KEY = ApiKey.LIST_CONFIG_RESOURCES
-VERSIONS = (0, 1)
 
 _LISTED: Final = (
     ResourceType.GROUP,
@@ -30,34 +29,43 @@ _LISTED: Final = (
 )
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest
-) -> HandlerResponse:
-    """The names, by type."""
-    requested = set(request.resource_types) or set(_LISTED)
-    if header.api_version == 0:
-        requested = {ResourceType.CLIENT_METRICS}
-    if not requested.issubset(_LISTED):
-        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in _LISTED
-            if kind in requested
-            for name in _names(context, kind)
-        ]
-    )
+class ListConfigResources(RequestHandler):
+    """See the module."""
 
+    api_key = ApiKey.LIST_CONFIG_RESOURCES
+    versions = (0, 1)
 
-def _names(context: ClientContext, kind: ResourceType) -> list[str]:
-    cluster = context.services.cluster
-    match kind:
-        case ResourceType.TOPIC:
-            return [topic.name for topic in cluster.topics()]
-        case ResourceType.GROUP:
-            return sorted(
-                name for resource_type, name in cluster.image.configs if resource_type == GROUP_CONFIGS
-            )
-        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            return [str(each) for each in context.services.nodes.registered_ids()]
-    return []
+    def __init__(self, cluster: Cluster, nodes: Nodes) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest
+    ) -> HandlerResponse:
+        """The names, by type."""
+        requested = set(request.resource_types) or set(_LISTED)
+        if header.api_version == 0:
+            requested = {ResourceType.CLIENT_METRICS}
+        if not requested.issubset(_LISTED):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return ListConfigResourcesResponse(
+            config_resources=[
+                ConfigResource(resource_name=name, resource_type=kind)
+                for kind in _LISTED
+                if kind in requested
+                for name in self._names(kind)
+            ]
+        )
+
+    def _names(self, kind: ResourceType) -> list[str]:
+        cluster = self._cluster
+        match kind:
+            case ResourceType.TOPIC:
+                return [topic.name for topic in cluster.topics()]
+            case ResourceType.GROUP:
+                return sorted(
+                    name for resource_type, name in cluster.image.configs if resource_type == GROUP_CONFIGS
+                )
+            case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+                return [str(each) for each in self._nodes.registered_ids()]
+        return []

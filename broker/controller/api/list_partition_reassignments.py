@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -15,36 +15,43 @@ from lockstep.protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
-VERSIONS = (0, 0)
 
+class ListPartitionReassignments(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: ListPartitionReassignmentsRequest
-) -> HandlerResponse:
-    """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
-    cluster = context.services.cluster
-    changes = {group_id: replica_change_of(cluster, group_id) for group_id in cluster.image.moving}
-    response = ListPartitionReassignmentsResponse(error_message=None)
-    if not changes:
+    api_key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+    versions = (0, 0)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: ListPartitionReassignmentsRequest
+    ) -> HandlerResponse:
+        """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
+        cluster = self._cluster
+        changes = {group_id: replica_change_of(cluster, group_id) for group_id in cluster.image.moving}
+        response = ListPartitionReassignmentsResponse(error_message=None)
+        if not changes:
+            return response
+        if request.topics is None:
+            requested_topics = {topic.name: topic.partitions for topic in cluster.topics()}
+        else:
+            requested_topics = {}
+            for requested in request.topics:
+                partitions_by_index = {
+                    index: cluster.partition(requested.name, index) for index in requested.partition_indexes
+                }
+                requested_topics[requested.name] = [
+                    each for each in partitions_by_index.values() if each is not None
+                ]
+        response.topics = [
+            OngoingTopicReassignment(name=name, partitions=under_way)
+            for name, partitions in requested_topics.items()
+            if (under_way := _reassigning_partitions(partitions, changes))
+        ]
         return response
-    if request.topics is None:
-        requested_topics = {topic.name: topic.partitions for topic in cluster.topics()}
-    else:
-        requested_topics = {}
-        for requested in request.topics:
-            partitions_by_index = {
-                index: cluster.partition(requested.name, index) for index in requested.partition_indexes
-            }
-            requested_topics[requested.name] = [
-                each for each in partitions_by_index.values() if each is not None
-            ]
-    response.topics = [
-        OngoingTopicReassignment(name=name, partitions=under_way)
-        for name, partitions in requested_topics.items()
-        if (under_way := _reassigning_partitions(partitions, changes))
-    ]
-    return response
 
 
 def _reassigning_partitions(

@@ -10,10 +10,12 @@ import json
 from typing import Any, Final
 
 from lockstep.broker.controller.cluster_admin import ClusterAdmin
-from lockstep.broker.controller.cluster_status import give_up, status
+from lockstep.broker.controller.cluster_status import ClusterStatus
+from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.group_report import Document
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.cluster_messages import (
     CLUSTER_API_KEY,
@@ -22,31 +24,64 @@ from lockstep.protocol.cluster_messages import (
 )
 from lockstep.protocol.errors import ErrorCode
 
-API_KEY = CLUSTER_API_KEY
-VERSIONS = (0, 0)
-
 MAX_REQUEST_BYTES: Final = 1000
 STATUS: Final = {"do": "status"}
 
 
-def is_local(request: LockstepClusterRequest) -> bool:
-    """True for a command that any node serves."""
-    try:
-        command = _read(request)
-        return command == STATUS or command.get("do") == "give_up"
-    except RequestError:
-        return True
+class LockstepCluster(RequestHandler):
+    """See the module."""
 
+    api_key = CLUSTER_API_KEY
+    versions = (0, 0)
+    needs = Needs.CONTROLLER
+    is_advertised = False
 
-async def handle(
-    context: ClientContext, header: RequestHeader, request: LockstepClusterRequest
-) -> LockstepClusterResponse:
-    """The result as JSON, or the error and its text."""
-    try:
-        document = await _execute(context, _read(request))
-    except RequestError as rejection:
-        return LockstepClusterResponse(error_code=rejection.error, error_message=rejection.message)
-    return LockstepClusterResponse(body=json.dumps(document).encode())
+    def __init__(
+        self, cluster: Cluster, status: ClusterStatus, admin: ClusterAdmin, damage_reports: DamageReports
+    ) -> None:
+        self._cluster = cluster
+        self._status = status
+        self._admin = admin
+        self._damage_reports = damage_reports
+
+    async def handle(
+        self, client: ClientContext, header: RequestHeader, request: LockstepClusterRequest
+    ) -> LockstepClusterResponse:
+        """The result as JSON, or the error and its text."""
+        try:
+            document = await self._execute(client, _read(request))
+        except RequestError as rejection:
+            return LockstepClusterResponse(error_code=rejection.error, error_message=rejection.message)
+        return LockstepClusterResponse(body=json.dumps(document).encode())
+
+    def is_local(self, request: LockstepClusterRequest) -> bool:
+        """True for a command that any node serves."""
+        try:
+            command = _read(request)
+            return command == STATUS or command.get("do") == "give_up"
+        except RequestError:
+            return True
+
+    async def _execute(self, client: ClientContext, command: dict[str, Any]) -> Document:
+        if command == STATUS:
+            return await self._status.document(client)
+        match command:
+            case {"do": "add", "node": int(node_id)}:
+                return await self._admin.add(node_id)
+            case {"do": "remove", "node": int(node_id)}:
+                return await self._admin.remove(node_id)
+            case {"do": "transfer", "group": int(number), "node": int(node_id)}:
+                return await self._admin.transfer(number, node_id)
+            case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
+                return await self._give_up(topic, index)
+        raise RequestError(ErrorCode.INVALID_REQUEST, "this version does not know the requested command")
+
+    async def _give_up(self, topic: str, index: int) -> Document:
+        """Have readers of a partition skip its damaged ranges, on all nodes with a copy."""
+        if self._cluster.partition(topic, index) is None:
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+        given_up, unanswered = await self._damage_reports.give_up(topic, index)
+        return {"given_up": given_up, "unanswered": unanswered}
 
 
 def _read(request: LockstepClusterRequest) -> dict[str, Any]:
@@ -58,24 +93,3 @@ def _read(request: LockstepClusterRequest) -> dict[str, Any]:
         if isinstance(command, dict):
             return command
     raise RequestError(ErrorCode.INVALID_REQUEST, "the request is not a small JSON object")
-
-
-async def _execute(context: ClientContext, command: dict[str, Any]) -> Document:
-    if command == STATUS:
-        return await status(context)
-    match command:
-        case {"do": "add", "node": int(node_id)}:
-            return await ClusterAdmin(context.services).add(node_id)
-        case {"do": "remove", "node": int(node_id)}:
-            return await ClusterAdmin(context.services).remove(node_id)
-        case {"do": "transfer", "group": int(number), "node": int(node_id)}:
-            return await ClusterAdmin(context.services).transfer(number, node_id)
-        case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
-            return await _given_up(context, topic, index)
-    raise RequestError(ErrorCode.INVALID_REQUEST, "this version does not know the requested command")
-
-
-async def _given_up(context: ClientContext, topic: str, index: int) -> Document:
-    if context.services.cluster.partition(topic, index) is None:
-        raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
-    return await give_up(context, topic, index)

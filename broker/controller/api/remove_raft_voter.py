@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from lockstep.broker.controller.raft_voters import voter_change_error
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
-API_KEY = ApiKey.REMOVE_RAFT_VOTER
-VERSIONS = (0, 0)
 
+class RemoveRaftVoter(RequestHandler):
+    """See the module."""
 
-def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> HandlerResponse:
-    """The reason why the voters stay as they are."""
-    error, text = voter_change_error(
-        context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id
-    )
-    return RemoveRaftVoterResponse(error_code=error, error_message=text)
+    api_key = ApiKey.REMOVE_RAFT_VOTER
+    versions = (0, 0)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest
+    ) -> HandlerResponse:
+        """The reason why the voters stay as they are."""
+        error, text = voter_change_error(
+            self._cluster.cluster_id,
+            "remov",
+            request.cluster_id,
+            request.voter_id,
+            request.voter_directory_id,
+        )
+        return RemoveRaftVoterResponse(error_code=error, error_message=text)

@@ -6,23 +6,31 @@ Kafka removes a broker from the metadata at once, a live one, too. Here a node's
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
-API_KEY = ApiKey.UNREGISTER_BROKER
-VERSIONS = (0, 0)
 REMOVE_NODE = "A node leaves the cluster with `lockstep cluster remove`, which moves its replicas first."
 
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest
-) -> HandlerResponse:
-    """BROKER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
-    if request.broker_id in context.services.nodes.registered_ids():
-        return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=REMOVE_NODE)
-    return UnregisterBrokerResponse(
-        error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
-        error_message=f"Broker ID {request.broker_id} is not currently registered",
-    )
+class UnregisterBroker(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.UNREGISTER_BROKER
+    versions = (0, 0)
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest
+    ) -> HandlerResponse:
+        """BROKER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
+        if request.broker_id in self._nodes.registered_ids():
+            return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=REMOVE_NODE)
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            error_message=f"Broker ID {request.broker_id} is not currently registered",
+        )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from lockstep.broker.controller.api.unregister_broker import REMOVE_NODE
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.unregister_controller import (
@@ -16,22 +17,30 @@ from lockstep.protocol.messages.unregister_controller import (
     UnregisterControllerResponse,
 )
 
-API_KEY = ApiKey.UNREGISTER_CONTROLLER
-VERSIONS = (0, 0)
 
+class UnregisterController(RequestHandler):
+    """See the module."""
 
-def handle(
-    context: ClientContext, header: RequestHeader, request: UnregisterControllerRequest
-) -> HandlerResponse:
-    """CONTROLLER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
-    nodes, controller_id = context.services.nodes, request.controller_id
-    if controller_id not in nodes.registered_ids():
+    api_key = ApiKey.UNREGISTER_CONTROLLER
+    versions = (0, 0)
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: UnregisterControllerRequest
+    ) -> HandlerResponse:
+        """CONTROLLER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
+        nodes, controller_id = self._nodes, request.controller_id
+        if controller_id not in nodes.registered_ids():
+            return UnregisterControllerResponse(
+                error_code=ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
+                error_message=f"Controller ID {controller_id} is not currently registered.",
+            )
+        is_active = controller_id == nodes.live_leader_of(METADATA_GROUP)
         return UnregisterControllerResponse(
-            error_code=ErrorCode.CONTROLLER_ID_NOT_REGISTERED,
-            error_message=f"Controller ID {controller_id} is not currently registered.",
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message="Controller cannot unregister itself while it is active."
+            if is_active
+            else REMOVE_NODE,
         )
-    is_active = controller_id == nodes.live_leader_of(METADATA_GROUP)
-    return UnregisterControllerResponse(
-        error_code=ErrorCode.INVALID_REQUEST,
-        error_message="Controller cannot unregister itself while it is active." if is_active else REMOVE_NODE,
-    )

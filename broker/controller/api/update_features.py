@@ -7,7 +7,8 @@ rejects the whole request. Source: Kafka's FeatureControlManager.updateFeature.
 from __future__ import annotations
 
 from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.update_features import (
@@ -17,31 +18,41 @@ from lockstep.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-API_KEY = ApiKey.UPDATE_FEATURES
-VERSIONS = (0, 2)
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 UPGRADE_TYPE_MIN_VERSION = 1
 
 
-def handle(context: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest) -> HandlerResponse:
-    """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
-    for each in request.feature_updates:
-        upgrade_type = each.upgrade_type
-        if header.api_version < UPGRADE_TYPE_MIN_VERSION:
-            upgrade_type = SAFE_DOWNGRADE if each.allow_downgrade else UPGRADE
-        if reason := _update_error(context.services.nodes.node_id, each, upgrade_type):
-            return UpdateFeaturesResponse(
-                error_code=ErrorCode.INVALID_UPDATE_VERSION,
-                error_message="The update failed for all features since the following feature had an error: "
-                f"Invalid update version {each.max_version_level} for feature {each.feature}. {reason}",
-            )
-    return UpdateFeaturesResponse(
-        error_message=None,
-        results=[
-            UpdatableFeatureResult(feature=each.feature, error_message="NONE")
-            for each in request.feature_updates
-        ],
-    )
+class UpdateFeatures(RequestHandler):
+    """See the module."""
+
+    api_key = ApiKey.UPDATE_FEATURES
+    versions = (0, 2)
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def handle(
+        self, client: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest
+    ) -> HandlerResponse:
+        """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
+        for each in request.feature_updates:
+            upgrade_type = each.upgrade_type
+            if header.api_version < UPGRADE_TYPE_MIN_VERSION:
+                upgrade_type = SAFE_DOWNGRADE if each.allow_downgrade else UPGRADE
+            if reason := _update_error(self._nodes.node_id, each, upgrade_type):
+                return UpdateFeaturesResponse(
+                    error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                    error_message="The update failed for all features since the following feature had an "
+                    "error: "
+                    f"Invalid update version {each.max_version_level} for feature {each.feature}. {reason}",
+                )
+        return UpdateFeaturesResponse(
+            error_message=None,
+            results=[
+                UpdatableFeatureResult(feature=each.feature, error_message="NONE")
+                for each in request.feature_updates
+            ],
+        )
 
 
 def _update_error(node_id: int, update: FeatureUpdateKey, upgrade_type: int) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.node_status import Status
@@ -102,9 +103,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     held.add(late)
     await cluster.start(late)
     await stays_out(late)
-    node = cluster.brokers[leader].parts.node
-    assert node is not None
-    await node.transfer(GROUP, heir)
+    await LeadershipTransfers(cluster.brokers[leader].parts.peering).begin(GROUP, heir)
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "next leader")
     await stays_out(late)
     held.clear()

@@ -20,6 +20,7 @@ INVALID: tuple[tuple[list[Filter], ErrorCode, str], ...] = (
     ([("", EXACT, "a")], ErrorCode.INVALID_REQUEST, "empty entity type"),
     ([("user", EXACT, "a"), ("user", EXACT, "b")], ErrorCode.INVALID_REQUEST, "more than once"),
     ([("zone", EXACT, "a")], ErrorCode.UNSUPPORTED_VERSION, "Unsupported entity type zone"),
+    ([("x" * 32_000, SPECIFIED, None)], ErrorCode.UNSUPPORTED_VERSION, "xxx"),
     ([("user", EXACT, None)], ErrorCode.INVALID_REQUEST, "set match string to null"),
     ([("user", DEFAULT, "a")], ErrorCode.INVALID_REQUEST, "MATCH_TYPE_DEFAULT"),
     ([("user", SPECIFIED, "a")], ErrorCode.INVALID_REQUEST, "MATCH_TYPE_SPECIFIED"),

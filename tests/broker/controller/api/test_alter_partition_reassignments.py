@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lockstep.broker.metadata.metadata_image import finish_reassignment_command, place_command
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,12 +16,12 @@ from lockstep.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from tests.broker.wire import Client
+from tests.broker.controller.api.conftest import ControllerCaller
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_alter(client: Client, version: int) -> None:
-    await client.create("t")
+async def test_alter(caller: ControllerCaller, version: int) -> None:
+    await caller.create("t")
     refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     chosen: list[tuple[str, int, list[int] | None, int]] = [
         ("t", 0, [1], 0),
@@ -43,7 +44,7 @@ async def test_alter(client: Client, version: int) -> None:
             for name, index, replicas, _ in chosen
         ]
     )
-    response: AlterPartitionReassignmentsResponse = await client.call(request, version)
+    response: AlterPartitionReassignmentsResponse = await caller.call(request, version)
     assert (response.error_code, response.error_message) == (0, None)
     assert [
         (topic.name, each.partition_index, each.error_code, each.error_message is None)
@@ -52,9 +53,40 @@ async def test_alter(client: Client, version: int) -> None:
     ] == [(name, index, error, error == 0) for name, index, _, error in chosen]
 
 
-async def test_list(client: Client) -> None:
-    await client.create("t")
+async def test_list(caller: ControllerCaller) -> None:
+    await caller.create("t")
     wanted = [ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, -1]) for name in ("t", "no")]
     for topics in (None, [], wanted):
-        response = await client.call(ListPartitionReassignmentsRequest(topics=topics), 0)
+        response = await caller.call(ListPartitionReassignmentsRequest(topics=topics), 0)
         assert (response.error_code, response.topics) == (0, [])
+
+
+async def test_a_whole_group_moves_and_is_listed_until_it_has_arrived() -> None:
+    caller = ControllerCaller((1, 2, 3, 4))
+    caller.metadata.record(place_command({1: (1, 2, 3)}))
+    await caller.create("t", 2)
+
+    async def move(*indexes: int) -> list[int]:
+        partitions = [ReassignablePartition(partition_index=each, replicas=[4, 2, 1]) for each in indexes]
+        topic = ReassignableTopic(name="t", partitions=partitions)
+        response: AlterPartitionReassignmentsResponse = await caller.call(
+            AlterPartitionReassignmentsRequest(topics=[topic]), 1
+        )
+        return [each.error_code for each in response.responses[0].partitions]
+
+    assert await move(0) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT], "partition 1 is not named"
+    assert await move(0, 1) == [0, 0]
+    assert caller.metadata.image.placement[1] == (4, 2, 1)
+    (topic,) = (await caller.call(ListPartitionReassignmentsRequest(topics=None), 0)).topics
+    assert [
+        (each.partition_index, each.adding_replicas, each.removing_replicas) for each in topic.partitions
+    ] == [(0, [4], [3]), (1, [4], [3])]
+    caller.metadata.record(finish_reassignment_command([1]))
+    assert (await caller.call(ListPartitionReassignmentsRequest(topics=None), 0)).topics == []
+
+
+async def test_another_node_than_the_controller_moves_nothing() -> None:
+    caller = ControllerCaller((1, 2))
+    caller.topics.is_controller = False
+    response = await caller.call(AlterPartitionReassignmentsRequest(topics=[]), 1)
+    assert response.error_code == ErrorCode.NOT_CONTROLLER

@@ -8,10 +8,13 @@ from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_quorum import DescribeQuorumResponse
 from lockstep.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
+from tests.broker.controller.api.conftest import ControllerCaller
 from tests.broker.wire import Client
 
 
-async def describe(client: Client, version: int, *wanted: tuple[str, list[int]]) -> DescribeQuorumResponse:
+async def describe(
+    client: Client | ControllerCaller, version: int, *wanted: tuple[str, list[int]]
+) -> DescribeQuorumResponse:
     topics = [
         TopicData(topic_name=name, partitions=[PartitionData(partition_index=index) for index in indexes])
         for name, indexes in wanted
@@ -52,9 +55,9 @@ async def test_in_every_version(broker: Broker, client: Client, version: int) ->
 )
 @pytest.mark.parametrize("version", [0, 2])
 async def test_anything_else_is_unknown(
-    client: Client, wanted: list[tuple[str, list[int]]], version: int
+    caller: ControllerCaller, wanted: list[tuple[str, list[int]]], version: int
 ) -> None:
-    response = await describe(client, version, *wanted)
+    response = await describe(caller, version, *wanted)
     assert [
         (topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in response.topics
     ] == wanted
@@ -62,5 +65,14 @@ async def test_anything_else_is_unknown(
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_nothing_asked(client: Client) -> None:
-    assert (await describe(client, 2)).topics == []
+async def test_nothing_asked(caller: ControllerCaller) -> None:
+    assert (await describe(caller, 2)).topics == []
+
+
+async def test_a_node_that_does_not_lead_names_the_leader() -> None:
+    caller = ControllerCaller((1, 2))
+    caller.metadata.cluster.groups.clear()
+    caller.metadata.report(2, {0: 7})
+    (partition,) = (await describe(caller, 2, ("__cluster_metadata", [0]))).topics[0].partitions
+    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (error, 2, 7)

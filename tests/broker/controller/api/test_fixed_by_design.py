@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lockstep.broker.controller.api import alter_replica_log_dirs
-from lockstep.broker.server import Broker
-from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from lockstep.protocol.messages.alter_replica_log_dirs import (
@@ -18,13 +13,14 @@ from lockstep.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
-from lockstep.protocol.messages.metadata import MetadataRequest
 from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from lockstep.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from lockstep.protocol.messages.unregister_controller import UnregisterControllerRequest
 from lockstep.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from lockstep.protocol.primitives import ZERO_UUID
-from tests.broker.wire import Client
+from lockstep.storage.partition import PartitionLog
+from tests.broker.controller.api.conftest import ControllerCaller
+from tests.broker.fakes import CLUSTER_ID
 
 DIRECTORY = b"d" * 16
 
@@ -35,39 +31,29 @@ def moves(path: str, topic: str, *partitions: int) -> AlterReplicaLogDir:
     )
 
 
-def own_path(broker: Broker) -> str:
-    return os.path.abspath(broker.services.settings.log_dirs)
-
-
 def errors(answer: Any) -> dict[tuple[str, int], int]:
     return {(t.topic_name, p.partition_index): p.error_code for t in answer.results for p in t.partitions}
 
 
 @pytest.mark.parametrize("version", [1, 2])
-async def test_a_replica_stays_in_the_one_log_directory(broker: Broker, client: Client, version: int) -> None:
-    await client.create("t", 2)
-    path = own_path(broker)
+async def test_a_replica_stays_in_the_one_log_directory(version: int) -> None:
+    caller = ControllerCaller(log_dirs="/data")
+    await caller.create("t", 2)
+    here = caller.metadata.cluster.partition("t", 0)
+    assert here is not None
+    here.log = PartitionLog(3, here.topic.topic_id, 0)
     request = AlterReplicaLogDirsRequest(
-        dirs=[moves(path, "t", 0, 2), moves(path, "u", 0), moves("/nowhere", "t", 1)]
+        dirs=[moves("/data", "t", 0, 1, 2), moves("/data", "u", 0), moves("/nowhere", "u", 1)]
     )
-    assert errors(await client.call(request, version)) == {
+    assert errors(await caller.call(request, version)) == {
         ("t", 0): ErrorCode.NONE,
+        ("t", 1): ErrorCode.REPLICA_NOT_AVAILABLE,
         ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
+        ("u", 1): ErrorCode.LOG_DIR_NOT_FOUND,
     }
-    request = AlterReplicaLogDirsRequest(dirs=[moves("/nowhere", "t", 0), moves(path, "t", 0)])
-    assert errors(await client.call(request, version)) == {("t", 0): ErrorCode.NONE}, "the last one counts"
-
-
-def test_a_replica_on_other_nodes_alone_cannot_be_moved_here() -> None:
-    cluster = SimpleNamespace(partition=lambda topic, index: SimpleNamespace(is_here=index == 0))
-    services = SimpleNamespace(cluster=cluster, settings=SimpleNamespace(log_dirs="/data"))
-    request = AlterReplicaLogDirsRequest(dirs=[moves("/data", "t", 0, 1)])
-    header = RequestHeader(ApiKey.ALTER_REPLICA_LOG_DIRS, 2, 1, "test")
-    context: Any = SimpleNamespace(services=services)
-    answer = alter_replica_log_dirs.handle(context, header, request)
-    assert errors(answer) == {("t", 0): ErrorCode.NONE, ("t", 1): ErrorCode.REPLICA_NOT_AVAILABLE}
+    request = AlterReplicaLogDirsRequest(dirs=[moves("/nowhere", "t", 0), moves("/data", "t", 0)])
+    assert errors(await caller.call(request, version)) == {("t", 0): ErrorCode.NONE}, "the last one counts"
 
 
 LEVELS = (
@@ -87,10 +73,10 @@ LEVELS = (
 @pytest.mark.parametrize(("name", "level", "upgrade_type", "reason"), LEVELS)
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_feature_keeps_its_level(
-    client: Client, version: int, name: str, level: int, upgrade_type: int, reason: str
+    caller: ControllerCaller, version: int, name: str, level: int, upgrade_type: int, reason: str
 ) -> None:
     update = FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=upgrade_type)
-    answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), version)
+    answer = await caller.call(UpdateFeaturesRequest(feature_updates=[update]), version)
     if reason:
         assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert f"Invalid update version {level} for feature {name}. " in answer.error_message
@@ -103,35 +89,34 @@ async def test_a_feature_keeps_its_level(
 
 @pytest.mark.parametrize(("allowed", "reason"), [(False, "Can't downgrade"), (True, "fixed at 2")])
 async def test_the_first_version_of_update_features_allows_downgrades_by_a_flag(
-    client: Client, allowed: bool, reason: str
+    caller: ControllerCaller, allowed: bool, reason: str
 ) -> None:
     update = FeatureUpdateKey(feature="transaction.version", max_version_level=1, allow_downgrade=allowed)
-    answer = await client.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
+    answer = await caller.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
     assert reason in answer.error_message
 
 
-async def test_nodes_are_not_unregistered(client: Client) -> None:
-    unknown = await client.call(UnregisterBrokerRequest(broker_id=9), 0)
+async def test_nodes_are_not_unregistered(caller: ControllerCaller) -> None:
+    unknown = await caller.call(UnregisterBrokerRequest(broker_id=9), 0)
     assert unknown.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
-    known = await client.call(UnregisterBrokerRequest(broker_id=1), 0)
+    known = await caller.call(UnregisterBrokerRequest(broker_id=1), 0)
     assert known.error_code == ErrorCode.INVALID_REQUEST
     assert "lockstep cluster remove" in known.error_message
-    unknown = await client.call(UnregisterControllerRequest(controller_id=9), 0)
+    unknown = await caller.call(UnregisterControllerRequest(controller_id=9), 0)
     assert unknown.error_code == ErrorCode.CONTROLLER_ID_NOT_REGISTERED
-    active = await client.call(UnregisterControllerRequest(controller_id=1), 0)
+    active = await caller.call(UnregisterControllerRequest(controller_id=1), 0)
     assert active.error_code == ErrorCode.INVALID_REQUEST
     assert active.error_message == "Controller cannot unregister itself while it is active."
-    brokers = (await client.call(MetadataRequest(topics=[]), 12)).brokers
-    assert [each.node_id for each in brokers] == [1]
+    assert caller.metadata.nodes.registered_ids() == [1]
 
 
 @pytest.mark.parametrize("kind", [AddRaftVoterRequest, RemoveRaftVoterRequest])
-async def test_voters_are_not_changed(client: Client, kind: type[Any]) -> None:
-    own = (await client.call(MetadataRequest(topics=[]), 12)).cluster_id
+async def test_voters_are_not_changed(caller: ControllerCaller, kind: type[Any]) -> None:
+    own = CLUSTER_ID
 
     async def error(cluster_id: str | None, voter_id: int, directory_id: bytes) -> int:
         request = kind(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=directory_id)
-        return int((await client.call(request, 0)).error_code)
+        return int((await caller.call(request, 0)).error_code)
 
     assert await error(None, 2, DIRECTORY) == await error(own, 2, DIRECTORY) == ErrorCode.UNSUPPORTED_VERSION
     assert await error("another", 2, DIRECTORY) == ErrorCode.INCONSISTENT_CLUSTER_ID

@@ -256,7 +256,7 @@ async def test_describe_a_topic(client: Client, version: int) -> None:
     assert found["cleanup.policy"].value == "delete"  # Kafka Connect looks here
     if version >= 3:
         assert (retention.config_type, found["cleanup.policy"].config_type) == (5, 7)
-        assert "for ever" in (retention.documentation or "")
+        assert "forever" in (retention.documentation or "")
     plain = await describe(client, 2, "t", version, keys=["retention.ms", "nothing"])
     assert [(each.name, each.synonyms) for each in plain.configs] == [("retention.ms", [])]
     assert not plain.configs[0].documentation

@@ -1,0 +1,32 @@
+"""The nodes that elect the controller, and those of them that this node reaches."""
+
+from __future__ import annotations
+
+from lockstep.broker.membership.placement import Placement, initial
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.peer_rpc import PeerRpc
+from lockstep.broker.peers.quorum_watch import QuorumReach
+from lockstep.broker.settings.config import Settings
+
+
+def founding_placement(settings: Settings) -> Placement:
+    """The nodes of each log group of a new cluster."""
+    return initial(sorted(settings.peers()), settings.data_groups)
+
+
+class ControllerQuorum:
+    """See the module. Args: settings: they name the voters of group 0 until these are recorded."""
+
+    def __init__(self, settings: Settings, image: ClusterImage, nodes: Nodes, peering: PeerRpc) -> None:
+        self._image = image
+        self._nodes = nodes
+        self._peering = peering
+        self._founders = founding_placement(settings)[METADATA_GROUP]
+
+    def reach(self) -> QuorumReach:
+        """The voters of group 0 that this node reaches, as far as it knows them."""
+        voters = self._image.placement.get(METADATA_GROUP) or self._founders
+        silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
+        return QuorumReach(voters, {each: self._peering.problem(each) for each in silent})
