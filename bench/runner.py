@@ -28,9 +28,9 @@ from bench.kept import LOCAL_RESULTS, keep
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin
-from bench.sessions.cluster import NODE_HEAP
 from bench.sessions.jobs import FAILURES
 from bench.sessions.session import Session
+from bench.sessions.setup import NODE_HEAP
 from bench.settings import FULL, POLICIES, PRODUCER_PROPERTIES, QUICK, Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from lockstep.native import VARIABLE

@@ -19,6 +19,8 @@ RECORD_BYTES = 1024
 PARTITIONS = 16
 """How many partitions the row that compares one with many uses."""
 PRODUCERS = 16
+NODES = 3
+"""Of a cluster."""
 FILL_BATCH_RECORDS = 15
 """Records of 1 KB that fit a batch of 16 KiB, what a producer with default settings sends."""
 FILL_WINDOW = 8

@@ -77,3 +77,13 @@ class KfakeTarget(Target):
 
     def _command(self) -> list[str]:
         return [str(kfake_program()), str(self.port)]
+
+
+def tansu(directory: Path) -> Target:
+    """Not started yet."""
+    return TansuTarget(directory=directory)
+
+
+def kfake(directory: Path) -> Target:
+    """Not started yet."""
+    return KfakeTarget(directory=directory)

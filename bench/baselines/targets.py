@@ -15,13 +15,12 @@ from typing import Any, Final
 from bench.baselines import memory, tuned
 from bench.figures.ratios import SUBJECT
 from bench.machine.memory import keep_again
-from bench.sessions.cluster import DEFAULT_SHAPES, NODE_HEAP, NODES, NodesSession
+from bench.sessions.cluster import NodesSession
 from bench.sessions.jobs import Running
 from bench.sessions.session import WARMUP_SLICE_S, Session
-from bench.settings import FLUSH, OS, SHIPPED_HEAP, Sizes
-from compat_tests.clusters import KafkaCluster
+from bench.sessions.setup import Setup
+from bench.settings import FLUSH, NODES, OS, Sizes
 from compat_tests.kafka_jars import ToolchainMissing, classpath, java_command
-from compat_tests.targets import KafkaTarget
 
 MEMORY: Final = "memory"
 """The policy of a broker that writes nothing to a disk."""
@@ -47,6 +46,12 @@ class Broker:
     nodes: tuple[int, ...] = (1, NODES)
     check: Callable[[], object] = _no_check
     """Raises ToolchainMissing where it cannot be started here."""
+    make: Callable[[Path], Running] | None = None
+
+    @property
+    def setup(self) -> Setup:
+        """The way to start it."""
+        return Setup(self.kind, tuple(self.targets), self.settings, heap=self.heap, make=self.make)
 
     @property
     def keeps(self) -> bool:
@@ -74,8 +79,8 @@ BROKERS: Final = (
         tuned.TUNED_HEAP,
         check=_kafka_check,
     ),
-    Broker("tansu", "tansu", {MEMORY: "tansu"}, nodes=(1,), check=memory.tansu_program),
-    Broker("kfake", "kfake", {MEMORY: "kfake"}, nodes=(1,), check=memory.kfake_program),
+    Broker("tansu", "tansu", {MEMORY: "tansu"}, nodes=(1,), check=memory.tansu_program, make=memory.tansu),
+    Broker("kfake", "kfake", {MEMORY: "kfake"}, nodes=(1,), check=memory.kfake_program, make=memory.kfake),
 )
 TARGETS: Final = {name: broker for broker in BROKERS for name in broker.targets.values()}
 WORDS: Final = {
@@ -95,17 +100,7 @@ class OneBroker(Session):
 
     def __init__(self, broker: Broker, sizes: Sizes, parent: Path) -> None:
         self.broker = broker
-        super().__init__(SUBJECT, broker.kind, tuple(broker.targets), sizes, parent)
-
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind == "kafka":
-            settings = {"offsets.topic.num.partitions": "50", **self.broker.settings}
-            return KafkaTarget(settings, heap=self.broker.heap or SHIPPED_HEAP, directory=self.directory)
-        if self.kind == "tansu":
-            return memory.TansuTarget(directory=self.directory)
-        if self.kind == "kfake":
-            return memory.KfakeTarget(directory=self.directory)
-        return super()._make_target(tree)
+        super().__init__(SUBJECT, broker.setup, sizes, parent)
 
     def _warm_slice(self, topic: str, producers: int) -> int:
         """Like `Session`; nothing is read of a broker in memory: tansu sends more than is asked for."""
@@ -127,15 +122,7 @@ class ThreeBrokers(NodesSession):
 
     def __init__(self, broker: Broker, sizes: Sizes, parent: Path) -> None:
         self.broker = broker
-        policies = tuple(broker.targets)
-        heap = broker.heap or NODE_HEAP
-        super().__init__(SUBJECT, broker.kind, policies, DEFAULT_SHAPES, sizes, parent, heap=heap)
-
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind != "kafka" or not self.broker.settings:
-            return super()._make_target(tree)
-        self.cluster = KafkaCluster(NODES, self.broker.settings, heap=self._heap, directory=self.directory)
-        return self.cluster
+        super().__init__(SUBJECT, broker.setup, sizes, parent)
 
     def start_anew(self) -> None:
         """No cluster keeps everything in memory."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.baselines.targets import TARGETS
-from bench.sessions.cluster import NODES
+from bench.settings import NODES
 
 MEASURED_AS: Final = {
     "produce": 2,

@@ -37,9 +37,8 @@ from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import Origin, machine_facts
 from bench.sessions.children import run_child
-from bench.sessions.cluster import NODES
 from bench.sessions.jobs import FAILURES, Block, RoundFailed
-from bench.settings import Sizes
+from bench.settings import NODES, Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers
 from compat_tests.targets import ROOT

@@ -44,9 +44,6 @@ def run_clients(clients: Sequence[Child], job: Block, warmup_s: float, seconds: 
 class ContentionSession(LockstepSession):
     """One round: every number of hot accounts once."""
 
-    def _topic_config(self, policy: str) -> dict[str, str]:
-        return {"lockstep.locks": "true"}
-
     def measure_accounts(self, clients: Sequence[Child], accounts: int) -> None:
         """One block. RoundFailed."""
 
@@ -84,7 +81,7 @@ class Contention(Measurement[tuple[int, ...], ContentionSession]):
         return [wanted if number % 2 == 0 else wanted[::-1] for number in range(self.sizes.rounds)]
 
     def session(self, planned: tuple[int, ...]) -> ContentionSession:
-        return ContentionSession(self.sizes, self.parent)
+        return ContentionSession(self.sizes, self.parent, topic={"lockstep.locks": "true"})
 
     def measure(self, planned: tuple[int, ...], session: ContentionSession) -> None:
         session.start()

@@ -29,9 +29,6 @@ BODY_BYTES = (0, 100, 1_000, 10_000)
 class FeedSession(LockstepSession):
     """One round: a topic for each size of body, filled, then read."""
 
-    def _topic_config(self, policy: str) -> dict[str, str]:
-        return {"lockstep.locks": "true"}
-
     def fill(self, body_bytes: int, transactions: int) -> tuple[str, Block]:
         """A topic, and what the load generator says of it."""
         topic = self.topic(FLUSH)
@@ -71,7 +68,7 @@ class Feed(Measurement[tuple[int, ...], FeedSession]):
         return [BODY_BYTES if number % 2 == 0 else BODY_BYTES[::-1] for number in range(self.sizes.rounds)]
 
     def session(self, planned: tuple[int, ...]) -> FeedSession:
-        return FeedSession(self.sizes, self.parent)
+        return FeedSession(self.sizes, self.parent, topic={"lockstep.locks": "true"})
 
     def measure(self, planned: tuple[int, ...], session: FeedSession) -> None:
         """All are filled first, so that no reader comes right behind a writer."""

@@ -23,10 +23,11 @@ from bench.machine.process import RssSampler
 from bench.raw import RawSamples
 from bench.runner import COMPARED, HEAP, Comparison, Options
 from bench.sessions import blocks
-from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
+from bench.sessions.cluster import NodesSession
 from bench.sessions.jobs import unclaimed_block
 from bench.sessions.session import Session
-from bench.settings import FAN_OUT_BYTES, FLUSH, OS, PRODUCERS, Sizes
+from bench.sessions.setup import Setup
+from bench.settings import FAN_OUT_BYTES, FLUSH, NODES, OS, PRODUCERS, Sizes
 
 SMALL_RECORD_BYTES = 100
 MANY_PRODUCERS = 64
@@ -233,13 +234,9 @@ class Headline(Comparison[Planned, Session]):
         ]
 
     def session(self, planned: Planned) -> Session:
-        side, kind, policies, sizes = planned.side, planned.kind, planned.policies, self.sizes[planned.nodes]
-        session: Session
-        if planned.nodes == 1:
-            session = Session(side, kind, policies, sizes, self.parent)
-        else:
-            heap = self.chosen.heap
-            session = NodesSession(side, kind, policies, DEFAULT_SHAPES, sizes, self.parent, heap=heap)
+        heap = self.chosen.heap if planned.nodes > 1 else ""
+        setup, made = Setup(planned.kind, planned.policies, heap=heap), NodesSession if heap else Session
+        session = made(planned.side, setup, self.sizes[planned.nodes], self.parent)
         session.keep_raw = partial(self._raw.add, self.plan().index(planned) + 1)
         session.more = {"nodes": planned.nodes, "round": planned.round}
         return session

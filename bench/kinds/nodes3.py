@@ -18,10 +18,11 @@ from bench.figures.ratios import ANY, BASELINE, NO_POLICY, POLICY_PAIRS, SUBJECT
 from bench.machine.process import RssSampler
 from bench.runner import COMPARED, HEAP, POLICY, TREE, Comparison, Options, mirror_rounds
 from bench.sessions.blocks import closed_loop, produce
-from bench.sessions.cluster import NODES, NodesSession
+from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import count_commits
 from bench.sessions.jobs import WrongCount, unclaimed_block
-from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, OS, PRODUCERS
+from bench.sessions.setup import GROUPS, Setup
+from bench.settings import FLUSH, NODES, NODES_FULL, NODES_QUICK, OS, PRODUCERS
 
 ROWS = ("produce", "latency", "memory", "loss")
 SHAPES = (1, 3)
@@ -115,30 +116,31 @@ class Nodes3(Comparison[Planned, NodesSession]):
         return mirror_rounds(one, self.sizes.rounds)
 
     def session(self, planned: Planned) -> NodesSession:
-        side, kind, tree = planned.side, planned.kind, self.tree_of(planned.side)
-        shapes, heap = planned.shapes, self.chosen.heap
-        return NodesSession(side, kind, planned.policies, shapes, self.sizes, self.parent, tree, heap)
+        settings = {} if planned.kind == "kafka" else {GROUPS: str(*planned.shapes)}
+        tree, heap = self.tree_of(planned.side), self.chosen.heap
+        setup = Setup(planned.kind, planned.policies, settings, heap=heap, tree=tree)
+        return NodesSession(planned.side, setup, self.sizes, self.parent)
 
     def measure(self, planned: Planned, session: NodesSession) -> None:
         session.open()
         if self.rows - {"loss"}:
-            _measure_load(session, self.rows)
+            _measure_load(session, self.rows, planned.shapes)
         if "loss" in self.rows:
-            for shape in session.shapes:
+            for shape in planned.shapes:
                 _losses(session, shape, self.sizes.restarts_per_session)
         count_commits(session)
 
 
-def _measure_load(session: NodesSession, rows: frozenset[str]) -> None:
+def _measure_load(session: NodesSession, rows: frozenset[str], shapes: tuple[int, ...]) -> None:
     """Memory is sampled while all nodes live."""
     sampler = RssSampler(session.target.pids)
     with sampler.sample_rss():
-        for shape in session.shapes:
+        for shape in shapes:
             for policy in session.policies:
                 _blocks(session, rows, policy, shape)
     found = sampler.result()
     log_progress(f"  memory           {found['rss_max_mb']:.0f} MB at most, all nodes")
-    session.blocks += [unclaimed_block(f"memory_{shape}", ANY, found) for shape in session.shapes]
+    session.blocks += [unclaimed_block(f"memory_{shape}", ANY, found) for shape in shapes]
 
 
 def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:

@@ -22,6 +22,7 @@ from bench.sessions import groups
 from bench.sessions.blocks import closed_loop, consume, fill, produce, report_closed, restart
 from bench.sessions.jobs import Block
 from bench.sessions.session import Session
+from bench.sessions.setup import Setup
 from bench.settings import FLUSH, OS, PARTITIONS, PRODUCERS
 
 ROWS = ("produce", "latency", "partitions", "groups", "consume", "memory", "restart")
@@ -158,8 +159,8 @@ class OneNode(Comparison[Planned, Session]):
         )
 
     def session(self, planned: Planned) -> Session:
-        tree = self.tree_of(planned.side)
-        return Session(planned.side, planned.kind, planned.policies, self.sizes, self.parent, tree)
+        setup = Setup(planned.kind, planned.policies, tree=self.tree_of(planned.side))
+        return Session(planned.side, setup, self.sizes, self.parent)
 
     def measure(self, planned: Planned, session: Session) -> None:
         with_restart = "restart" in self.rows and self._seen[planned] < self.sizes.restart_sessions

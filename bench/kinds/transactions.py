@@ -15,21 +15,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from bench.exit_status import log_progress
 from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio
 from bench.runner import COMPARED, HEAP, Comparison, Options, mirror_rounds
-from bench.sessions.cluster import NODES, NodesSession
+from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import count_commits
-from bench.sessions.jobs import Block, RoundFailed, Running
-from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
-from compat_tests.clusters import KafkaCluster, LockstepCluster
+from bench.sessions.jobs import Block, RoundFailed
+from bench.sessions.setup import GROUPS, Setup
+from bench.settings import FLUSH, NODES, NODES_FULL, NODES_QUICK
 
 ONE, SPREAD = "one", "spread"
 """Lockstep with lockstep.data.groups=1, and with its default."""
-GROUPS = {ONE: "1 group", SPREAD: "default groups"}
+SPREADS = {ONE: "1 group", SPREAD: "default groups"}
 WIDTHS = (1, 10)
 """Partitions of a transaction."""
 ATOMIC_WIDTH = WARM_WIDTH = 10
@@ -38,28 +37,11 @@ MARKERS_S = 10.0
 
 
 class TransactionsSession(NodesSession):
-    """Three nodes of one side that flush; `groups`: ONE or SPREAD, or both where it makes no difference."""
+    """Three nodes of one side that flush; `names`: ONE or SPREAD, or both where it makes no difference."""
 
+    names: tuple[str, ...] = ()
     block = "transaction"
     widths: tuple[int, ...] = WIDTHS
-
-    def __init__(
-        self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
-    ) -> None:
-        self.groups = groups
-        leaders = 1 if groups == (ONE,) else NODES
-        super().__init__(side, kind, (FLUSH,), (leaders,), sizes, parent, None, heap)
-
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind == "kafka":
-            settings = {"log.flush.interval.messages": "1"}
-            self.cluster = KafkaCluster(NODES, settings, heap=self._heap, directory=self.directory)
-        else:
-            settings = {"log.flush": "always", "min.insync.replicas": "2"}
-            if self.groups == (ONE,):
-                settings["lockstep.data.groups"] = "1"
-            self.cluster = LockstepCluster(NODES, settings, directory=self.directory)
-        return self.cluster
 
     def _warm_topics(self) -> list[str]:
         return [self.topic(FLUSH, WARM_WIDTH)]
@@ -86,7 +68,7 @@ class TransactionsSession(NodesSession):
 
     def blocks_of(self) -> None:
         """Everything that is compared."""
-        for groups in self.groups:
+        for groups in self.names:
             for width in self.widths:
                 self._block(f"{self.block}{width}_{groups}", width, self._work)
 
@@ -109,17 +91,6 @@ class AtomicSession(TransactionsSession):
     block = "atomic"
     widths = (ATOMIC_WIDTH,)
 
-    def __init__(
-        self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
-    ) -> None:
-        super().__init__(side, kind, groups, sizes, parent, heap)
-        self.shapes = (1,)
-
-    def _topic_config(self, policy: str) -> dict[str, str]:
-        if self.kind == "kafka":
-            return super()._topic_config(policy)
-        return {"lockstep.group": "1", "lockstep.locks": "true"}
-
     def _work(self, topic: str, width: int, **words: float) -> Block:
         if self.kind == "kafka":
             return super()._work(topic, width, **words)
@@ -134,7 +105,7 @@ class AtomicSession(TransactionsSession):
         """In Lockstep without its client, too."""
         super().blocks_of()
         if self.kind == "lockstep":
-            for groups in self.groups:
+            for groups in self.names:
                 self._block(f"bare{ATOMIC_WIDTH}_{groups}", ATOMIC_WIDTH, partial(self._appends, bare=True))
 
 
@@ -153,7 +124,7 @@ class Planned:
 def _sessions_of(side: str, kind: str) -> list[Planned]:
     if kind == "kafka":
         return [Planned(side, kind, (ONE, SPREAD))]
-    return [Planned(side, kind, (groups,)) for groups in GROUPS]
+    return [Planned(side, kind, (groups,)) for groups in SPREADS]
 
 
 class Transactions(Comparison[Planned, TransactionsSession]):
@@ -163,9 +134,11 @@ class Transactions(Comparison[Planned, TransactionsSession]):
     options: ClassVar[Options] = {**COMPARED, **HEAP}
     quick, whole = NODES_QUICK, NODES_FULL
     made = TransactionsSession
+    topic: ClassVar[Mapping[str, str]] = {}
+    """Of Lockstep's topics."""
     ratios: ClassVar[Mapping[str, Ratio]] = {
         ratio.name: ratio
-        for groups, words in GROUPS.items()
+        for groups, words in SPREADS.items()
         for width in WIDTHS
         for kind in ("p50", "p99")
         for ratio in [
@@ -190,8 +163,14 @@ class Transactions(Comparison[Planned, TransactionsSession]):
         return mirror_rounds([first, *_sessions_of(BASELINE, self.baseline), *rest], self.sizes.rounds)
 
     def session(self, planned: Planned) -> TransactionsSession:
-        heap = self.chosen.heap
-        return self.made(planned.side, planned.kind, planned.groups, self.sizes, self.parent, heap)
+        settings = {GROUPS: "1"} if planned.groups == (ONE,) else {}
+        setup = Setup(planned.kind, settings=settings, topic=self.topic)
+        if planned.kind == "kafka":
+            settings = {"log.flush.interval.messages": "1"}
+            setup = Setup(planned.kind, settings=settings, heap=self.chosen.heap)
+        session = self.made(planned.side, setup, self.sizes, self.parent)
+        session.names = planned.groups
+        return session
 
     def measure(self, planned: Planned, session: TransactionsSession) -> None:
         session.open()
@@ -203,9 +182,10 @@ class Atomic(Transactions):
 
     name = "atomic"
     made = AtomicSession
+    topic: ClassVar[Mapping[str, str]] = {"lockstep.group": "1", "lockstep.locks": "true"}
     ratios: ClassVar[Mapping[str, Ratio]] = {
         ratio.name: ratio
-        for groups, words in GROUPS.items()
+        for groups, words in SPREADS.items()
         for kind in ("p50", "p99")
         for ratio in [
             Ratio(

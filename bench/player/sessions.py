@@ -26,12 +26,10 @@ from bench.player.points import (
     Point,
 )
 from bench.sessions.children import HOSTING
-from bench.sessions.cluster import NODES, NodesSession
-from bench.sessions.jobs import Running
+from bench.sessions.cluster import NodesSession
 from bench.sessions.session import LockstepSession
-from bench.settings import FLUSH, Sizes
-from compat_tests.clusters import KafkaCluster, LockstepCluster
-from compat_tests.targets import ROOT, LockstepTarget
+from bench.sessions.setup import GROUPS, Setup
+from bench.settings import NODES, Sizes
 
 DELAYS, SUSTAINED, BACKLOGS, STALLED = "delays", "sustained", "backlogs", "stalled"
 PARTS = (DELAYS, SUSTAINED, BACKLOGS, STALLED)
@@ -70,36 +68,12 @@ def plan_sessions(parts: frozenset[str], rounds: int) -> list[Planned]:
 class PlayerNode(LockstepSession):
     """One node that takes players."""
 
-    def _make_target(self, tree: Path | None) -> Running:
-        environment = {"PYTHONPATH": str(ROOT)}
-        settings = {"log.flush": "always"}
-        return LockstepTarget(settings, command=HOSTING, directory=self.directory, environment=environment)
-
     def leader_directory(self, topic: str) -> Path:
         return self.directory
 
 
 class PlayerNodes(NodesSession):
     """Three nodes: Lockstep's take players, Kafka's are warmed up with transactions, too."""
-
-    def __init__(self, kind: str, sizes: Sizes, parent: Path, heap: str) -> None:
-        side = BASELINE if kind == KAFKA else SUBJECT
-        super().__init__(side, kind, (FLUSH,), (1,), sizes, parent, None, heap)
-
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind == KAFKA:
-            settings = {"log.flush.interval.messages": "1"}
-            self.cluster = KafkaCluster(NODES, settings, heap=self._heap, directory=self.directory)
-        else:
-            settings = {"log.flush": "always", "lockstep.data.groups": "1", "min.insync.replicas": "2"}
-            self.cluster = LockstepCluster(
-                NODES,
-                settings,
-                directory=self.directory,
-                environment={"PYTHONPATH": str(ROOT)},
-                command=HOSTING,
-            )
-        return self.cluster
 
     def leader_directory(self, topic: str) -> Path:
         (leader,) = self.leaders(topic)
@@ -117,8 +91,11 @@ class PlayerNodes(NodesSession):
 def make(planned: Planned, sizes: Sizes, parent: Path, heap: str) -> PlayerNode | PlayerNodes:
     """A session that is not started yet."""
     if planned.kind == ONE:
-        return PlayerNode(sizes, parent)
-    return PlayerNodes(planned.kind, sizes, parent, heap)
+        return PlayerNode(sizes, parent, command=HOSTING)
+    if planned.kind == KAFKA:
+        setup = Setup(KAFKA, settings={"log.flush.interval.messages": "1"}, heap=heap)
+        return PlayerNodes(BASELINE, setup, sizes, parent)
+    return PlayerNodes(SUBJECT, Setup(LOCKSTEP, settings={GROUPS: "1"}, command=HOSTING), sizes, parent)
 
 
 def measure(planned: Planned, session: PlayerNode | PlayerNodes, axes: Axes) -> None:

@@ -24,11 +24,12 @@ from bench.figures.ratios import SUBJECT
 from bench.machine import process
 from bench.profile import stages, system_calls
 from bench.runner import KEPT, Measurement, Options
-from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
+from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import commits_by_topic
 from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
-from bench.settings import FLUSH, NODES_QUICK, POLICIES, PRODUCERS, QUICK
+from bench.sessions.setup import Setup
+from bench.settings import FLUSH, NODES, NODES_QUICK, POLICIES, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed
 
 KIND = "profile"
@@ -68,8 +69,8 @@ def finish(sampler: subprocess.Popen[str], output: Path) -> None:
 
 def _session(nodes: int, policy: str, parent: Path) -> Session:
     if nodes == 1:
-        return Session(SUBJECT, "lockstep", (policy,), QUICK, parent)
-    return NodesSession(SUBJECT, "lockstep", (policy,), DEFAULT_SHAPES, NODES_QUICK, parent)
+        return Session(SUBJECT, Setup("lockstep", (policy,)), QUICK, parent)
+    return NodesSession(SUBJECT, Setup("lockstep", (policy,)), NODES_QUICK, parent)
 
 
 def _leader(session: Session, topic: str) -> LockstepTarget:

@@ -3,6 +3,7 @@
 | module | |
 |---|---|
 | `session` | a session's life, its warm-up, and what is recorded around each block of work |
+| `setup` | how a side's brokers are started |
 | `cluster` | a session of three nodes |
 | `topics` | topics made, led and counted |
 | `jobs` | the load generator's processes; what ends a block, what ends a session |

@@ -1,7 +1,7 @@
 """Several brokers of one kind, alive together, warmed up: a `Session` whose broker is a cluster.
 
-Owns: the clusters' settings (replication factor 3, two of three must have a write), which node leads a
-partition, and the loss of a leader. Both kinds keep all nodes on this machine's one disk, pinned to nothing.
+Owns: which node leads a partition, and the loss of a leader. Both kinds keep all nodes on this machine's one
+disk, pinned to nothing.
 Does not decide which blocks run.
 """
 
@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 from bench.exit_status import log_progress
 from bench.sessions.jobs import Block, RoundFailed, Running
-from bench.sessions.session import Session, of_tree
-from bench.settings import LOG_FLUSH, Sizes
-from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
+from bench.sessions.session import Session
+from bench.sessions.setup import GROUPS
+from bench.settings import NODES
 
-NODES = 3
-DEFAULT_SHAPES = (3,)
-"""Lockstep's default number of data groups."""
 WARM_PARTITIONS = 3
-NODE_HEAP = "512M"
-"""Of each Kafka node, half of what Kafka ships: memory is compared too, and more than it needs would flatter
-us."""
 SPREAD_WAIT_S = 20.0
 SETTLED_S = 6.0
 """Leaders that did not change for so long stay: both kinds move them to a preferred node at first."""
@@ -32,48 +25,16 @@ SETTLED_WAIT_S = 40.0
 
 
 class NodesSession(Session):
-    """Three nodes of one side. `shapes`: for how many partitions blocks run.
-
-    Lockstep has as many data groups as `shapes` has (one) partitions: a group each.
-    """
+    """Three nodes of one side. `groups`: how many may lead partitions of a topic, in Lockstep its data
+    groups."""
 
     replication = NODES
     flushed_copies = NODES // 2 + 1
 
-    def __init__(
-        self,
-        side: str,
-        kind: str,
-        policies: tuple[str, ...],
-        shapes: tuple[int, ...],
-        sizes: Sizes,
-        parent: Path,
-        tree: Path | None = None,
-        heap: str = NODE_HEAP,
-    ) -> None:
-        self.shapes = shapes
-        self._heap = heap
-        self.cluster: Cluster
-        super().__init__(side, kind, policies, sizes, parent, tree)
-
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind == "kafka":
-            self.cluster = KafkaCluster(NODES, heap=self._heap, directory=self.directory)
-        else:
-            (policy,), (groups,) = self.policies, self.shapes
-            settings = {
-                "log.flush": LOG_FLUSH[policy],
-                "lockstep.data.groups": str(groups),
-                "min.insync.replicas": "2",
-            }
-            self.cluster = LockstepCluster(
-                NODES, settings, directory=self.directory, environment=of_tree(tree)
-            )
+    def _make_target(self) -> Running:
+        self.groups = int(self.setup.settings.get(GROUPS, NODES))
+        self.cluster = self.setup.three(self.directory)
         return self.cluster
-
-    def outcome(self) -> Block:
-        """Like `Session.outcome`, with the numbers of groups; memory is a block of each."""
-        return {**super().outcome(), "memory": {}, "shapes": self.shapes}
 
     def open(self) -> None:
         """Start the nodes, let leaderships come to rest, warm up. RoundFailed, TargetFailed."""
@@ -106,9 +67,8 @@ class NodesSession(Session):
     def topic(self, policy: str, partitions: int = 1) -> str:
         """Like `Session.topic`; several partitions have different leaders, where there are groups enough."""
         name = super().topic(policy, partitions)
-        groups = NODES if self.kind == "kafka" else self.shapes[0]
         deadline = time.monotonic() + SPREAD_WAIT_S
-        while len(set(self.leaders(name))) < min(partitions, groups, NODES):
+        while len(set(self.leaders(name))) < min(partitions, self.groups, NODES):
             if time.monotonic() > deadline:
                 log_progress(f"  {name}: leaders {self.leaders(name)} after {SPREAD_WAIT_S:.0f} s")
                 break

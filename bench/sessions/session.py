@@ -26,11 +26,10 @@ from bench.figures.ratios import SUBJECT
 from bench.machine import device, memory, process
 from bench.machine.pauses import Pauses
 from bench.sessions.jobs import JOB_TIMEOUT_S, Block, Jobs, RoundFailed, Running, WrongCount
+from bench.sessions.setup import Setup
 from bench.sessions.topics import Topics
-from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, LOG_FLUSH, PRODUCERS, Sizes
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS, Sizes
 from compat_tests.kafka_jars import classpath, java_command
-from compat_tests.targets import KafkaTarget, LockstepTarget
-from lockstep.native import VARIABLE
 
 JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 WARMUP_SLICE_S = 2.0
@@ -42,33 +41,18 @@ COMPILED_SHARE = 0.08
 T = TypeVar("T")
 
 
-def of_tree(tree: Path | None) -> dict[str, str]:
-    """The environment of a Lockstep of other sources, as Python: what is compiled is of one tree's alone."""
-    return {"PYTHONPATH": str(tree.resolve()), VARIABLE: "0"} if tree else {}
-
-
 class Session(Jobs):
-    """A running broker of one side. `policies` are those whose topics this process can serve.
-
-    `tree`: run Lockstep from this source tree instead of the one the benchmark is in.
-    """
+    """A running broker of one side."""
 
     replication = 1
     flushed_copies = 1
     """How many brokers must have flushed a write before it is acknowledged, if any must."""
 
-    def __init__(
-        self,
-        side: str,
-        kind: str,
-        policies: tuple[str, ...],
-        sizes: Sizes,
-        parent: Path,
-        tree: Path | None = None,
-    ) -> None:
-        super().__init__(kind, sizes)
+    def __init__(self, side: str, setup: Setup, sizes: Sizes, parent: Path) -> None:
+        super().__init__(setup.kind, sizes)
         self.side = side
-        self.policies = policies
+        self.setup = setup
+        self.policies = setup.policies
         self.blocks: list[Block] = []
         self.warmup: Block = {}
         self.memory: Block = {}
@@ -81,9 +65,9 @@ class Session(Jobs):
         self.start_s = 0.0
         self.device = device.device_of(parent)  # first, as it may refuse
         self._topics = 0
-        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{setup.kind}-", dir=parent))
         try:
-            self.target: Running = self._make_target(tree)
+            self.target: Running = self._make_target()
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
@@ -111,13 +95,8 @@ class Session(Jobs):
             if not block["proven"]
         ]
 
-    def _make_target(self, tree: Path | None) -> Running:
-        if self.kind == "kafka":
-            # as shipped, where the tests take one partition to be quick
-            return KafkaTarget({"offsets.topic.num.partitions": "50"}, directory=self.directory)
-        (policy,) = self.policies
-        settings = {"log.flush": LOG_FLUSH[policy]}
-        return LockstepTarget(settings, directory=self.directory, environment=of_tree(tree))
+    def _make_target(self) -> Running:
+        return self.setup.one(self.directory)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -199,15 +178,11 @@ class Session(Jobs):
             raise ValueError(f"this session does not serve {policy!r}")
         self._topics += 1
         name = f"bench-{policy}-{self._topics:03d}"
-        self._of_target().create(name, partitions, self._topic_config(policy))
+        self._of_target().create(name, partitions, self.setup.topic_config(policy))
         return name
 
     def _of_target(self) -> Topics:
         return Topics(self.target.bootstrap, self.replication)
-
-    def _topic_config(self, policy: str) -> dict[str, str]:
-        """The configuration of a topic for this policy."""
-        return {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         """The log end offset of each partition, asked by a client library."""
@@ -346,10 +321,10 @@ class Session(Jobs):
 
 
 class LockstepSession(Session):
-    """One node that flushes."""
+    """One node that flushes. Args: more: of its setup."""
 
-    def __init__(self, sizes: Sizes, parent: Path) -> None:
-        super().__init__(SUBJECT, "lockstep", (FLUSH,), sizes, parent)
+    def __init__(self, sizes: Sizes, parent: Path, **more: Any) -> None:
+        super().__init__(SUBJECT, Setup("lockstep", **more), sizes, parent)
 
     def start(self) -> None:
         """Without a warm-up: nothing is compiled here while it runs. TargetFailed."""

@@ -11,7 +11,7 @@ import pytest
 from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.kinds.transactions import ATOMIC_WIDTH as WIDTH
 from bench.kinds.transactions import ONE, SPREAD, Atomic, AtomicSession, Planned, Transactions
-from bench.settings import FLUSH, NODES_QUICK
+from bench.settings import FLUSH
 from tests.bench.kinds.results import made
 from tests.bench.outcomes import session
 
@@ -58,10 +58,11 @@ def test_every_goal_of_transactions_has_its_ratio_and_groups_are_not_mixed() -> 
 
 
 def test_partitions_of_a_topic_are_in_one_group_in_lockstep_alone(tmp_path: Path) -> None:
-    ours = AtomicSession(SUBJECT, "lockstep", (SPREAD,), NODES_QUICK, tmp_path, "512M")
-    kafka = AtomicSession(BASELINE, "kafka", (ONE, SPREAD), NODES_QUICK, tmp_path, "512M")
-    assert ours._topic_config(FLUSH) == {"lockstep.group": "1", "lockstep.locks": "true"}
-    assert kafka._topic_config(FLUSH) == {"flush.messages": "1"}
+    run = made(Atomic, "--directory", str(tmp_path))
+    ours = run.session(Planned(SUBJECT, "lockstep", (SPREAD,)))
+    kafka = run.session(Planned(BASELINE, "kafka", (ONE, SPREAD)))
+    assert ours.setup.topic_config(FLUSH) == {"lockstep.group": "1", "lockstep.locks": "true"}
+    assert kafka.setup.topic_config(FLUSH) == {"flush.messages": "1"}
     for each in (ours, kafka):
         each.close()
 
@@ -84,7 +85,7 @@ def test_lockstep_is_measured_without_its_client_too(
 
     monkeypatch.setattr(AtomicSession, "job", job)
     monkeypatch.setattr(AtomicSession, "measure", measure)
-    session = AtomicSession(SUBJECT, kind, (ONE,), NODES_QUICK, tmp_path, "512M")
+    session = made(Atomic, "--directory", str(tmp_path)).session(Planned(SUBJECT, kind, (ONE,)))
     try:
         session.blocks_of()
     finally:

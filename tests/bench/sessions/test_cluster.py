@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.figures.ratios import SUBJECT
-from bench.kinds.transactions import ONE, SPREAD, TransactionsSession
+from bench.kinds.transactions import ONE, SPREAD, Planned, Transactions
 from bench.load.backlog import fill
 from bench.load.wire import record_batch
 from bench.sessions.blocks import parse_producer_performance
@@ -18,10 +18,12 @@ from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import commits_by_topic
 from bench.sessions.jobs import RoundFailed
 from bench.sessions.session import Session
+from bench.sessions.setup import GROUPS, Setup
 from bench.settings import FLUSH, NODES_QUICK
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
+from tests.bench.kinds.results import made
 
 
 class _Killed:
@@ -54,7 +56,7 @@ def test_a_leader_that_led_no_more_was_not_lost_by_its_kill(
     monkeypatch.setattr(NodesSession, "running_job", lambda self, *_, **__: nullcontext())
     monkeypatch.setattr(NodesSession, "finish_job", finished)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    lost = NodesSession(SUBJECT, "lockstep", (FLUSH,), (1,), NODES_QUICK, tmp_path)
+    lost = NodesSession(SUBJECT, Setup("lockstep", settings={GROUPS: "1"}), NODES_QUICK, tmp_path)
     lost.cluster.close()
     cluster = _Killed()
     lost.cluster = cluster  # type: ignore[assignment]
@@ -74,7 +76,8 @@ def test_different_leaders_are_waited_for_where_there_are_groups_for_them(
     monkeypatch.setattr(Session, "topic", lambda self, policy, partitions: "t")
     monkeypatch.setattr(NodesSession, "leaders", lambda self, topic: answers.pop())
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    session = TransactionsSession(SUBJECT, "lockstep", (groups,), NODES_QUICK, tmp_path, "512M")
+    run = made(Transactions, "--quick", "--directory", str(tmp_path))
+    session = run.session(Planned(SUBJECT, "lockstep", (groups,)))
     try:
         assert session.topic(FLUSH, 4) == "t"
     finally:

@@ -19,7 +19,8 @@ from bench.machine.device import NoBlockDevice
 from bench.sessions import session
 from bench.sessions.jobs import RoundFailed, WrongCount
 from bench.sessions.session import Session
-from bench.settings import FLUSH, QUICK
+from bench.sessions.setup import Setup, of_tree
+from bench.settings import QUICK
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT
 from tests.bench.load.serving import serving
@@ -78,21 +79,21 @@ def test_where_flushes_cannot_be_counted_nothing_is_left_behind(
 
     monkeypatch.setattr(device, "device_of", refused)
     with pytest.raises(NoBlockDevice):
-        Session("subject", "lockstep", (FLUSH,), QUICK, tmp_path)
+        Session("subject", Setup("lockstep"), QUICK, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_broker_that_cannot_be_made_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def missing(self: Session, tree: Path | None) -> NoReturn:
+    def missing(self: Session) -> NoReturn:
         (self.directory / "begun").touch()
         raise ToolchainMissing("no Java")
 
     monkeypatch.setattr(device, "device_of", lambda directory: "vda")
     monkeypatch.setattr(Session, "_make_target", missing)
     with pytest.raises(ToolchainMissing):
-        Session("subject", "kafka", (FLUSH,), QUICK, tmp_path)
+        Session("subject", Setup("kafka"), QUICK, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,7 +157,7 @@ def test_a_baseline_of_other_sources_is_never_compiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_NATIVE", "1")
-    environment = session.of_tree(tmp_path)
+    environment = of_tree(tmp_path)
     found = "from lockstep import native; print(native.enable_if_requested(), native.VARIABLE)"
     done = subprocess.run(
         (sys.executable, "-P", "-c", found),
@@ -166,4 +167,4 @@ def test_a_baseline_of_other_sources_is_never_compiled(
         check=True,
     )
     assert done.stdout.split() == ["0", "LOCKSTEP_NATIVE"] and environment["PYTHONPATH"] == str(tmp_path)
-    assert session.of_tree(None) == {}
+    assert of_tree(None) == {"PYTHONPATH": str(ROOT)}
