@@ -6,7 +6,7 @@ Nothing here knows of a running broker; changes that go through the cluster are
 | concern | files |
 |---|---|
 | one setting: declared, read from text, shown | `properties`, `addresses` |
-| a broker's, all of them | `config` |
+| a broker's, all of them | `config`; `settings_reader` (from names and text), `settings_checks` |
 | where they come from: a file, the command line, references | `loader`, `config_providers` |
 | its parts: this node and its peers | `peer_settings` |
 | its parts: the log | `data_log_settings`, `cleaner_settings` |

@@ -1,19 +1,16 @@
 """Every setting of the broker, each with its reason.
 
-Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
-Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
-but for `log.flush`. Names without effect here warn, all in one line; misspelt names (`foreign_names.py`) and
-bad values stop the start, all named in one error.
-Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
-(`dynamic_config.py`).
+Owns: `Settings` (frozen). Settings that only Lockstep has start with `lockstep.`, but for `log.flush`.
+Does not: read them (`settings_reader.py`), check them against each other (`settings_checks.py`), hold topic
+configurations (`topic_config.py`), or say what may change after the start (`dynamic_config.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener, parse_listener
@@ -21,14 +18,7 @@ from lockstep.broker.settings.cleaner_settings import CleanerSettings
 from lockstep.broker.settings.connection_settings import ConnectionSettings
 from lockstep.broker.settings.consumer_group_settings import ConsumerGroupSettings
 from lockstep.broker.settings.data_log_settings import DataLogSettings
-from lockstep.broker.settings.foreign_names import (
-    FORMER_NAMES,
-    PROVIDERS,
-    hint,
-    is_misspelled,
-    unused_names_warning,
-)
-from lockstep.broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.kafka_names import REPLICA_SELECTORS
 from lockstep.broker.settings.metrics_settings import MetricsSettings
 from lockstep.broker.settings.peer_settings import PeerSettings
 from lockstep.broker.settings.player_settings import PlayerFileSettings
@@ -39,7 +29,6 @@ from lockstep.broker.settings.properties import (
     MIB,
     REPLICAS_ARE_THE_GROUPS,
     ConfigError,
-    ConfigErrors,
     Kind,
     Property,
     properties_of,
@@ -47,9 +36,6 @@ from lockstep.broker.settings.properties import (
     setting,
 )
 from lockstep.broker.settings.topic_default_settings import (
-    BROKERS_WITHOUT_EFFECT,
-    DEFAULT_ONLY,
-    WARNINGS_AT_START,
     TopicDefaultSettings,
 )
 from lockstep.broker.settings.transaction_settings import TransactionSettings
@@ -346,217 +332,6 @@ class Settings(
 PROPERTIES = properties_of(Settings)
 """Property name -> (attribute of Settings, its declaration)."""
 
-_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
-node have to be the same, and of directories the second counts."""
-_ACCESS_CONTROL_NAMES: Final = {
-    "authorizer.class.name": "there is no access control here: whoever connects may do anything"
-}
-"""Kafka's access control: a start that only warned of it would open a broker that was closed."""
-REPLICATION_FACTORS: Final = (
-    "default.replication.factor",
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-)
-_PAIRS: Final = (
-    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
-)
-"""The first must not be more than the second."""
-_IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
-
-
-HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_ACCESS_CONTROL_NAMES, PROVIDERS)
-"""The names with an effect, to one of which an unknown name may be similar."""
-_NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
-_LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
-"""Settings whose listeners are shown with the protocol, as in Kafka, even if it was left out."""
-
-
-def from_texts(
-    texts: Mapping[str, str], foreign: Collection[str] = (), unresolved: Sequence[ConfigError] = ()
-) -> Settings:
-    """Settings from property names and their text. Raises ConfigError, ConfigErrors for several: all mistakes
-    in names and values, or, where there are none, all between settings.
-
-    Args:
-        foreign: names from a source that others write, too, as a properties file: an unknown one among them
-            only warns unless it is misspelt; any other unknown name is an error.
-        unresolved: errors in settings that are therefore not among `texts`, raised together with the others.
-    """
-    values: dict[str, Any] = {}
-    explicit: dict[str, str] = {}
-    warnings: list[str] = []
-    errors = list(unresolved)
-    unused: list[str] = []
-    for name, text in resolve_aliases(texts, warnings).items():
-        current_name = PROPERTIES.get(name)
-        try:
-            if current_name is None:
-                _check_unknown(name, text, name in foreign)
-                unused += [] if name.startswith(PROVIDERS) else [name]
-            elif _is_without_effect(current_name[1], text):
-                warnings.append(f"{name} has no effect here: {DEFAULT_ONLY[name]}")
-            else:
-                values[current_name[0]] = current_name[1].parse(text)
-                explicit[name] = text
-                warnings += _value_warnings(name, values[current_name[0]])
-        except ConfigError as error:
-            errors.append(error)
-    raise_all(errors)
-    if unused:
-        warnings.append(unused_names_warning(unused))
-    for name in _LISTENERS & explicit.keys():
-        attribute = PROPERTIES[name][0]
-        values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
-        explicit[name] = ",".join(values[attribute])
-    if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
-        warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
-    for name in REPLICATION_FACTORS:
-        if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
-            warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
-    settings = Settings(**values, explicit=explicit)
-    check(settings)
-    controller_listeners = [
-        text for text in settings.listeners if _is_controller_listener(settings, parse_listener(text))
-    ]
-    if controller_listeners:
-        warnings.append(
-            f"listeners: {', '.join(controller_listeners)} "
-            f"{'is' if len(controller_listeners) == 1 else 'are'} not served: there is "
-            "no controller listener here, nodes connect to each other by lockstep.peers"
-        )
-    return replace(settings, warnings=tuple(warnings))
-
-
-def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
-    """Raises ConfigError for an unknown name that may not be ignored."""
-    if name in _ACCESS_CONTROL_NAMES and text.strip():
-        raise ConfigError(name, text, _ACCESS_CONTROL_NAMES[name])
-    if is_kafka_name_without_effect(name) or name in _ACCESS_CONTROL_NAMES:
-        return
-    if not may_be_foreign or is_misspelled(name, HAVE_EFFECT):
-        raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")
-
-
-def is_kafka_name_without_effect(name: str) -> bool:
-    """True if Kafka has or had a setting of this name, which has no effect here."""
-    return name in _NAMES_WITHOUT_EFFECT or name.startswith(_IGNORED_PREFIXES)
-
-
-def _value_warnings(name: str, value: object) -> list[str]:
-    """The warnings of a start for a setting with this value."""
-    if name in BROKERS_WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
-        return [f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}"]
-    return [f"{name} {WARNINGS_AT_START[name]}"] if name in WARNINGS_AT_START else []
-
-
-def _is_without_effect(declared: Property, text: str) -> bool:
-    """True for another value of a setting that is supported with Kafka's default alone: a file written for
-    Kafka starts all the same."""
-    if declared.name not in DEFAULT_ONLY:
-        return False
-    try:
-        declared.parse(text)
-    except ConfigError:
-        return True
-    return False
-
-
-def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
-    """The settings of one source, by their current names. Raises ConfigError for a contradiction."""
-    found = {}
-    for name, text in texts.items():
-        current_name = _ALIASES.get(name, name)
-        current_text = texts.get(current_name, text) if current_name != name else text
-        if current_text.strip() != text.strip():
-            if current_name == "node.id":
-                raise ConfigError(
-                    current_name, current_text, f"not the same as {name}={text}: both number this node"
-                )
-            warnings.append(f"{name}={text} has no effect beside {current_name}={current_text}")
-        found[current_name] = current_text
-    return found
-
-
-def check(settings: Settings) -> None:
-    """Check the settings against each other. Raises ConfigError, ConfigErrors for several."""
-    errors: list[ConfigError] = []
-    checks: list[Callable[[], object]] = [
-        settings.client_listeners,
-        settings.advertised_by_name,
-        settings.metrics_listener,
-        settings.peer_listener,
-        lambda: _check_flushes(settings),
-        lambda: _check_directory(settings),
-        lambda: _check_batches(settings),
-        lambda: _check_replicas(settings),
-        lambda: _check_pairs(settings),
-    ]
-    for each in checks:
-        try:
-            each()
-        except ConfigErrors as several:
-            errors += several.errors
-        except ConfigError as error:
-            errors.append(error)
-    raise_all(list({str(error): error for error in errors}.values()))  # several checks meet the same one
-
-
-def _check_directory(settings: Settings) -> None:
-    if not settings.log_dirs:
-        raise ConfigError("log.dirs", "", "names no directory")
-    if "," in settings.log_dirs:
-        raise ConfigError("log.dirs", settings.log_dirs, "Lockstep keeps one log: name one directory")
-
-
-def _check_batches(settings: Settings) -> None:
-    if settings.message_max_bytes > settings.largest_batch_bytes:
-        raise ConfigError(
-            "message.max.bytes",
-            str(settings.message_max_bytes),
-            f"at most {settings.largest_batch_bytes} with "
-            f"lockstep.segment.bytes={settings.lockstep_segment_bytes}: lower this one or raise that one",
-        )
-
-
-def _check_replicas(settings: Settings) -> None:
-    errors: list[ConfigError] = []
-    nodes = len(settings.peers()) or 1
-    cluster_size = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
-    if settings.min_insync_replicas > settings.majority:
-        problem = cluster_size if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
-        errors.append(ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem))
-    for name in REPLICATION_FACTORS:
-        replicas = getattr(settings, PROPERTIES[name][0])
-        if replicas > nodes:
-            errors.append(ConfigError(name, str(replicas), cluster_size))
-    raise_all(errors)
-
-
-def _check_pairs(settings: Settings) -> None:
-    errors: list[ConfigError] = []
-    for lower, upper in _PAIRS:
-        low, high = (getattr(settings, PROPERTIES[name][0]) for name in (lower, upper))
-        if low > high:
-            errors.append(ConfigError(lower, str(low), f"more than {upper}={high}"))
-    raise_all(errors)
-
-
-def _check_flushes(settings: Settings) -> None:
-    """Reject flush intervals that log.flush does not keep, as for a topic. Raises ConfigError."""
-    by_time = "log.flush.interval.ms"
-    if settings.log_flush_interval_ms is None:
-        by_time = "log.flush.scheduler.interval.ms"
-    promised = {
-        "log.flush.interval.messages": settings.log_flush_interval_messages,
-        by_time: settings.flush_ms,
-    }
-    for name, value in promised.items():
-        if settings.log_flush == NOT_FLUSHED and value < INT64_MAX:
-            problem = "all topics share one log, which is flushed as that says"
-            raise ConfigError(name, str(value), f"cannot be kept with log.flush={NOT_FLUSHED}: {problem}")
-
 
 def _require_client_listeners(settings: Settings) -> list[Listener]:
     found = for_clients(settings)
@@ -574,7 +349,7 @@ def for_clients(settings: Settings) -> list[Listener]:
     errors: list[ConfigError] = []
     for text in settings.listeners:
         listener = parse_listener(text)
-        if _is_controller_listener(settings, listener):
+        if is_controller_listener(settings, listener):
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol != "PLAINTEXT":
@@ -586,7 +361,8 @@ def for_clients(settings: Settings) -> list[Listener]:
     return list(found.values())
 
 
-def _is_controller_listener(settings: Settings, listener: Listener) -> bool:
+def is_controller_listener(settings: Settings, listener: Listener) -> bool:
+    """True for a listener of Kafka's controllers, which is not served here."""
     return listener.name in {name.upper() for name in settings.controller_listener_names}
 
 

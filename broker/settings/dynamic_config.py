@@ -17,10 +17,12 @@ from dataclasses import replace
 from typing import Final
 
 from lockstep.broker.process.log_text import printable
-from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
+from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.foreign_names import OWN_PREFIX
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.properties import ConfigError, Kind, Property
+from lockstep.broker.settings.settings_checks import check
+from lockstep.broker.settings.settings_reader import HAVE_EFFECT
 from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from lockstep.broker.settings.suggestions import Suggestions
 from lockstep.broker.settings.topic_config import BROKER_SYNONYMS

@@ -15,9 +15,10 @@ from pathlib import Path
 import javaproperties
 
 from lockstep.broker.settings.addresses import Listener
-from lockstep.broker.settings.config import PROPERTIES, Settings, for_clients, from_texts, resolve_aliases
+from lockstep.broker.settings.config import PROPERTIES, Settings, for_clients
 from lockstep.broker.settings.config_providers import UnresolvedReferences, resolve_references
 from lockstep.broker.settings.properties import ConfigError, ConfigErrors
+from lockstep.broker.settings.settings_reader import from_texts, resolve_aliases
 
 
 def load(

@@ -479,9 +479,8 @@ def topic_value(name: str, text: str) -> tuple[str, object]:
     try:
         value = declared.parse(text)
     except ConfigError as error:
-        raise InvalidTopicConfig(
-            f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
-        ) from None
+        problem = f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
+        raise InvalidTopicConfig(problem) from None
     if name in NOT_YET and value != declared.default:
         raise InvalidTopicConfig(
             f"{name} is refused: this broker has no {NOT_YET[name]} yet, and takes only Kafka's default: "
@@ -539,8 +538,7 @@ def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str
     if settings.log_flush == NOT_FLUSHED and min(config.flush_messages, config.flush_ms) < INT64_MAX:
         yield (
             {"flush_messages": INT64_MAX, "flush_ms": INT64_MAX},
-            "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log, which "
-            "is flushed as that says",
+            "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log",
         )
     if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
         yield (

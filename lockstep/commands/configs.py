@@ -130,8 +130,9 @@ def _alter(options: argparse.Namespace) -> int:
 
 def _check_names(names: Iterable[str]) -> None:
     """Raises WrongUsage for an unknown name: a broker would store it, but here it is a typing error."""
-    from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, is_kafka_name_without_effect
+    from lockstep.broker.settings.config import PROPERTIES
     from lockstep.broker.settings.foreign_names import hint
+    from lockstep.broker.settings.settings_reader import HAVE_EFFECT, is_kafka_name_without_effect
     from lockstep.broker.settings.stored_settings import STORED
 
     for name in names:

@@ -124,8 +124,9 @@ class _LoopThread:
 
 
 def _settings(directory: Path, given: dict[str, Value]) -> Settings:
-    from lockstep.broker.settings.config import PROPERTIES, from_texts
+    from lockstep.broker.settings.config import PROPERTIES
     from lockstep.broker.settings.properties import ConfigError
+    from lockstep.broker.settings.settings_reader import from_texts
 
     names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
     texts = {**SMALL, "log.dirs": str(directory), "listeners": "PLAINTEXT://localhost:0"}

@@ -11,7 +11,8 @@ import pytest
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests import time_slices
 from lockstep.broker.server import Broker
-from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log_group import GroupOptions, LogGroup
 from tests.broker.appends import HOUR_MS, NOW_MS, Transactional, World

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from lockstep.broker.metadata.metadata_cache import Cluster, Topic, TopicPartition
-from lockstep.broker.settings.config import from_texts
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.api import RequestHeader
 from lockstep.storage.log_group import LogGroup

@@ -29,7 +29,7 @@ from typing import Any
 
 from lockstep.broker.produce.lowest_sequences import MAX_FORMER_NAMES
 from lockstep.broker.server import Broker
-from lockstep.broker.settings.config import from_texts
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.player.driver.driver import PlayerDriver
 from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -27,7 +27,7 @@ from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import PendingResponse
 from lockstep.broker.server import Broker, _new_loop
-from lockstep.broker.settings.config import from_texts
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.api import ApiKey, messages_for, request_header_version, response_header_version
 from lockstep.protocol.compiler import decode
 from lockstep.protocol.primitives import MalformedMessage

@@ -29,7 +29,7 @@ from compat_tests.targets import LockstepTarget
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.server import Broker
-from lockstep.broker.settings.config import from_texts
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.checkpointer import MAX_BATCHES
 from tests.campaigns import evidence

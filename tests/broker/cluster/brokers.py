@@ -20,7 +20,8 @@ from pathlib import Path
 from compat_tests.probe import free_port
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.server import Broker
-from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.storage.group_options import node_of
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import NotLeader

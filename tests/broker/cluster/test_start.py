@@ -21,8 +21,9 @@ from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers import quorum_watch
 from lockstep.broker.server import Broker, CannotStart
-from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.client import Client
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest

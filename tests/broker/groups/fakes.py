@@ -13,7 +13,7 @@ from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.groups.group_store import OffsetTransaction
 from lockstep.broker.produce.appender import VerificationRequired
-from lockstep.broker.settings.config import from_texts
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest
 from lockstep.protocol.messages.join_group import (

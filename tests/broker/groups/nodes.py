@@ -22,7 +22,8 @@ from lockstep.broker.metadata.metadata_cache import (
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.read_barrier import take_read_barrier
-from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records import control

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.settings.addresses import parse_listener
-from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.loader import load
 from lockstep.broker.settings.properties import INT64_MAX, ConfigError
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
     DEFAULT_ONLY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.settings.config import Settings, from_texts
+from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.described_config import (
     Described,
     broker_synonyms,
@@ -18,6 +18,7 @@ from lockstep.broker.settings.described_config import (
 from lockstep.broker.settings.dynamic_config import apply_changes
 from lockstep.broker.settings.group_config import GROUP_PROPERTIES
 from lockstep.broker.settings.properties import Kind
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
 from lockstep.protocol.config_resources import ConfigSource
 

@@ -6,7 +6,7 @@ import difflib
 
 import pytest
 
-from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.dynamic_config import (
     CHANGEABLE,
     MAX_FOREIGN,
@@ -22,6 +22,7 @@ from lockstep.broker.settings.dynamic_config import (
     without_effect,
 )
 from lockstep.broker.settings.properties import Kind
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from lockstep.broker.settings.topic_config import BROKER_SYNONYMS
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lockstep.broker.settings.config import HAVE_EFFECT, PROPERTIES, from_texts
+from lockstep.broker.settings.config import PROPERTIES
 from lockstep.broker.settings.dynamic_config import declaration
 from lockstep.broker.settings.group_config import GROUP_PROPERTIES
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.settings_reader import HAVE_EFFECT, from_texts
 from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 

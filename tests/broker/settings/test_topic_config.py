@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from lockstep.broker.settings.config import PROPERTIES, Settings, from_texts
+from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.properties import INT64_MAX
+from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import (
     BROKER_SYNONYMS,
     NOT_YET,

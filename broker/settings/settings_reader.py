@@ -1,0 +1,153 @@
+"""Settings from property names and their text.
+
+Sources, later ones win: defaults, a properties file with Kafka's names, `--set key=value`, command-line flags
+(`loader.py`). Names without effect here warn, all in one line; misspelt names (`foreign_names.py`) and bad
+values stop the start, all named in one error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from lockstep.broker.membership.placement import MAX_DATA_VOTERS
+from lockstep.broker.settings.addresses import parse_listener
+from lockstep.broker.settings.config import PROPERTIES, Settings, is_controller_listener
+from lockstep.broker.settings.foreign_names import (
+    FORMER_NAMES,
+    PROVIDERS,
+    hint,
+    is_misspelled,
+    unused_names_warning,
+)
+from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.properties import ConfigError, Property, raise_all
+from lockstep.broker.settings.settings_checks import REPLICATION_FACTORS, check
+from lockstep.broker.settings.topic_default_settings import (
+    BROKERS_WITHOUT_EFFECT,
+    DEFAULT_ONLY,
+    WARNINGS_AT_START,
+)
+
+_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
+node have to be the same, and of directories the second counts."""
+_ACCESS_CONTROL_NAMES: Final = {
+    "authorizer.class.name": "there is no access control here: whoever connects may do anything"
+}
+"""Kafka's access control: a start that only warned of it would open a broker that was closed."""
+_IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
+
+
+HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_ACCESS_CONTROL_NAMES, PROVIDERS)
+"""The names with an effect, to one of which an unknown name may be similar."""
+_NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
+_LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
+"""Settings whose listeners are shown with the protocol, as in Kafka, even if it was left out."""
+
+
+def from_texts(
+    texts: Mapping[str, str], foreign: Collection[str] = (), unresolved: Sequence[ConfigError] = ()
+) -> Settings:
+    """Settings from property names and their text. Raises ConfigError, ConfigErrors for several: all mistakes
+    in names and values, or, where there are none, all between settings.
+
+    Args:
+        foreign: names from a source that others write, too, as a properties file: an unknown one among them
+            only warns unless it is misspelt; any other unknown name is an error.
+        unresolved: errors in settings that are therefore not among `texts`, raised together with the others.
+    """
+    values: dict[str, Any] = {}
+    explicit: dict[str, str] = {}
+    warnings: list[str] = []
+    errors = list(unresolved)
+    unused: list[str] = []
+    for name, text in resolve_aliases(texts, warnings).items():
+        current_name = PROPERTIES.get(name)
+        try:
+            if current_name is None:
+                _check_unknown(name, text, name in foreign)
+                unused += [] if name.startswith(PROVIDERS) else [name]
+            elif _is_without_effect(current_name[1], text):
+                warnings.append(f"{name} has no effect here: {DEFAULT_ONLY[name]}")
+            else:
+                values[current_name[0]] = current_name[1].parse(text)
+                explicit[name] = text
+                warnings += _value_warnings(name, values[current_name[0]])
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
+    if unused:
+        warnings.append(unused_names_warning(unused))
+    for name in _LISTENERS & explicit.keys():
+        attribute = PROPERTIES[name][0]
+        values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
+        explicit[name] = ",".join(values[attribute])
+    if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
+        warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
+    for name in REPLICATION_FACTORS:
+        if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
+            warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
+    settings = Settings(**values, explicit=explicit)
+    check(settings)
+    controller_listeners = [
+        text for text in settings.listeners if is_controller_listener(settings, parse_listener(text))
+    ]
+    if controller_listeners:
+        warnings.append(
+            f"listeners: {', '.join(controller_listeners)} "
+            f"{'is' if len(controller_listeners) == 1 else 'are'} not served: there is "
+            "no controller listener here, nodes connect to each other by lockstep.peers"
+        )
+    return replace(settings, warnings=tuple(warnings))
+
+
+def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
+    """Raises ConfigError for an unknown name that may not be ignored."""
+    if name in _ACCESS_CONTROL_NAMES and text.strip():
+        raise ConfigError(name, text, _ACCESS_CONTROL_NAMES[name])
+    if is_kafka_name_without_effect(name) or name in _ACCESS_CONTROL_NAMES:
+        return
+    if not may_be_foreign or is_misspelled(name, HAVE_EFFECT):
+        raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")
+
+
+def is_kafka_name_without_effect(name: str) -> bool:
+    """True if Kafka has or had a setting of this name, which has no effect here."""
+    return name in _NAMES_WITHOUT_EFFECT or name.startswith(_IGNORED_PREFIXES)
+
+
+def _value_warnings(name: str, value: object) -> list[str]:
+    """The warnings of a start for a setting with this value."""
+    if name in BROKERS_WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
+        return [f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}"]
+    return [f"{name} {WARNINGS_AT_START[name]}"] if name in WARNINGS_AT_START else []
+
+
+def _is_without_effect(declared: Property, text: str) -> bool:
+    """True for another value of a setting that is supported with Kafka's default alone: a file written for
+    Kafka starts all the same."""
+    if declared.name not in DEFAULT_ONLY:
+        return False
+    try:
+        declared.parse(text)
+    except ConfigError:
+        return True
+    return False
+
+
+def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """The settings of one source, by their current names. Raises ConfigError for a contradiction."""
+    found = {}
+    for name, text in texts.items():
+        current_name = _ALIASES.get(name, name)
+        current_text = texts.get(current_name, text) if current_name != name else text
+        if current_text.strip() != text.strip():
+            if current_name == "node.id":
+                raise ConfigError(
+                    current_name, current_text, f"not the same as {name}={text}: both number this node"
+                )
+            warnings.append(f"{name}={text} has no effect beside {current_name}={current_text}")
+        found[current_name] = current_text
+    return found
