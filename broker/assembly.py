@@ -101,16 +101,13 @@ def assemble(
     sender = None if peering is None else lambda number: partial(peering.send, number)
     local_groups = LocalGroups(settings, directory, image, clock_ms, on_fatal, sender)
     cluster.on_settings.append(local_groups.apply_settings)
-    topics = Topics(cluster, GroupCommands(cluster, peering))
-    controller = Controller(cluster, topics, peering)
-    consumer_groups = Groups(cluster, controller, clock_ms, loop)
+    consumer_groups = Groups(cluster, clock_ms, loop)
     expiration = Expiration(consumer_groups, cluster)
-    topics.commands.forget_here = expiration.forget
+    topics = Topics(cluster, GroupCommands(cluster, peering, expiration.forget))
+    controller = Controller(cluster, topics, peering)
     producer_ids = ProducerIds(topics.record, lambda: topics.leads, image, peering)
     markers = Markers(cluster, local_groups.appenders, peering, loop)
-    transactions = Transactions(
-        cluster, controller, local_groups.appenders, markers, producer_ids, clock_ms, loop
-    )
+    transactions = Transactions(cluster, local_groups.appenders, markers, producer_ids)
     services = Services(
         loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics),
         local_groups.appenders, producer_ids, consumer_groups, transactions, _fetch_sessions(settings),
@@ -198,7 +195,7 @@ def _coordinator_handlers(services: Services) -> list[RequestHandler]:
     producer_ids = services.producer_ids
     endpoints = NodeEndpoints(services.nodes, services.advertised, cluster)
     return [
-        *coordination_api.handlers(groups, transactions, endpoints, time_slicer),
+        *coordination_api.handlers(groups, transactions, services.controller, endpoints, time_slicer),
         *groups_api.handlers(groups, cluster, services.verification, time_slicer),
         *transactions_api.handlers(
             transactions, producer_ids, services.markers, cluster, groups.partition_of, services.clock_ms

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Parts, assemble
+from lockstep.broker.coordination.expiration import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.connection import Connection
@@ -238,9 +239,9 @@ class Broker:
         self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(parts.compaction.run())
         self._background(parts.scrubber.run())
-        self._background(parts.expiration.run())
-        self._background(parts.transaction_expiration.run())
-        self._background(parts.staged_expiration.run())
+        expiring = parts.expiration, parts.transaction_expiration, parts.staged_expiration
+        rules = [rule for each in expiring for rule in each.rules()]
+        self._background(ExpirationLoop(rules).run())
         self._background(self._reap_idle_connections(parts.connections))
         self._background(FullDisks(lambda: self.groups, self.enforce_retention).run())
         if parts.peering is not None and parts.node is not None:

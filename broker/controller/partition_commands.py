@@ -44,19 +44,23 @@ Forget = Callable[[int, str], Awaitable[bool]]
 
 
 class GroupCommands:
-    """See the module. Args: peering: None for a node alone."""
+    """See the module.
 
-    def __init__(self, cluster: Cluster, peering: PeerRpc | None) -> None:
+    Args:
+        peering: None for a node alone.
+        forget_here: ends a topic's committed offsets in a group led here; raises RequestError: ask again.
+    """
+
+    def __init__(self, cluster: Cluster, peering: PeerRpc | None, forget_here: Forget) -> None:
         self._cluster = cluster
         self._peering = peering
+        self.forget_here = forget_here
         self._locks: dict[int, asyncio.Lock] = {}
         self._turns: dict[int, asyncio.Semaphore] = {}
         self._terms: dict[int, int] = {}
         """Of group 0: the highest that a command to each group bore."""
         self.term = 0
         """Of group 0 when this node began to lead it, as it did last: commands bear it."""
-        self.forget_here: Forget | None = None
-        """Ends a topic's committed offsets in a group led here. Raises RequestError: to be asked again."""
         if peering is not None:
             peering.handlers[RequestKind.GROUP] = self._handle_request
 
@@ -154,8 +158,6 @@ class GroupCommands:
 
     async def _forget(self, number: int, name: str) -> bytes:
         """`SOME_STAY` or nothing, which is all that versions say that raise where some stay."""
-        if self.forget_here is None:
-            return b""
         try:
             return SOME_STAY if await self.forget_here(number, name) else b""
         except RequestError as refused:

@@ -43,9 +43,8 @@ class CoordinatorRegistry(Generic[H]):
     """What is said where an ordinary topic has the name."""
     log: ClassVar[logging.Logger]
 
-    def __init__(self, cluster: Cluster, controller: TopicMaker) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._controller = controller
         self._hosted: dict[int, H] = {}
         """By data log group."""
 
@@ -65,11 +64,11 @@ class CoordinatorRegistry(Generic[H]):
         for hosted in self._hosted.values():
             hosted.stop()
 
-    async def ready(self) -> None:
-        """Make the topic if it is not there. Raises RequestError."""
+    async def create_topic(self, topics: TopicMaker) -> None:
+        """Create the topic if it is not there. Raises RequestError."""
         if self._find() is None:
             self._reject_conflicting_topic()
-            await self._controller.ensure(self.topic_name)
+            await topics.ensure(self.topic_name)
 
     @property
     def is_ready(self) -> bool:

@@ -1,6 +1,6 @@
 """Offsets that nobody needs any more: expired ones (KIP-211), and those of topics that are gone.
 
-Owns: the rules (`expired`) and the loop over all groups, a little at a time. A group's offsets expire when it
+Owns: the rules (`expired`), enforced on all groups a little at a time. A group's offsets expire when it
 has had no members for `offsets.retention.minutes`; where it has members, or never had any, an offset does so
 long after its last commit, unless a member subscribes to the topic. A group without members and offsets goes.
 Invariants: only groups coordinated here are touched; nothing expires that a transaction may change yet; what
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
+from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import Groups
@@ -41,24 +42,22 @@ Place = tuple[str, int]
 
 
 class Expiration:
-    """The loop over one broker's groups."""
+    """The expiration of one broker's committed offsets."""
 
     def __init__(self, consumer_groups: Groups, cluster: Cluster) -> None:
         self._consumer_groups = consumer_groups
         self._cluster = cluster
 
-    async def run(self) -> None:
-        """Look every so often, until cancelled; at once for topics whose deletion a crash cut short."""
-        await self._run_step(self._forget_lost())
-        while True:
-            await asyncio.sleep(self._cluster.settings.offsets_retention_check_interval_ms / 1000)
-            await self._run_step(self.enforce())
-
-    async def _run_step(self, look: Awaitable[object]) -> None:
-        try:
-            await look
-        except Exception:  # a group may be given up in the midst of it; offsets only pile up where this ends
-            log.exception("a look at committed offsets failed")
+    def rules(self) -> list[ExpirationRule]:
+        """The rule of committed offsets; topics whose deletion a crash cut short are looked for at once."""
+        return [
+            ExpirationRule(
+                "the expiration of committed offsets",
+                lambda: self._cluster.settings.offsets_retention_check_interval_ms,
+                self.enforce,
+                self._forget_lost,
+            )
+        ]
 
     async def _forget_lost(self) -> None:
         for store, _ in self._consumer_groups.active_shards():

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_shard import GroupShard
 from lockstep.broker.groups.group_state import GroupsState
@@ -49,11 +49,10 @@ class Groups(CoordinatorRegistry[GroupShard]):
     def __init__(
         self,
         cluster: Cluster,
-        controller: TopicMaker,
         clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(cluster, controller)
+        super().__init__(cluster)
         self._clock_ms = clock_ms
         self._loop = loop
 

@@ -137,7 +137,7 @@ class Appender:
         self.producers = producers
         self.locks: LockChecks | None = None
         """None before clients are served."""
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
 
     def append(
         self,
@@ -220,7 +220,7 @@ class Appender:
         check(records, header, limits, produce_version)
         if header.attributes & TRANSACTIONAL_FLAG:
             check_transactional(header, transactional_id)
-        time_ms = self._clock_ms()
+        time_ms = self.clock_ms()
         mode = limits.lockstep_locks
         if header.producer_id >= 0:
             self._require_leader()
@@ -447,7 +447,7 @@ class Appender:
         return None if batch is None else self._record_appended([batch], offsets[:1], notes)[0]
 
     def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[TransactionEnd]:
-        return ends_of(self.producers, self.group.partitions, partitions, marker, self._clock_ms())
+        return ends_of(self.producers, self.group.partitions, partitions, marker, self.clock_ms())
 
 
 def _log_error(error: Exception) -> RequestError:

@@ -6,11 +6,11 @@ groups that are led here are touched. Source: the project's own (docs/staged.md)
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
 
+from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.staging.stage_commit import LastWritten, StagedEnds
@@ -19,7 +19,7 @@ log = logging.getLogger("lockstep.staging")
 
 
 class StagedExpiration:
-    """The loop over one broker's open stages.
+    """The expiration of one broker's open stages.
 
     The log's time decides, or where one leader's clock was far ahead and the log's time with it, how long
     nothing was seen to be written here.
@@ -39,15 +39,18 @@ class StagedExpiration:
         self._written: StableSince[tuple[int, int], LastWritten] = StableSince()
         """By log group and owner: what was written last there."""
 
-    async def run(self) -> None:
-        """Abort what is left over as often as overdue transactions are looked for, until cancelled."""
-        while True:
-            settings = self._cluster.settings
-            await asyncio.sleep(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
-            try:
-                self.abort_expired_stages()
-            except Exception:  # a stage that nobody ends holds readers up for ever
-                log.exception("a look at staged batches failed")
+    def rules(self) -> list[ExpirationRule]:
+        """The rule of stages, enforced as often as that of overdue transactions."""
+        return [
+            ExpirationRule(
+                "the abort of expired stages",
+                lambda: self._cluster.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+                self._enforce,
+            )
+        ]
+
+    async def _enforce(self) -> None:
+        self.abort_expired_stages()
 
     def abort_expired_stages(self) -> int:
         """Aborts expired stages; returns their number, counted by partition."""

@@ -1,23 +1,21 @@
 """Transactions that take too long, and transactional ids that nobody needs any more.
 
-Owns: the two loops, a little at a time. Invariants: only ids coordinated here are touched; what is decided
-from committed state is looked at once more when it is the id's turn, so that nothing follows a change it does
-not know of.
+Owns: the two rules, enforced a little at a time. Invariants: only ids coordinated here are touched; what is
+decided from committed state is looked at once more when it is the id's turn, so that nothing follows a change
+it does not know of.
 Source: Kafka's TransactionStateManager.timedOutTransactions and removeExpiredTransactionalIds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final
 
+from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.transaction_rules import is_expired, is_overdue
-
-log = logging.getLogger("lockstep.transactions")
 
 IDS_PER_STEP: Final = 2_000
 """Ids looked at before others are served: about a millisecond."""
@@ -26,7 +24,7 @@ ENDED_PER_STEP: Final = 100
 
 
 class TransactionExpiration:
-    """The loops over one broker's transactional ids."""
+    """The expiration of one broker's transactions and transactional ids."""
 
     def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
         self._transactions = transactions
@@ -34,24 +32,21 @@ class TransactionExpiration:
         self._serials: StableSince[str, int] = StableSince()
         """Of the transactions under way."""
 
-    async def run(self) -> None:
-        """Abort what is overdue every so often, until cancelled; and forget ids, every now and then."""
-        loop = asyncio.get_running_loop()
-        forget_at = loop.time() + self._forget_seconds
-        while True:
-            settings = self._cluster.settings
-            await asyncio.sleep(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
-            try:
-                await self.abort_overdue()
-                if loop.time() >= forget_at:
-                    forget_at = loop.time() + self._forget_seconds
-                    await self.forget_expired()
-            except Exception:  # a transaction that nobody ends holds readers up for ever
-                log.exception("a look at transactional ids failed")
-
-    @property
-    def _forget_seconds(self) -> float:
-        return self._cluster.settings.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+    def rules(self) -> list[ExpirationRule]:
+        """The rules of overdue transactions and of unused ids."""
+        cluster = self._cluster
+        return [
+            ExpirationRule(
+                "the abort of overdue transactions",
+                lambda: cluster.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+                self.abort_overdue,
+            ),
+            ExpirationRule(
+                "the expiration of transactional ids",
+                lambda: cluster.settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+                self.forget_expired,
+            ),
+        ]
 
     async def abort_overdue(self) -> int:
         """Begin to abort every transaction that takes too long; how many."""

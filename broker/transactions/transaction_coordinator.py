@@ -50,7 +50,6 @@ from lockstep.broker.transactions.transaction_state import TransactionsState
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import BatchHeader
 from lockstep.protocol.records.record import key_value_batch
-from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import BatchTooLarge, NotLeader, StorageError
 
@@ -111,22 +110,19 @@ class TransactionCoordinator:
 
     Args:
         partition_of: the partition of `__transaction_state` that holds an id's records; None: none here.
-        clock_ms: milliseconds since 1970.
+        appender: the append path of the log group, whose clock is the coordinator's.
     """
 
     def __init__(
         self,
-        group: LogGroup,
         state: TransactionsState,
         partition_of: Callable[[str], PartitionLog | None],
         cluster: Cluster,
         appender: Appender,
         markers: MarkerWriter,
         producer_ids: ProducerIdSource,
-        clock_ms: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.group = group
+        self.group = appender.group
         self.state = state
         self.refusal = ErrorCode.NOT_COORDINATOR
         """What to answer while this is not the coordinator, or does not know all yet; NONE when it serves."""
@@ -135,9 +131,8 @@ class TransactionCoordinator:
         self._appender = appender
         self._markers = markers
         self._producer_ids = producer_ids
-        self._clock_ms = clock_ms
-        self._loop = loop
-        self._request_queue = KeyedQueue(loop)
+        self._loop = asyncio.get_running_loop()
+        self._request_queue = KeyedQueue(self._loop)
         self._adding: dict[str, _Adding] = {}
         """What is last in an id's line, where that is partitions whose turn has not come."""
 
@@ -163,11 +158,11 @@ class TransactionCoordinator:
 
     def time_ms(self) -> int:
         """The time to write into records. Like the log's it never goes back."""
-        return max(self._clock_ms(), self.group.time_ms)
+        return max(self._appender.clock_ms(), self.group.time_ms)
 
     def clock_ms(self) -> int:
         """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
-        return self._clock_ms()
+        return self._appender.clock_ms()
 
     # --- what is asked ------------------------------------------------------------------------------------
 

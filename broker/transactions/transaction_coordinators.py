@@ -10,13 +10,12 @@ Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
 from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
 from lockstep.broker.metadata.metadata_cache import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
 from lockstep.broker.produce.appender import Appender
@@ -51,19 +50,14 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
     def __init__(
         self,
         cluster: Cluster,
-        controller: TopicMaker,
         appenders: Mapping[int, Appender],
         markers: MarkerWriter,
         producer_ids: ProducerIdSource,
-        clock_ms: Callable[[], int],
-        loop: asyncio.AbstractEventLoop,
     ) -> None:
-        super().__init__(cluster, controller)
+        super().__init__(cluster)
         self._appenders = appenders
         self._markers = markers
         self._producer_ids = producer_ids
-        self._clock_ms = clock_ms
-        self._loop = loop
 
     def host(self, number: int, group: LogGroup, state: TransactionsState) -> None:
         """This node has a copy of a data log group: serve its transactional ids whenever it is led here.
@@ -72,15 +66,12 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
         """
         self._require_absent(number)
         coordinator = TransactionCoordinator(
-            group,
             state,
             partial(self._led_partition, number),
             self._cluster,
             self._appenders[number],
             self._markers,
             self._producer_ids,
-            self._clock_ms,
-            self._loop,
         )
         self._hosted[number] = CoordinatorShard(group, coordinator, "transactions")
 

@@ -80,6 +80,11 @@ class Caller:
         return decode(response_type, version, memoryview(b"".join(map(bytes, body))), 0)
 
 
+async def forget_nothing(number: int, name: str) -> bool:
+    """A log group whose consumer groups have committed nothing for a topic."""
+    return False
+
+
 class FakeMetadata:
     """The metadata of node 1: real objects that nothing but `record` fills, and no log group.
 

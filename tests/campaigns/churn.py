@@ -278,7 +278,7 @@ def _resources(directory: Path) -> dict[str, int]:
 async def _started(directory: Path) -> tuple[Broker, Client]:
     broker = Broker(from_texts({**SETTINGS, "log.dirs": str(directory)}))
     await broker.start()
-    await broker.services.consumer_groups.ready()
+    await broker.services.consumer_groups.create_topic(broker.services.controller)
     return broker, await Client.connect(broker.port)
 
 

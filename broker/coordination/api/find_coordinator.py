@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.errors import RequestError
@@ -42,9 +42,15 @@ class FindCoordinator(RequestHandler):
     versions = (0, 6)
 
     def __init__(
-        self, groups: Registry, transactions: Registry, endpoints: NodeEndpoints, time_slicer: TimeSlicer
+        self,
+        groups: Registry,
+        transactions: Registry,
+        topics: TopicMaker,
+        endpoints: NodeEndpoints,
+        time_slicer: TimeSlicer,
     ) -> None:
         self._registries = {GROUP: groups, TRANSACTION: transactions}
+        self._topics = topics
         self._endpoints = endpoints
         self._time_slicer = time_slicer
 
@@ -64,7 +70,7 @@ class FindCoordinator(RequestHandler):
         self, client: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
     ) -> HandlerResponse:
         try:
-            await registry.ready()
+            await registry.create_topic(self._topics)
         except RequestError as rejection:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return _error_response(api_version, request, error, rejection.message)

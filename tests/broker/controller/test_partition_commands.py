@@ -9,13 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.controller.partition_commands import GroupCommands
+from lockstep.broker.controller.partition_commands import Forget, GroupCommands
 from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader, StorageError
+from tests.broker.fakes import forget_nothing
 
 TOPIC = bytes(15) + b"\x07"
 
@@ -76,8 +77,8 @@ class Way:
         return await self.other.handlers[kind](1, body)
 
 
-def commands(here: Here, way: Way | None) -> GroupCommands:
-    return GroupCommands(cast(Cluster, here), cast(PeerRpc | None, way))
+def commands(here: Here, way: Way | None, forget: Forget = forget_nothing) -> GroupCommands:
+    return GroupCommands(cast(Cluster, here), cast(PeerRpc | None, way), forget)
 
 
 def asking(there: Way) -> GroupCommands:
@@ -96,7 +97,6 @@ def group() -> Group:
 def there(group: Group) -> Way:
     """The way to the node that leads group 2."""
     way = Way()
-    leader = commands(Here(g2=group), way)
 
     async def forget(number: int, name: str) -> bool:
         if name == "busy":
@@ -104,7 +104,7 @@ def there(group: Group) -> Way:
         group.asked.append((name, [number]))
         return name == "many"
 
-    leader.forget_here = forget
+    commands(Here(g2=group), way, forget)
     return way
 
 

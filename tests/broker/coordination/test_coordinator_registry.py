@@ -46,8 +46,11 @@ async def test_keys_are_spread_as_kafka_spreads_them(start_broker: StartBroker, 
     assert before == [positive_hash(key) % 7 for key in KEYS]
     assert coordination.coordinator_node("a") == -1 and not coordination.is_ready
     assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, f"{kind.topic_name} is not there yet")
-    await asyncio.gather(coordination.ready(), coordination.ready())
-    await coordination.ready()
+    await asyncio.gather(
+        coordination.create_topic(broker.services.controller),
+        coordination.create_topic(broker.services.controller),
+    )
+    await coordination.create_topic(broker.services.controller)
     topic = broker.services.cluster.topic(kind.topic_name)
     assert topic is not None and (topic.topic_id, len(topic.partitions)) == (kind.topic_id, 7)
     assert coordination.is_ready
@@ -67,7 +70,7 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
     coordination.check()
     assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.conflicting_topic)]
     with pytest.raises(RequestError) as found:
-        await coordination.ready()
+        await coordination.create_topic(broker.services.controller)
     said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.conflicting_topic
     assert (found.value.error, found.value.message) == said == refused(coordination)
     assert cluster.topic_by_id(kind.topic_id) is None
@@ -76,7 +79,7 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
 @KINDS
 async def test_a_log_group_that_goes(broker: Broker, kind: Kind) -> None:
     coordination = front_door(broker, kind)
-    await coordination.ready()
+    await coordination.create_topic(broker.services.controller)
     with pytest.raises(ValueError, match="log group 1 is hosted already"):
         coordination._require_absent(1)
     following = len(broker.groups[1].on_leading)

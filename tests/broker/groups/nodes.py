@@ -93,7 +93,7 @@ class Nodes:
         for node in cluster.groups:
             known = self.known[node] = Known(cluster.groups[node], self.settings)
             loop: Any = PatientLoop(self._clock)
-            self.groups[node] = Groups(known, None, lambda: CLOCK_MS, loop)  # type: ignore[arg-type]
+            self.groups[node] = Groups(known, lambda: CLOCK_MS, loop)  # type: ignore[arg-type]
             self.appenders[node] = appender = Appender(
                 cluster.groups[node], ProducerState(86_400_000), lambda: CLOCK_MS
             )

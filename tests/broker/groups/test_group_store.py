@@ -21,7 +21,7 @@ from tests.broker.wire import Client
 
 @pytest.fixture
 async def store(broker: Broker) -> GroupStore:
-    await broker.services.consumer_groups.ready()
+    await broker.services.consumer_groups.create_topic(broker.services.controller)
     return broker.services.consumer_groups.store("g")
 
 

@@ -106,7 +106,7 @@ async def make(start_broker: StartBroker, **texts: str) -> World:
     client = await Client.connect(broker.port)
     await client.create("t", 4)
     await client.close()
-    await broker.services.transactions.ready()
+    await broker.services.transactions.create_topic(broker.services.controller)
     return World(broker)
 
 

@@ -21,7 +21,7 @@ from lockstep.broker.metadata.metadata_image import Command, delete_command, gro
 from lockstep.broker.metadata.topic_validation import TopicPlan, collision_key
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
-from tests.broker.fakes import Caller, FakeMetadata
+from tests.broker.fakes import Caller, FakeMetadata, forget_nothing
 
 NOW_MS = 1_000_000
 
@@ -30,7 +30,7 @@ class FakeTopics(Topics):
     """Checks topics as the controller does, and records them at once: no partition is opened."""
 
     def __init__(self, metadata: FakeMetadata) -> None:
-        super().__init__(metadata.cluster, GroupCommands(metadata.cluster, None))
+        super().__init__(metadata.cluster, GroupCommands(metadata.cluster, None, forget_nothing))
         self.metadata = metadata
         self.is_controller = True
         self.failure: RequestError | None = None

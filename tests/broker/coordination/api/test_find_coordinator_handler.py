@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.coordination.api.find_coordinator import FindCoordinator, Registry
+from lockstep.broker.coordination.coordinator_registry import TopicMaker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.errors import ErrorCode
@@ -26,7 +27,7 @@ class FakeRegistry:
         self.creations = 0
         self._error = error
 
-    async def ready(self) -> None:
+    async def create_topic(self, topics: TopicMaker) -> None:
         self.creations += 1
         if self._error is not E.NONE:
             raise RequestError(self._error, "no room")
@@ -43,7 +44,11 @@ async def find(
     metadata = FakeMetadata((1, 2))
     transactions = FakeRegistry()
     handler = FindCoordinator(
-        cast(Registry, groups), cast(Registry, transactions), metadata.endpoints, TimeSlicer(lambda _: None)
+        cast(Registry, groups),
+        cast(Registry, transactions),
+        cast(TopicMaker, None),
+        metadata.endpoints,
+        TimeSlicer(lambda _: None),
     )
     response: Any = handler.handle(client(), header(version), request)
     if isinstance(response, Awaitable):

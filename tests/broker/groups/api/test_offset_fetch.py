@@ -16,6 +16,7 @@ from lockstep.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from lockstep.storage.log_group import LogGroup
+from tests.broker.fakes import forget_nothing
 from tests.broker.groups.api.offsets import TopicIds, commit, committed, fetch, ready, request
 from tests.broker.wire import Client
 
@@ -161,7 +162,7 @@ async def client_turn(client: Client) -> None:
 
 
 async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
-    broker.services.topics.commands.forget_here = None  # as if the tombstones had not been written yet
+    broker.services.topics.commands.forget_here = forget_nothing  # the tombstones are not written yet
     await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
     await client.create("t", 3)
     assert await committed(client) == {}

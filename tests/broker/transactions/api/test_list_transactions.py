@@ -18,7 +18,7 @@ async def begin(broker: Broker, client: Client, *names: str) -> None:
     """These ids, the last of them with a transaction under way."""
     await client.create("t")
     transactions = broker.services.transactions
-    await transactions.ready()
+    await transactions.create_topic(broker.services.controller)
     for name in names:
         identity = await transactions.init_producer_id(name, 60_000, -1, -1)
     await transactions.add_partitions(names[-1], *identity, [("t", 0)], 0)
