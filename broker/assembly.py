@@ -41,14 +41,14 @@ from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
-from lockstep.broker.produce.api import produce
-from lockstep.broker.requests.request_context import ModuleHandler, Needs, RequestHandler, Services
+from lockstep.broker.requests.request_context import RequestHandler, Services
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.expiration import StagedExpiration
 from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.staged_append import StagedAppenders
 from lockstep.broker.transactions import api as transactions_api
 from lockstep.broker.transactions.expiration import TransactionExpiration
 from lockstep.broker.transactions.marker_sender import Markers
@@ -182,7 +182,14 @@ def _room_handlers(
             nodes.is_alive,
         ),
         *metadata_api.handlers(cluster, nodes, endpoints, services.controller.ensure),
-        *produce_api.handlers(services.cluster, services.appenders),
+        *produce_api.handlers(
+            cluster,
+            services.appenders,
+            endpoints,
+            services.time_slicer,
+            services.verification_queue.appenders,
+            partial(StagedAppenders, services.appenders, services.staged_ends),
+        ),
         *security_api.handlers(services.rate_limited_log),
         *_coordinator_handlers(services),
     ]
@@ -209,17 +216,9 @@ def _router(
 ) -> Router:
     versions: dict[int, tuple[int, int]] = {}
     api_versions = ApiVersions(cluster, nodes, versions)
-    handlers = [api_versions, *room_handlers, *module_handlers()]
+    handlers = [api_versions, *room_handlers]
     versions.update(advertised_versions(handlers))
     return Router(handlers, controller, api_versions.unknown_version)
-
-
-_MODULES = (produce,)
-
-
-def module_handlers() -> list[RequestHandler]:
-    """The handlers that are modules still."""
-    return [ModuleHandler(module, Needs.ANY_NODE, True) for module in _MODULES]
 
 
 def _fetch_sessions(settings: Settings) -> FetchSessions:

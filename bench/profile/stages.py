@@ -41,7 +41,7 @@ _RULES: Final = (
     (r"Connection\.(write_out|on_response|_queue_output) |Connections\.(_send|send_now|send_later) ", REPLY),
     (r".*[ /]broker/network/response_encoder\.py", REPLY),
     (
-        r".*\.(_on_committed|_collect_commits) .*broker/produce/|.*[ /]storage/waiters\.py|"
+        r".*\.(_on_committed|_await_commits) .*broker/produce/|.*[ /]storage/waiters\.py|"
         r"notify .*storage/log_group\.py|on_progress ",
         REPLY,
     ),

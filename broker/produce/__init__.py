@@ -3,6 +3,7 @@
 | file | owns |
 |---|---|
 | `appender` | the append of one batch, after every check |
+| `append_result` | the results of an append, and the protocols of append paths |
 | `batch_validation` | checks of a batch's header and checksum |
 | `record_keys`, `batch_times`, `recompression` | checks and changes of a batch's records |
 | `producer_state` | the last batches of each producer, for idempotence |
@@ -10,6 +11,7 @@
 | `duplicate_append_time` | the append time of a batch that was sent again |
 | `transaction_markers` | commit and abort markers in one log group |
 | `rejected_batches` | the partition and the producer of a batch that Produce rejected |
+| `delayed_produce` | the appends of one Produce, and the response that waits for their commits |
 | `sliced_produce` | the rest of a Produce whose batches take more than one time slice of the loop |
 
 `api/` has the handlers.

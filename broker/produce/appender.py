@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.locks.lock_check import LockChecks
+from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.batch_times import validate_timestamps
 from lockstep.broker.produce.batch_validation import AppendLimits, check, check_transactional, header_of
 from lockstep.broker.produce.duplicate_append_time import append_time_of_duplicate
@@ -60,17 +61,6 @@ _CODES: Final[dict[type[Exception], ErrorCode]] = {
     NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Backlogged: ErrorCode.REQUEST_TIMED_OUT,
 }
-
-
-class AppendResult:
-    """The offset of a batch that was just appended, or that was appended by an earlier attempt of its
-    producer."""
-
-    __slots__ = ("base_offset", "log_append_time_ms")
-
-    def __init__(self, base_offset: int, log_append_time_ms: int) -> None:
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
 
 
 class ValidatedBatch:

@@ -194,19 +194,6 @@ class RequestHandler:
         return ()
 
 
-class ModuleHandler(RequestHandler):
-    """A handler that is a module with `API_KEY`, `VERSIONS` and `handle`, until it is a class."""
-
-    def __init__(self, module: Any, needs: Needs, is_advertised: bool) -> None:
-        self.is_advertised = is_advertised  # type: ignore[misc]
-        self.api_key = module.API_KEY  # type: ignore[misc]
-        self.versions = module.VERSIONS  # type: ignore[misc]
-        self.needs = needs  # type: ignore[misc]
-        self.handle = module.handle  # type: ignore[method-assign]
-        if hasattr(module, "is_local"):
-            self.is_local = module.is_local  # type: ignore[method-assign]
-
-
 class Services:
     """The broker as handlers see it; one per broker, filled by `server.Broker.start`."""
 

@@ -16,7 +16,8 @@ from typing import Final
 
 from lockstep.broker.locks.lock_headers import lock_requests
 from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
-from lockstep.broker.produce.appender import Appender, AppendResult
+from lockstep.broker.produce.append_result import AppendResult
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_KEPT

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.broker.produce.appender import Appender, AppendResult
+from lockstep.broker.produce.append_result import AppendResult
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.batch_validation import AppendLimits
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.staging.stage_commit import StagedEnds

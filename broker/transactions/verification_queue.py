@@ -16,14 +16,14 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
 from lockstep.broker.produce.appender import (
     Appender,
-    AppendResult,
     VerificationGuardMismatch,
     VerificationRequired,
 )
@@ -53,31 +53,21 @@ _PRODUCER: Final = Binary(">qh")
 
 Key = tuple[int, int, int]
 """Log group, the partition's number there, producer id."""
-Outcome = AppendResult | RequestError
-OutcomeCallback = Callable[[Outcome], None]
 
 
-class VerificationPending(Exception):
-    """The batch waits: `batch.on_outcome` is called with what becomes of it, never before the next turn."""
-
-    def __init__(self, batch: PendingBatch) -> None:
-        super().__init__("the batch waits for its transaction's coordinator")
-        self.batch = batch
-
-
-class PendingBatch:
+class PendingBatch(DelayedAppend):
     """One batch that waits."""
 
-    __slots__ = ("limits", "on_outcome", "produce_version", "question", "records")
+    __slots__ = ("limits", "produce_version", "question", "records")
 
     def __init__(
         self, question: Question, records: bytes, limits: AppendLimits, produce_version: int
     ) -> None:
+        super().__init__()
         self.question = question
         self.records = records
         self.limits = limits
         self.produce_version = produce_version
-        self.on_outcome: OutcomeCallback = _ignore
 
     @property
     def counted_bytes(self) -> int:
@@ -139,16 +129,14 @@ class VerificationQueue:
         limits: AppendLimits,
         produce_version: int,
         transactional_id: str,
-    ) -> AppendResult:
-        """Appends like `Appender.append`; or raises VerificationPending."""
+    ) -> AppendResult | DelayedAppend:
+        """Appends like `Appender.append`, or lets the batch wait."""
         if self._queues and len(records) >= BATCH_HEADER_BYTES:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
             queue = self._queues.get((appender.group.group_id, partition.number, producer_id))
             if queue is not None:
                 question = _question(transactional_id, producer_id, epoch, produce_version)
-                raise VerificationPending(
-                    self._queue_batch(queue, question, records, limits, produce_version)
-                )
+                return self._queue_batch(queue, question, records, limits, produce_version)
         try:
             return appender.append(
                 partition, records, limits, produce_version, transactional_id=transactional_id
@@ -169,7 +157,7 @@ class VerificationQueue:
             batch = self._queue_batch(queue, question, records, limits, produce_version)
             self._queues[key] = queue
             self._verify_soon(queue)
-            raise VerificationPending(batch)
+            return batch
         if codes[place] is not ErrorCode.NONE:
             raise producer_error(codes[place], produce_version)
         return appender.append(
@@ -237,7 +225,7 @@ class VerificationQueue:
                 return
             batch = queue.batches[0]
             is_verified = batch.question == question
-            outcome: Outcome
+            outcome: AppendOutcome
             try:
                 if is_verified and code is not ErrorCode.NONE:
                     raise producer_error(code, batch.produce_version)
@@ -281,7 +269,7 @@ class VerificationQueue:
             self._settle(queue, refused)
         self._queues.pop(queue.key, None)
 
-    def _settle(self, queue: _Queue, outcome: Outcome) -> None:
+    def _settle(self, queue: _Queue, outcome: AppendOutcome) -> None:
         batch = queue.batches.popleft()
         self.waiting_bytes -= batch.counted_bytes
         batch.on_outcome(outcome)
@@ -328,7 +316,7 @@ class _VerifyingAppender:
 
     def append(
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
-    ) -> AppendResult:
+    ) -> AppendResult | DelayedAppend:
         """See `VerificationQueue.append`."""
         return self._verification_queue.append(
             self._appender, partition, records, limits, produce_version, self._transactional_id
@@ -343,7 +331,3 @@ def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: 
     """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
     with contextlib.suppress(MalformedBatch):
         appender.producers.track_lowest_sequence(partition.number, peek_header(records))
-
-
-def _ignore(outcome: Outcome) -> None:
-    """Before the request has said who."""

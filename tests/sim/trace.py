@@ -21,7 +21,6 @@ LABELS = {
     "LockConflict": "Held",
     "RequestError": "Refused",
     "VerificationGuardMismatch": "Overtaken",
-    "VerificationPending": "Held",
 }
 """The names of classes in traces, where these were renamed: frozen seeds keep their hashes."""
 

@@ -3,14 +3,28 @@ none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.describe_producers import DescribeProducers
+from lockstep.broker.produce.api.produce import Produce
+from lockstep.broker.produce.append_result import AppendPaths
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.requests.time_slices import TimeSlicer
 
 
-def handlers(cluster: Cluster, appenders: Mapping[int, Appender]) -> list[RequestHandler]:
-    """The handlers of this room."""
-    return [DescribeProducers(cluster, appenders)]
+def handlers(
+    cluster: Cluster,
+    appenders: Mapping[int, Appender],
+    endpoints: NodeEndpoints,
+    time_slicer: TimeSlicer,
+    transactional: Callable[[str], AppendPaths],
+    staged: Callable[[str, str], AppendPaths],
+) -> list[RequestHandler]:
+    """The handlers of this room; `Produce` describes the arguments."""
+    return [
+        Produce(cluster, appenders, endpoints, time_slicer, transactional, staged),
+        DescribeProducers(cluster, appenders),
+    ]

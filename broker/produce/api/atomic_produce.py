@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Topic, TopicPartition
-from lockstep.broker.produce.appender import Appender, AppendRequest, AppendResult, BatchRejected
+from lockstep.broker.produce.append_result import AppendResult
+from lockstep.broker.produce.appender import Appender, AppendRequest, BatchRejected
+from lockstep.broker.produce.delayed_produce import PartitionBatch
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.lock_words import ATOMIC_TAG, REJECTION_PREFIX
 from lockstep.protocol.messages.produce import ProduceRequest
-from lockstep.storage.types import Buffer
 
 MAX_SECONDS: Final = 1.0
 """LIMIT. Processor time to validate one append, whose batches may have to be opened: not much more than one
@@ -27,8 +27,6 @@ thread_time: Callable[[], float] = time.thread_time
 MAX_TEXT: Final = 500
 MAX_TEXTS: Final = 100_000
 """Characters of the error text of each partition; of all of them."""
-
-PartitionBatch = tuple[Topic, TopicPartition, Buffer]
 
 
 def is_atomic(request: ProduceRequest) -> bool:

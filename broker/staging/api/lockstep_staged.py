@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.produce.api.produce import SPECULATIVE_ERRORS
+from lockstep.broker.produce.append_result import SPECULATIVE_ERRORS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.broker.staging.stage_commit import StagedEnds

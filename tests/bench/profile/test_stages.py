@@ -85,7 +85,7 @@ _TURN = [
             [
                 *_TURN,
                 "notify (lockstep/storage/log_group.py:62)",
-                "_CommittedResponse._on_committed (lockstep/broker/produce/api/produce.py:320)",
+                "DelayedProduce._on_committed (lockstep/broker/produce/delayed_produce.py:320)",
             ],
             REPLY,
         ),

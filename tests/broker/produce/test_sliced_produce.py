@@ -13,7 +13,8 @@ import pytest
 
 from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.broker.produce import sliced_produce
-from lockstep.broker.produce.appender import Appender, AppendResult
+from lockstep.broker.produce.append_result import AppendResult
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.sliced_produce import SlicedProduce
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import PendingResponse

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
 from lockstep.broker.produce.appender import (
     Appender,
-    AppendResult,
     VerificationGuardMismatch,
     VerificationRequired,
 )
@@ -22,7 +22,7 @@ from lockstep.broker.requests import time_slices
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import verification_queue as of_gate
 from lockstep.broker.transactions.verification_client import Codes, Place, Question, Verification
-from lockstep.broker.transactions.verification_queue import Outcome, VerificationPending, VerificationQueue
+from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import StorageFull
@@ -136,7 +136,7 @@ class World:
             asyncio.get_running_loop(),
             time_slices.TimeSlicer(asyncio.get_running_loop().call_soon),
         )
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, AppendOutcome] = {}
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return Topic() if self.logs else None
@@ -149,11 +149,14 @@ class World:
         log = self.logs[index]
         view = bytearray(records)
         try:
-            self.outcomes[name] = self.gate.appenders(of)[2].append(log, view, LIMITS, version)
+            result = self.gate.appenders(of)[2].append(log, view, LIMITS, version)
         except RequestError as refused:
             self.outcomes[name] = refused
-        except VerificationPending as held:
-            held.batch.on_outcome = lambda outcome: self.outcomes.__setitem__(name, outcome)
+        else:
+            if isinstance(result, DelayedAppend):
+                result.on_outcome = lambda outcome: self.outcomes.__setitem__(name, outcome)
+            else:
+                self.outcomes[name] = result
         view[:] = bytes(len(view))  # the receive buffer is used again
 
     def error(self, name: str) -> ErrorCode:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from lockstep.broker.produce.api import produce
+from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.produce import delayed_produce
+from lockstep.broker.produce.append_result import DelayedAppend
+from lockstep.broker.produce.delayed_produce import DelayedProduce
 from lockstep.broker.requests.errors import RecordErrors
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.server import Broker
-from lockstep.broker.transactions.verification_queue import PendingBatch
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -75,7 +76,7 @@ async def test_a_batch_that_is_refused_as_a_whole_names_none(client: Client) -> 
 
 async def test_an_answer_names_so_many_records(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where not all of a batch can be named none is: what is not named would seem to be good."""
-    monkeypatch.setattr(produce, "MAX_RECORD_ERRORS", 3)
+    monkeypatch.setattr(delayed_produce, "MAX_RECORD_ERRORS", 3)
     await client.create("c", 3, cleanup_policy="compact")
     batches = [keyed(None, None), keyed(None, None), keyed(b"k", None)]
     wanted = TopicProduceData(
@@ -96,10 +97,18 @@ async def test_those_of_a_batch_that_waited_for_its_coordinator_are_named(
     await client.create("c", cleanup_policy="compact")
     partition = broker.services.cluster.partition("c", 0)
     assert partition is not None
-    context = ClientContext(broker.services, "PLAINTEXT", "a peer", "127.0.0.1")
-    gated = produce._TransactionalProduce(context, 9, broker.services.appenders, False)
-    held = cast(PendingBatch, SimpleNamespace(on_outcome=None))
-    response = gated.respond_later(partition, held)
+    appenders = broker.services.appenders
+    delayed = DelayedProduce(
+        broker.services.cluster,
+        appenders,
+        cast(NodeEndpoints, None),
+        cast(ClientContext, None),
+        9,
+        appenders,
+        False,
+    )
+    held = DelayedAppend()
+    response = delayed._respond_later(partition, held)
     held.on_outcome(RecordErrors(ErrorCode.INVALID_RECORD, "No key", [1]))
     assert (response.error_code, named(response)) == (
         ErrorCode.INVALID_RECORD,
