@@ -1,0 +1,204 @@
+"""Connections to the brokers of a cluster: any of them, the leader of a partition, a coordinator.
+
+Owns: the connections, the addresses that the metadata named, and the tries after an error that passes.
+Several callers share one attempt to connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, Self, TypeVar
+
+from lockstep.bootstrap import call_timeout_s, first_to_answer
+from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
+from lockstep.protocol.bootstrap import bootstrap_addresses
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from lockstep.retry_policy import RetryPolicy
+from lockstep.topic import TopicMetadata
+
+T = TypeVar("T")
+Response = TypeVar("Response", bound=Struct)
+
+_SETTLE_S: Final = 5.0
+"""How long a topic that was just asked for may take to get its leaders."""
+_GONE_TIMEOUT_S: Final = 15.0
+"""So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
+
+
+class ClusterConnections:
+    """Connections to the brokers of one cluster, and what its metadata said last."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
+        self.bootstrap = bootstrap
+        self._bootstrap_addresses = bootstrap_addresses(bootstrap)
+        self._client_id = client_id
+        self.timeout_s = timeout_s
+        self._first: BrokerConnection | None = None
+        self._first_since = 0.0
+        """When that connection was made."""
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[int, BrokerConnection] = {}
+        self._controller_id = -1
+        self._connecting: dict[int | None, asyncio.Task[BrokerConnection]] = {}
+        """By node; None is any of those that were named, or of those that they named."""
+        self.is_closed = False
+        self.cluster_id: str | None = None
+        """As the metadata last said it; None before any were asked for."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """For good."""
+        self.is_closed = True
+        for attempt in self._connecting.values():
+            attempt.cancel()
+        for connection in (self._first, *self._leaders.values()):
+            if connection is not None:
+                connection.close()
+
+    async def brokers(self) -> list[BrokerConnection]:
+        """A connection to each broker of the cluster."""
+        await self._metadata([], create=False)
+        return [await self._node(node_id) for node_id in self._addresses]
+
+    def suspect(self, for_s: float = 0.0) -> None:
+        """The broker asked for metadata may be partitioned from the others: ask another one from now on,
+        unless this one was chosen less than `for_s` ago: several callers may suspect one broker."""
+        if self._first is not None and asyncio.get_running_loop().time() - self._first_since >= for_s:
+            self._first.close()
+
+    async def any_broker(self) -> BrokerConnection:
+        """A connection to one that is known, the same as long as it holds. ConnectionFailed."""
+        return await self._any()
+
+    async def coordinator(self, group: str) -> BrokerConnection:
+        """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
+
+        async def ask() -> BrokerConnection:
+            request = FindCoordinatorRequest(coordinator_keys=[group])
+            answer = await self._call_any(request, FindCoordinatorResponse)
+            found = only(answer.coordinators, f"group {group}")
+            if found.error_code:
+                raise BrokerError(found.error_code, f"group {group}", found.error_message)
+            self._addresses[found.node_id] = (found.host, found.port)
+            return await self._node(found.node_id)
+
+        return await self.retry_while(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+
+    async def _any(self) -> BrokerConnection:
+        if self._first is not None and self._first.is_open:
+            return self._first
+        return await self._share_attempt(None, self._connect_first)
+
+    async def _connect_first(self) -> BrokerConnection:
+        addresses = self._all_addresses
+        if self._first is not None:  # the one that has failed may hang: those behind it come first
+            failed_address = (self._first.host, self._first.port)
+            after = addresses.index(failed_address) + 1 if failed_address in addresses else 0
+            addresses = [*addresses[after:], *addresses[:after]]
+        self._first = await first_to_answer(addresses, self._connect, self.timeout_s)
+        self._first_since = asyncio.get_running_loop().time()
+        return self._first
+
+    @property
+    def _all_addresses(self) -> list[tuple[str, int]]:
+        return list(dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]))
+
+    async def _connect(self, host: str, port: int, within_s: float | None = None) -> BrokerConnection:
+        return await BrokerConnection.open(
+            host, port, client_id=self._client_id, timeout_s=self.timeout_s, open_timeout_s=within_s
+        )
+
+    async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
+        """Ask what any broker knows: one that goes away or is silent meanwhile is left for the next."""
+        loop = asyncio.get_running_loop()
+        deadline, others = loop.time() + self.timeout_s, len(self._all_addresses)
+        while True:
+            others -= 1
+            connection = await self._any()
+            try:
+                timeout_s = call_timeout_s(deadline - loop.time(), others)
+                return await connection.call(request, answer, timeout_s=timeout_s)
+            except ConnectionFailed:
+                if others <= 0 or loop.time() >= deadline:
+                    raise
+
+    async def _node(self, node_id: int) -> BrokerConnection:
+        connection = self._leaders.get(node_id)
+        if connection is not None and connection.is_open:
+            return connection
+        address = self._addresses.get(node_id)
+        if address is None:
+            reason = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", reason)
+
+        async def connect() -> BrokerConnection:
+            # the cluster may still name a node that has gone: as long as a call may take, and no longer
+            within_s = call_timeout_s(self.timeout_s, len(self._all_addresses) - 1)
+            self._leaders[node_id] = await self._connect(*address, within_s)
+            return self._leaders[node_id]
+
+        return await self._share_attempt(node_id, connect)
+
+    async def _share_attempt(
+        self, node_id: int | None, connect: Callable[[], Coroutine[None, None, BrokerConnection]]
+    ) -> BrokerConnection:
+        """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
+        if self.is_closed:
+            raise ConnectionFailed("the client is closed")
+        attempt = self._connecting.get(node_id)
+        if attempt is None:
+            attempt = self._connecting[node_id] = asyncio.create_task(connect())
+            attempt.add_done_callback(lambda done: self._attempt_done(node_id, done))
+        await asyncio.wait([attempt])
+        if attempt.cancelled():
+            raise ConnectionFailed("the client is closed")
+        return attempt.result()
+
+    def _attempt_done(self, node_id: int | None, attempt: asyncio.Task[BrokerConnection]) -> None:
+        del self._connecting[node_id]
+        if not attempt.cancelled():
+            attempt.exception()  # whoever waited hears of it, if anybody still does
+
+    async def _controller(self) -> BrokerConnection:
+        await self._metadata([], create=False)
+        return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
+
+    async def leader_of(self, topic: TopicMetadata, index: int) -> BrokerConnection:
+        """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""
+        for partition in topic.partitions:
+            if partition.index == index:
+                return await self._node(partition.leader)
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}, partition {index}")
+
+    async def _metadata(self, topics: list[MetadataRequestTopic] | None, *, create: bool) -> MetadataResponse:
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+        answer = await self._call_any(request, MetadataResponse)
+        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id
+        return answer
+
+    async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
+        """`ask`, again and again, for a few seconds: while it is refused with one of `waits_for`, or as long
+        as the cluster still names a broker that has gone; not where none has ever answered."""
+        now = asyncio.get_running_loop().time()
+        tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
+        policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_TIMEOUT_S))
+        while True:
+            try:
+                return await ask()
+            except BrokerError as error:
+                if error.code not in waits_for or not await tries.again():
+                    raise
+            except ConnectionFailed:
+                if self._first is None or self.is_closed or not await policy_of_gone.again():
+                    raise
