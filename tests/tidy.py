@@ -86,7 +86,7 @@ PURE = (
     "broker/metadata/metadata_image.py",
     "broker/coordination/key_hash.py",
     "broker/fetch/fetch_session.py",
-    "broker/produce/lowest_sequences.py",
+    "broker/metadata/lowest_sequences.py",
     "broker/groups/classic_group.py",
     "broker/groups/group_records.py",
     "broker/groups/subscription.py",

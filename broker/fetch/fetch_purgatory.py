@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lockstep.broker.metadata.metadata_cache import TopicPartition
+from typing import Any, Protocol
 
 log = logging.getLogger("lockstep.fetch")
+
+
+class Watched(Protocol):
+    """The attribute of a partition that fetches wait for."""
+
+    delayed_fetches: dict[Any, None]
 
 
 class DelayedFetch:
@@ -24,7 +27,7 @@ class DelayedFetch:
 
     __slots__ = ("attempt", "finished", "partitions", "timer", "woken")
 
-    def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[TopicPartition]) -> None:
+    def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[Watched]) -> None:
         self.attempt = attempt
         """attempt(expired) -> answered; with `expired` it must answer."""
         self.partitions = partitions
@@ -44,7 +47,7 @@ class FetchPurgatory:
         self.count = 0
 
     def wait(
-        self, attempt: Callable[[bool], bool], partitions: Sequence[TopicPartition], max_wait_ms: int
+        self, attempt: Callable[[bool], bool], partitions: Sequence[Watched], max_wait_ms: int
     ) -> DelayedFetch:
         """Try `attempt(False)` after commits to `partitions`, `attempt(True)` after `max_wait_ms`."""
         fetch = DelayedFetch(attempt, partitions)
@@ -54,7 +57,7 @@ class FetchPurgatory:
         self.count += 1
         return fetch
 
-    def wake(self, partition: TopicPartition) -> None:
+    def wake(self, partition: Watched) -> None:
         """The partition grew, or is gone: try its waiting fetches, later in this turn."""
         woken = self._woken
         for fetch in partition.delayed_fetches:

@@ -2,6 +2,7 @@
 
 | file | owns |
 |---|---|
+| `lowest_sequences` | the lowest rejected sequence of each producer, by topic or its name |
 | `metadata_image` | the recorded metadata, replayed from log group 0 |
 | `metadata_cache` | the metadata as served: partitions with their leaders |
 | `remote_leader` | a log group that this node has no replica of |

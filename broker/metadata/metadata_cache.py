@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from lockstep.broker.metadata.lowest_sequences import FirstSequences
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     WHOLE_CLUSTER,
@@ -23,7 +24,6 @@ from lockstep.broker.metadata.metadata_image import (
     TopicState,
 )
 from lockstep.broker.metadata.remote_leader import UNBOUND, RemoteGroup, unbound
-from lockstep.broker.produce.lowest_sequences import FirstSequences
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.dynamic_config import apply_accepted
 from lockstep.broker.settings.topic_config import TopicConfig, restored_config, topic_config
@@ -31,7 +31,6 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import CONTROL_PARTITION
 
 if TYPE_CHECKING:
-    from lockstep.broker.fetch.fetch_purgatory import DelayedFetch, FetchPurgatory
     from lockstep.broker.requests.request_context import EncodedResponse
     from lockstep.storage.log_group import LogGroup
 
@@ -62,8 +61,8 @@ class TopicPartition:
         self.group = group
         """The log group; a `RemoteGroup` in its place until it has opened the partition on this node."""
         self.log = unbound(topic.topic_id, index)
-        self.delayed_fetches: dict[DelayedFetch, None] = {}
-        """Fetches to try again when this partition grows, oldest first."""
+        self.delayed_fetches: dict[Any, None] = {}
+        """Fetches to try again when this partition grows, oldest first; `FetchPurgatory` owns them."""
 
     @property
     def is_here(self) -> bool:
@@ -99,6 +98,13 @@ class Topic:
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 
 
+class Purgatory(Protocol):
+    """The fetches that wait for partitions, as this module uses them."""
+
+    def wake(self, partition: TopicPartition) -> None:
+        """The partition grew, or is gone: try its waiting fetches."""
+
+
 class Cluster:
     """Topics and partitions as clients see them, and the log groups of this node.
 
@@ -111,7 +117,7 @@ class Cluster:
         self,
         settings: Settings,
         image: ClusterImage,
-        fetch_purgatory: FetchPurgatory,
+        fetch_purgatory: Purgatory,
         leader_of: Callable[[int], tuple[int, int]],
         monotonic: Callable[[], float],
     ) -> None:

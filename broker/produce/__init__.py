@@ -7,7 +7,6 @@
 | `batch_validation` | checks of a batch's header and checksum |
 | `record_keys`, `batch_times`, `recompression` | checks and changes of a batch's records |
 | `producer_state` | the last batches of each producer, for idempotence |
-| `lowest_sequences` | the first sequence of a producer whose earlier batches were rejected |
 | `duplicate_append_time` | the append time of a batch that was sent again |
 | `transaction_markers` | commit and abort markers in one log group |
 | `rejected_batches` | the partition and the producer of a batch that Produce rejected |

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from lockstep.broker.produce.lowest_sequences import FirstSequences, is_later
+from lockstep.broker.metadata.lowest_sequences import FirstSequences, is_later
 from lockstep.protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from lockstep.protocol.records.control import ControlKind, parse
 from lockstep.protocol.staged_messages import is_staged

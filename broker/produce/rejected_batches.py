@@ -2,7 +2,7 @@
 
 Owns: finding the partition and the producer of a rejected batch, even if the topic does not exist on this
 node yet, or no longer. The content and the lifetime of the record are in
-`broker/produce/lowest_sequences.py`.
+`broker/metadata/lowest_sequences.py`.
 """
 
 from __future__ import annotations

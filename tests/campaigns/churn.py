@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.broker.produce.lowest_sequences import MAX_FORMER_NAMES
+from lockstep.broker.metadata.lowest_sequences import MAX_FORMER_NAMES
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.player.driver.driver import PlayerDriver

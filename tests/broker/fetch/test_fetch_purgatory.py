@@ -37,20 +37,20 @@ async def test_woken_once_for_several_partitions_of_one_commit() -> None:
         tried.append(expired)
         return len(tried) == 2
 
-    waiting.wait(attempt, [one, two], 10_000)  # type: ignore[list-item]
+    waiting.wait(attempt, [one, two], 10_000)
     assert waiting.count == 1
-    waiting.wake(one)  # type: ignore[arg-type]
-    waiting.wake(two)  # type: ignore[arg-type]
+    waiting.wake(one)
+    waiting.wake(two)
     assert tried == []
     await asyncio.sleep(0.01)
     assert tried == [False]
-    waiting.wake(two)  # type: ignore[arg-type]
+    waiting.wake(two)
     await asyncio.sleep(0.01)
     assert tried == [False, False]
     assert waiting.count == 0
     assert not one.delayed_fetches
     assert not two.delayed_fetches
-    waiting.wake(one)  # type: ignore[arg-type]
+    waiting.wake(one)
     await asyncio.sleep(0.01)
     assert len(tried) == 2
 
@@ -59,7 +59,7 @@ async def test_expires_and_is_then_forgotten() -> None:
     waiting = FetchPurgatory(asyncio.get_running_loop())
     partition = Growing()
     attempt = Tries()
-    waiting.wait(attempt, [partition], 5)  # type: ignore[list-item]
+    waiting.wait(attempt, [partition], 5)
     await asyncio.sleep(0.05)
     assert attempt.tried == [True]
     assert not partition.delayed_fetches
@@ -70,8 +70,8 @@ async def test_abandoned_while_woken_is_not_tried() -> None:
     waiting = FetchPurgatory(asyncio.get_running_loop())
     partition = Growing()
     attempt = Tries()
-    fetch = waiting.wait(attempt, [partition], 20)  # type: ignore[list-item]
-    waiting.wake(partition)  # type: ignore[arg-type]
+    fetch = waiting.wait(attempt, [partition], 20)
+    waiting.wake(partition)
     waiting.cancel(fetch)
     waiting.cancel(fetch)
     await asyncio.sleep(0.05)
@@ -88,9 +88,9 @@ async def test_an_attempt_that_raises_holds_up_no_other(caplog: pytest.LogCaptur
     def raising(expired: bool) -> bool:
         raise RuntimeError("a request was answered twice")
 
-    waiting.wait(raising, [partition], 60_000)  # type: ignore[list-item]
-    waiting.wait(attempt, [partition], 60_000)  # type: ignore[list-item]
-    waiting.wake(partition)  # type: ignore[arg-type]
+    waiting.wait(raising, [partition], 60_000)
+    waiting.wait(attempt, [partition], 60_000)
+    waiting.wake(partition)
     await asyncio.sleep(0.01)
     assert attempt.tried == [False]
     assert waiting.count == 0

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from lockstep.broker.produce.lowest_sequences import FirstSequences
+from lockstep.broker.metadata.lowest_sequences import FirstSequences
 from lockstep.broker.produce.producer_state import (
     LAST_EPOCH,
     NEW,

@@ -281,7 +281,7 @@ async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].delayed_fetches
-    assert len(waiting.attempt.__self__._fetch_context.items) == 2  # type: ignore[attr-defined]
+    assert len(waiting.attempt.__self__._fetch_context.items) == 2
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
     assert [values(data) for data in response.responses[0].partitions] == [[], [b"a"]]  # type: ignore[attr-defined]

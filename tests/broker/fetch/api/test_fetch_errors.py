@@ -126,7 +126,7 @@ async def test_what_nobody_knows_is_kept_once_while_a_request_waits(broker: Brok
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].delayed_fetches
-    items = waiting.attempt.__self__._fetch_context.items  # type: ignore[attr-defined]
+    items = waiting.attempt.__self__._fetch_context.items
     assert [(item.topic, item.index) for item in items] == [("t", 0), ("nowhere", 0), ("nowhere", 1)]
     await client.produce("t", batch(b"a"))
     _, response = await asyncio.wait_for(reader.receive(request, 12), 5)

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from lockstep.broker.metadata.lowest_sequences import FirstSequences
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.produce import Produce
 from lockstep.broker.produce.append_result import AppendResult, DelayedAppend
 from lockstep.broker.produce.delayed_produce import UnacknowledgedError
-from lockstep.broker.produce.lowest_sequences import FirstSequences
 from lockstep.broker.requests import time_slices
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.errors import RequestError

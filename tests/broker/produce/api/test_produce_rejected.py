@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.produce import lowest_sequences
+from lockstep.broker.metadata import lowest_sequences
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode as E
 from lockstep.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

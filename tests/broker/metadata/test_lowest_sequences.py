@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.produce import lowest_sequences
-from lockstep.broker.produce.lowest_sequences import TTL_SECONDS, FirstSequences, is_later
+from lockstep.broker.metadata import lowest_sequences
+from lockstep.broker.metadata.lowest_sequences import TTL_SECONDS, FirstSequences, is_later
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
