@@ -1,12 +1,12 @@
-"""Constructs the parts of one broker and connects them, in the order of their dependencies. Opens nothing."""
+"""Constructs the objects of one broker, in the order of their dependencies. Opens nothing."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 from lockstep.broker.controller import api as controller_api
@@ -14,7 +14,7 @@ from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.forwarder import Controller
+from lockstep.broker.controller.forwarder import Controller, ForwardedRequests
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import GroupCommands
 from lockstep.broker.controller.topics import Topics
@@ -34,6 +34,7 @@ from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metadata.metadata_image import Address, ClusterImage, NodeEntry
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
@@ -41,8 +42,9 @@ from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
-from lockstep.broker.requests.request_context import RequestHandler, Services
+from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
@@ -56,169 +58,165 @@ from lockstep.broker.transactions.producer_id_blocks import ProducerIds
 from lockstep.broker.transactions.transaction_coordinators import Transactions
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.broker.transactions.verification_queue import VerificationQueue
+from lockstep.storage.log_group import LogGroup
+from lockstep.storage.rate_limited_log import RateLimitedLog
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a broker; `peering`, `node` and `quorum` are None for a single node."""
-
-    cluster: Cluster
-    local_groups: LocalGroups
-    topics: Topics
-    consumer_groups: Groups
-    expiration: Expiration
-    transactions: Transactions
-    transaction_expiration: TransactionExpiration
-    staged_expiration: StagedExpiration
-    retention: Retention
-    compaction: Compaction
-    scrubber: Scrubber
-    services: Services
-    connections: Connections
-    peering: PeerRpc | None
-    node: ClusterNode | None
-    quorum: ControllerQuorum | None
-
-
-def assemble(
-    settings: Settings,
-    directory: DataDirectory,
-    advertised: dict[str, Address],
-    clock_ms: Callable[[], int],
-    on_fatal: Callable[[BaseException], None],
-) -> Parts:
-    """The parts of the broker of this directory, on the running loop.
+class Assembly:
+    """The objects of one broker; `server.Broker` starts and stops them, no other object is given this one.
 
     Args: advertised: the advertised host ("" for the address the client used) and port, by listener name.
     """
-    loop = asyncio.get_running_loop()
-    image = ClusterImage()
-    nodes = Nodes(settings.node_id, image, time.monotonic)
-    fetch_purgatory = FetchPurgatory(loop)
-    cluster = Cluster(settings, image, fetch_purgatory, nodes.leader_of, time.monotonic)
-    nodes.groups = cluster.groups
-    peering = PeerRpc(nodes, loop) if settings.peers() else None
-    sender = None if peering is None else lambda number: partial(peering.send, number)
-    local_groups = LocalGroups(settings, directory, image, clock_ms, on_fatal, sender)
-    cluster.on_settings.append(local_groups.apply_settings)
-    consumer_groups = Groups(cluster, clock_ms, loop)
-    expiration = Expiration(consumer_groups, cluster)
-    topics = Topics(cluster, GroupCommands(cluster, peering, expiration.forget))
-    controller = Controller(cluster, topics, peering)
-    producer_ids = ProducerIds(topics.record, lambda: topics.leads, image, peering)
-    markers = Markers(cluster, local_groups.appenders, peering, loop)
-    transactions = Transactions(cluster, local_groups.appenders, markers, producer_ids)
-    services = Services(
-        loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics),
-        local_groups.appenders, producer_ids, consumer_groups, transactions, _fetch_sessions(settings),
-        fetch_purgatory, clock_ms,
-    )  # fmt: skip
-    services.markers = markers
-    services.verification = Verification(transactions, peering)
-    services.verification_queue = VerificationQueue(
-        cluster, local_groups.appenders, services.verification, loop, services.time_slicer
-    )
-    services.staged_ends = StagedEnds(cluster, local_groups.appenders)
-    services.advertised = advertised
-    reports = GroupReports(cluster, peering)
-    quorum = None if peering is None else ControllerQuorum(settings, image, nodes, peering)
-    router = _router(cluster, nodes, controller, _room_handlers(services, reports, quorum, peering))
-    controller.serve(services, router)
-    connections = _connections(services, router, settings, loop)
-    if peering is not None and quorum is not None:
-        services.node = ClusterNode(
-            settings, directory, local_groups, cluster, nodes, peering, topics, consumer_groups, transactions,
-            reports, quorum, _entry(settings, advertised), connections.send_now,
+
+    def __init__(
+        self,
+        settings: Settings,
+        directory: DataDirectory,
+        advertised: dict[str, Address],
+        clock_ms: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self._settings, self._directory, self._advertised = settings, directory, advertised
+        self.clock_ms = clock_ms
+        self.loop = asyncio.get_running_loop()
+        self._make_metadata()
+        self._make_groups(on_fatal)
+        self._make_controller()
+        self._make_coordinators()
+        self._make_connections()
+        self._make_node()
+        self._make_background_work()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force now."""
+        return self.cluster.settings
+
+    def _make_metadata(self) -> None:
+        """The recorded metadata, and the nodes of the cluster."""
+        settings, groups = self._settings, dict[int, LogGroup]()
+        self.image = ClusterImage()
+        self.nodes = Nodes(settings.node_id, self.image, groups, time.monotonic)
+        self.fetch_purgatory = FetchPurgatory(self.loop)
+        self.cluster = Cluster(
+            settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
+        )
+        self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
+        self.peering = PeerRpc(self.nodes, self.loop) if settings.peers() else None
+        """The messages between nodes; None for a cluster of one node, as `quorum` and `node`."""
+        self.quorum: ControllerQuorum | None = None
+        if self.peering is not None:
+            self.quorum = ControllerQuorum(settings, self.image, self.nodes, self.peering)
+
+    def _make_groups(self, on_fatal: Callable[[BaseException], None]) -> None:
+        """The log groups of this node."""
+        peering = self.peering
+        sender = None if peering is None else lambda number: partial(peering.send, number)
+        self.local_groups = LocalGroups(
+            self._settings, self._directory, self.cluster, self.clock_ms, on_fatal, sender
+        )
+        self.appenders = self.local_groups.appenders
+
+    def _make_controller(self) -> None:
+        """The changes of the metadata, of which the deletion of a topic ends committed offsets."""
+        self.consumer_groups = Groups(self.cluster, self.clock_ms, self.loop)
+        self.expiration = Expiration(self.consumer_groups, self.cluster)
+        commands = GroupCommands(self.cluster, self.peering, self.expiration.forget)
+        self.topics = Topics(self.cluster, commands)
+        self.controller = Controller(self.cluster, self.topics, self.peering)
+        self.reports = GroupReports(self.cluster, self.peering)
+
+    def _make_coordinators(self) -> None:
+        """The coordinators of transactions, and what ends their batches."""
+        cluster, peering, topics = self.cluster, self.peering, self.topics
+        self.time_slicer = TimeSlicer(self.loop.call_soon)
+        self.producer_ids = ProducerIds(topics.record, lambda: topics.leads, self.image, peering)
+        self.markers = Markers(cluster, self.appenders, peering, self.loop)
+        self.transactions = Transactions(cluster, self.appenders, self.markers, self.producer_ids)
+        self.verification = Verification(self.transactions, peering)
+        self.verification_queue = VerificationQueue(
+            cluster, self.appenders, self.verification, self.loop, self.time_slicer
+        )
+        self.staged_ends = StagedEnds(cluster, self.appenders)
+
+    def _make_connections(self) -> None:
+        """The handlers, the router and the connections of clients."""
+        self.unsent_bytes = UnsentBytes()
+        self.rate_limited_log = RateLimitedLog(self.loop.time, logging.getLogger("lockstep.connection"))
+        self.fetch_sessions = _fetch_sessions(self._settings)
+        versions: dict[int, tuple[int, int]] = {}
+        api_versions = ApiVersions(self.cluster, self.nodes, versions)
+        handlers = [
+            api_versions,
+            *self._data_handlers(),
+            *self._controller_handlers(),
+            *self._coordinator_handlers(),
+            *security_api.handlers(self.rate_limited_log),
+        ]
+        versions.update(advertised_versions(handlers))
+        router = Router(handlers, self.controller, api_versions.unknown_version)
+        if self.peering is not None:
+            ForwardedRequests(self.cluster, self.controller, router, self.peering)
+        self.connections = Connections(
+            router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log
         )  # fmt: skip
-    return Parts(
-        cluster, local_groups, topics, consumer_groups, expiration, transactions,
-        TransactionExpiration(transactions, cluster),
-        StagedExpiration(services.staged_ends, cluster, clock_ms), Retention(cluster, clock_ms),
-        Compaction(cluster, clock_ms),
-        Scrubber(cluster), services, connections, peering, services.node, quorum,
-    )  # fmt: skip
 
+    def _data_handlers(self) -> list[RequestHandler]:
+        cluster, nodes = self.cluster, self.nodes
+        return [
+            *fetch_api.handlers(
+                cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
+                nodes.is_alive,
+            ),
+            *metadata_api.handlers(cluster, nodes, self.endpoints, self.controller.ensure),
+            *produce_api.handlers(
+                cluster, self.appenders, self.endpoints, self.time_slicer, self.verification_queue.appenders,
+                partial(StagedAppenders, self.appenders, self.staged_ends),
+            ),
+        ]  # fmt: skip
 
-def _connections(
-    services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
-) -> Connections:
-    return Connections(
-        router,
-        settings,
-        loop,
-        services.time_slicer,
-        services.unsent_bytes,
-        services.rate_limited_log,
-        services,
-    )
+    def _controller_handlers(self) -> list[RequestHandler]:
+        cluster, nodes, topics = self.cluster, self.nodes, self.topics
+        changes = ConfigChanges(cluster, nodes, topics)
+        alteration = ConfigAlteration(nodes.node_id, self.controller, changes)
+        return [
+            *controller_api.handlers(cluster, nodes, topics, alteration),
+            *controller_api.node_handlers(
+                cluster, nodes, self.endpoints, topics, self.reports,
+                DamageReports(cluster, nodes, self.peering), LeadershipTransfers(self.peering), self.quorum,
+                self.clock_ms,
+            ),
+        ]  # fmt: skip
 
+    def _coordinator_handlers(self) -> list[RequestHandler]:
+        cluster, groups, transactions = self.cluster, self.consumer_groups, self.transactions
+        return [
+            *coordination_api.handlers(
+                groups, transactions, self.controller, self.endpoints, self.time_slicer
+            ),
+            *groups_api.handlers(groups, cluster, self.verification, self.time_slicer),
+            *transactions_api.handlers(
+                transactions, self.producer_ids, self.markers, cluster, groups.partition_of, self.clock_ms
+            ),
+            *staging_api.handlers(self.staged_ends, self.producer_ids.take, cluster),
+        ]
 
-def _room_handlers(
-    services: Services, reports: GroupReports, quorum: ControllerQuorum | None, peering: PeerRpc | None
-) -> list[RequestHandler]:
-    """The handlers of each room."""
-    cluster, nodes = services.cluster, services.nodes
-    endpoints = NodeEndpoints(nodes, services.advertised, cluster)
-    alteration = ConfigAlteration(nodes.node_id, services.controller, services.config_changes)
-    return [
-        *controller_api.handlers(cluster, nodes, services.topics, alteration),
-        *controller_api.node_handlers(
-            cluster,
-            nodes,
-            endpoints,
-            services.topics,
-            reports,
-            DamageReports(cluster, nodes, peering),
-            LeadershipTransfers(peering),
-            quorum,
-            services.clock_ms,
-        ),
-        *fetch_api.handlers(
-            cluster,
-            services.fetch_sessions,
-            services.fetch_purgatory,
-            services.unsent_bytes,
-            endpoints,
-            nodes.is_alive,
-        ),
-        *metadata_api.handlers(cluster, nodes, endpoints, services.controller.ensure),
-        *produce_api.handlers(
-            cluster,
-            services.appenders,
-            endpoints,
-            services.time_slicer,
-            services.verification_queue.appenders,
-            partial(StagedAppenders, services.appenders, services.staged_ends),
-        ),
-        *security_api.handlers(services.rate_limited_log),
-        *_coordinator_handlers(services),
-    ]
+    def _make_node(self) -> None:
+        self.node: ClusterNode | None = None
+        if self.peering is not None and self.quorum is not None:
+            self.node = ClusterNode(
+                self._settings, self._directory, self.local_groups, self.cluster, self.nodes, self.peering,
+                self.topics, self.consumer_groups, self.transactions, self.reports, self.quorum,
+                _entry(self._settings, self._advertised), self.connections.send_now,
+            )  # fmt: skip
 
-
-def _coordinator_handlers(services: Services) -> list[RequestHandler]:
-    """The handlers of requests to coordinators."""
-    cluster, time_slicer = services.cluster, services.time_slicer
-    groups, transactions = services.consumer_groups, services.transactions
-    producer_ids = services.producer_ids
-    endpoints = NodeEndpoints(services.nodes, services.advertised, cluster)
-    return [
-        *coordination_api.handlers(groups, transactions, services.controller, endpoints, time_slicer),
-        *groups_api.handlers(groups, cluster, services.verification, time_slicer),
-        *transactions_api.handlers(
-            transactions, producer_ids, services.markers, cluster, groups.partition_of, services.clock_ms
-        ),
-        *staging_api.handlers(services.staged_ends, producer_ids.take, cluster),
-    ]
-
-
-def _router(
-    cluster: Cluster, nodes: Nodes, controller: Controller, room_handlers: Iterable[RequestHandler]
-) -> Router:
-    versions: dict[int, tuple[int, int]] = {}
-    api_versions = ApiVersions(cluster, nodes, versions)
-    handlers = [api_versions, *room_handlers]
-    versions.update(advertised_versions(handlers))
-    return Router(handlers, controller, api_versions.unknown_version)
+    def _make_background_work(self) -> None:
+        cluster, clock_ms = self.cluster, self.clock_ms
+        self.transaction_expiration = TransactionExpiration(self.transactions, cluster)
+        self.staged_expiration = StagedExpiration(self.staged_ends, cluster, clock_ms)
+        self.retention = Retention(cluster, clock_ms)
+        self.compaction = Compaction(cluster, clock_ms)
+        self.scrubber = Scrubber(cluster)
 
 
 def _fetch_sessions(settings: Settings) -> FetchSessions:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from lockstep.broker.assembly import Parts, assemble
+from lockstep.broker.assembly import Assembly
 from lockstep.broker.coordination.expiration import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
@@ -46,8 +46,12 @@ from lockstep.broker.node.data_directory import (
     describe_os_error,
 )
 from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart, share_arenas
-from lockstep.broker.process.process_output import drain_output, log_to_stderr, queued_output
-from lockstep.broker.requests.request_context import Services
+from lockstep.broker.process.process_output import (
+    drain_output,
+    dropped_lines,
+    log_to_stderr,
+    queued_output,
+)
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
@@ -109,7 +113,7 @@ class Broker:
         self.failed: BaseException | None = None
         self._on_fatal = on_fatal
         self._directory: DataDirectory | None = None
-        self._parts: Parts | None = None
+        self._assembly: Assembly | None = None
         self._peer_sockets: list[socket.socket] = []
         self._metrics_sockets: list[socket.socket] = []
         self._metrics: HttpListener | None = None
@@ -139,10 +143,10 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        parts = self._parts
+        assembly = self._assembly
         failure = None
-        if parts is not None:
-            failure = await self._stop(parts)
+        if assembly is not None:
+            failure = await self._stop(assembly)
         if self._metrics is not None:
             await self._metrics.close()
         own_sockets = *self._peer_sockets, *self._metrics_sockets
@@ -152,32 +156,32 @@ class Broker:
             self._directory.close()
         self._servers, self._tasks, self._sockets, self._peer_sockets = [], [], {}, []
         self._metrics, self._metrics_sockets = None, []
-        self._directory, self._parts = None, None
+        self._directory, self._assembly = None, None
         if failure is not None:
             raise failure
 
-    async def _stop(self, parts: Parts) -> Exception | None:
+    async def _stop(self, assembly: Assembly) -> Exception | None:
         """The first thing that went wrong; the rest is closed all the same."""
-        if parts.node is not None:
-            parts.node.stop()
-        parts.topics.resign()
-        parts.consumer_groups.resign()
-        parts.transactions.resign()
-        parts.services.verification_queue.stop()
+        if assembly.node is not None:
+            assembly.node.stop()
+        assembly.topics.resign()
+        assembly.consumer_groups.resign()
+        assembly.transactions.resign()
+        assembly.verification_queue.stop()
         failed = self.failed is not None
         timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
-        await parts.connections.drain(timeout_seconds)
-        if parts.peering is not None and not failed:
+        await assembly.connections.drain(timeout_seconds)
+        if assembly.peering is not None and not failed:
             await self._hand_over()  # not later: a client may be slow to take what it was answered
-        await parts.connections.close(timeout_seconds)
+        await assembly.connections.close(timeout_seconds)
         failure: Exception | None = None
         for group in self.groups.values():
             try:
                 await group.close()
             except Exception as error:
                 failure = failure or error
-        if parts.peering is not None:
-            await parts.peering.network.close()
+        if assembly.peering is not None:
+            await assembly.peering.network.close()
         return failure
 
     async def _hand_over(self) -> None:
@@ -221,33 +225,33 @@ class Broker:
     async def _serve(self) -> None:
         assert self._directory is not None
         settings = self.settings
-        parts = self._parts = assemble(
+        assembly = self._assembly = Assembly(
             settings, self._directory, self._advertised_addresses(), self.clock_ms, self._fatal
         )
-        if parts.peering is None or parts.node is None:
-            await self._open_alone(parts)
+        if assembly.peering is None or assembly.node is None:
+            await self._open_alone(assembly)
         else:
-            await parts.node.start()
-            await self._listen_for_peers(parts.peering)
-        parts.consumer_groups.check()
-        parts.transactions.check()
-        self._limit_connections(parts.cluster.settings)
-        parts.cluster.on_settings.append(self._limit_connections)
-        parts.cluster.on_group_added.append(lambda: self._limit_connections(parts.cluster.settings))
-        await self._listen(parts.connections)
-        await self._listen_for_metrics(parts)
-        self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
-        self._background(parts.compaction.run())
-        self._background(parts.scrubber.run())
-        expiring = parts.expiration, parts.transaction_expiration, parts.staged_expiration
+            await assembly.node.start()
+            await self._listen_for_peers(assembly.peering)
+        assembly.consumer_groups.check()
+        assembly.transactions.check()
+        self._limit_connections(assembly.cluster.settings)
+        assembly.cluster.on_settings.append(self._limit_connections)
+        assembly.cluster.on_group_added.append(lambda: self._limit_connections(assembly.cluster.settings))
+        await self._listen(assembly.connections)
+        await self._listen_for_metrics(assembly)
+        self._background(assembly.retention.run(settings.log_retention_check_interval_ms / 1000))
+        self._background(assembly.compaction.run())
+        self._background(assembly.scrubber.run())
+        expiring = assembly.expiration, assembly.transaction_expiration, assembly.staged_expiration
         rules = [rule for each in expiring for rule in each.rules()]
         self._background(ExpirationLoop(rules).run())
-        self._background(self._reap_idle_connections(parts.connections))
+        self._background(self._reap_idle_connections(assembly.connections))
         self._background(FullDisks(lambda: self.groups, self.enforce_retention).run())
-        if parts.peering is not None and parts.node is not None:
-            self._background(parts.peering.run())
-            self._background(parts.node.run())
-            self._background(parts.node.watch())
+        if assembly.peering is not None and assembly.node is not None:
+            self._background(assembly.peering.run())
+            self._background(assembly.node.run())
+            self._background(assembly.node.watch())
 
     async def _listen_for_peers(self, peering: PeerRpc) -> None:
         try:
@@ -272,15 +276,26 @@ class Broker:
                     raise CannotListen(explain(listener, error)) from None
                 self._servers.append(server)
 
-    async def _listen_for_metrics(self, parts: Parts) -> None:
+    async def _listen_for_metrics(self, assembly: Assembly) -> None:
         listener = self.settings.metrics_listener()
         if listener is None:
             return
         # Here and not above: the library costs time and memory, which only who scrapes should pay.
+        from lockstep.broker.metrics.exposition import GroupCollector, NodeCollector
+        from lockstep.broker.metrics.health import unhealthy_reason
         from lockstep.broker.metrics.http import HttpListener
         from lockstep.broker.metrics.pages import pages
 
-        self._metrics = HttpListener(pages(parts, lambda: self.failed))
+        cluster, nodes, connections = assembly.cluster, assembly.nodes, assembly.connections
+
+        def reason_now() -> str:
+            return unhealthy_reason(cluster, nodes, connections.stopping, self.failed)
+
+        collectors = (
+            NodeCollector(cluster, nodes, connections, assembly.fetch_purgatory, reason_now, dropped_lines),
+            GroupCollector(cluster, nodes, assembly.appenders, assembly.transactions),
+        )
+        self._metrics = HttpListener(pages(self.settings.node_id, reason_now, collectors))
         try:
             await self._metrics.open(self._metrics_sockets)
         except OSError as error:
@@ -288,23 +303,25 @@ class Broker:
         address = host_and_port(listener.host or "0.0.0.0", self.metrics_port)
         log.info("serving metrics and health on %s", address)
 
-    async def _open_alone(self, parts: Parts) -> None:
+    async def _open_alone(self, assembly: Assembly) -> None:
         assert self._directory is not None
         group_ids = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
         for number in sorted(group_ids):
-            group = await parts.local_groups.open(number)
-            group.after_commit = parts.connections.send_now
-            parts.local_groups.serve(group, parts.cluster, parts.consumer_groups, parts.transactions)
+            group = await assembly.local_groups.open(number)
+            group.after_commit = assembly.connections.send_now
+            assembly.local_groups.serve(
+                group, assembly.cluster, assembly.consumer_groups, assembly.transactions
+            )
         for group in list(self.groups.values()):
             await group.committed()  # then consumer groups are loaded
-        await parts.topics.start()
+        await assembly.topics.start()
 
     # --- what others ask ----------------------------------------------------------------------------------
 
     @property
     def groups(self) -> dict[int, LogGroup]:
         """The log groups that this node has a part in."""
-        return self._parts.cluster.groups if self._parts is not None else {}
+        return self._assembly.cluster.groups if self._assembly is not None else {}
 
     @property
     def port(self) -> int:
@@ -339,7 +356,7 @@ class Broker:
     @property
     def waits_for(self) -> str:
         """The reason why a node of a cluster cannot serve yet; "" for none."""
-        quorum = self.parts.quorum
+        quorum = self.assembly.quorum
         reach = None if quorum is None else quorum.reach()
         if reach is None or reach.is_majority:
             return ""
@@ -347,33 +364,28 @@ class Broker:
 
     async def until_removed(self) -> None:
         """Wait until this node learns that it was removed from its cluster; for ever for a single node."""
-        node = self.parts.node
+        node = self.assembly.node
         await (asyncio.Event() if node is None else node.removed).wait()
 
     @property
-    def services(self) -> Services:
-        """The services of handlers, for tests."""
-        return self.parts.services
-
-    @property
-    def parts(self) -> Parts:
-        """The broker's insides, for tests."""
-        assert self._parts is not None
-        return self._parts
+    def assembly(self) -> Assembly:
+        """The objects of this broker, once it is started."""
+        assert self._assembly is not None
+        return self._assembly
 
     @property
     def connection_count(self) -> int:
-        return len(self._parts.connections) if self._parts is not None else 0
+        return len(self._assembly.connections) if self._assembly is not None else 0
 
     async def enforce_retention(self) -> int:
         """Apply retention now; returns how many partitions lost records."""
-        assert self._parts is not None
-        return await self._parts.retention.enforce(self.clock_ms())
+        assert self._assembly is not None
+        return await self._assembly.retention.enforce(self.clock_ms())
 
     async def compact(self) -> int:
         """Run compaction now; returns how many bytes were freed on the disk."""
-        assert self._parts is not None
-        return await self._parts.compaction.enforce()
+        assert self._assembly is not None
+        return await self._assembly.compaction.enforce()
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -392,9 +404,9 @@ class Broker:
 
     def _limit_connections(self, settings: Settings) -> None:
         """Leave open files to the log groups that are here and to those that a first start opens later."""
-        if self._parts is None:
+        if self._assembly is None:
             return
-        connections = self._parts.connections
+        connections = self._assembly.connections
         groups = max(len(self.groups), 1 + settings.local_data_groups)
         allowed = connection_limit(settings.max_connections, groups)
         former_limit = connections.max_connections
@@ -434,8 +446,8 @@ class Broker:
         log.critical("the log cannot be trusted any more: %s", failure)
         for server in self._servers:
             server.close()
-        if self._parts is not None:
-            self._parts.connections.abort()
+        if self._assembly is not None:
+            self._assembly.connections.abort()
 
 
 def _set_buffer_sizes(listening: socket.socket, settings: Settings) -> None:
@@ -504,7 +516,7 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
             await _wait_for_end(broker, stop_requested)
             log.info("stopping")
     finally:
-        node = broker.parts.node
+        node = broker.assembly.node
         never_part = node is not None and node.removed.is_set() and not node.was_part
         await broker.stop()
     log.info("stopped")

@@ -55,10 +55,10 @@ def _tell(listening: asyncio.Server) -> None:
 
 
 async def _play(broker: Broker, job: Words, told: Lines, say: Callable[[Words], None]) -> None:
-    topic = broker.services.cluster.topic(job["topic"])
+    topic = broker.assembly.cluster.topic(job["topic"])
     if topic is None:
         raise LookupError(f"there is no topic {job['topic']}")
-    source = InProcessSource(broker.services, topic.partitions[0])
+    source = InProcessSource(broker.assembly.cluster, broker.assembly.fetch_purgatory, topic.partitions[0])
     try:
         await play(job, source, told, say)
     finally:

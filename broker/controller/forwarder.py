@@ -11,23 +11,20 @@ from __future__ import annotations
 import asyncio
 import json
 from struct import Struct as Binary
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, Topic
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse, await_response
+from lockstep.broker.requests.router import Router
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.compiler import decode, encode
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader
-
-if TYPE_CHECKING:
-    from lockstep.broker.requests.request_context import Services
-    from lockstep.broker.requests.router import Router
 
 CONTROLLER_SECONDS: Final = 5.0
 """How long a controller is looked for."""
@@ -47,16 +44,7 @@ class Controller:
         self._cluster = cluster
         self._topics = topics
         self._peering = peering
-        self._services: Services | None = None
-        self._router: Router | None = None
         self._making: dict[str, asyncio.Task[Topic]] = {}
-        if peering is not None:
-            peering.handlers[RequestKind.FORWARD] = self._forward
-
-    def serve(self, services: Services, router: Router) -> None:
-        """Serve what other nodes forward, too."""
-        self._services = services
-        self._router = router
 
     @property
     def is_here(self) -> bool:
@@ -133,15 +121,25 @@ class Controller:
                 return
             await asyncio.sleep(0.002)
 
-    async def _forward(self, node_id: int, question: bytes) -> bytes:
+
+class ForwardedRequests:
+    """Serves the requests that other nodes forward to this one, the controller."""
+
+    def __init__(self, cluster: Cluster, controller: Controller, router: Router, peering: PeerRpc) -> None:
+        self._cluster = cluster
+        self._controller = controller
+        self._router = router
+        peering.handlers[RequestKind.FORWARD] = self._serve
+
+    async def _serve(self, node_id: int, question: bytes) -> bytes:
         """Another node's client asks."""
-        if not self.is_here or self._services is None or self._router is None:
+        if not self._controller.is_here:
             raise NotLeaderHere("not the controller")
         (size,) = _HEAD.unpack_from(question)
         body_at = _HEAD.size + size
         api_key, api_version, client_id, listener, peer = json.loads(question[_HEAD.size : body_at])
         header = RequestHeader(api_key, api_version, 0, client_id)
-        context = ClientContext(self._services, listener, peer, "")
+        context = ClientContext(listener, peer, "")
         context.is_forwarded = True
         view = memoryview(question)[body_at:]
         response = await await_response(self._router.route(context, header, view, 0))

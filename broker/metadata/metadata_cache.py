@@ -109,6 +109,7 @@ class Cluster:
     """Topics and partitions as clients see them, and the log groups of this node.
 
     Args:
+        groups: the log groups of this node, which `add_group` and `remove_group` change.
         leader_of: the known leader of a group without a replica here, (node id or -1, term).
         monotonic: a monotonic clock.
     """
@@ -117,6 +118,7 @@ class Cluster:
         self,
         settings: Settings,
         image: ClusterImage,
+        groups: dict[int, LogGroup],
         fetch_purgatory: Purgatory,
         leader_of: Callable[[int], tuple[int, int]],
         monotonic: Callable[[], float],
@@ -135,8 +137,7 @@ class Cluster:
         """The lowest sequences of batches that this node rejected, in all its partitions."""
         self._fetch_purgatory = fetch_purgatory
         self._leader_of = leader_of
-        self.groups: dict[int, LogGroup] = {}
-        """The log groups of this node."""
+        self.groups = groups
         self._remote: dict[int, RemoteGroup] = {}
         self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
         """Encoded responses about all topics; cleared at each change of their content."""

@@ -9,7 +9,7 @@ where a group moves here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +21,13 @@ from lockstep.broker.maintenance.damage import group_damage
 from lockstep.build_info import VERSION, commit
 
 if TYPE_CHECKING:
-    from lockstep.broker.assembly import Parts
+    from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
     from lockstep.broker.locks.lock_check import LockChecks
+    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.broker.network.connection_registry import Connections
+    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.produce.appender import Appender
+    from lockstep.broker.transactions.transaction_coordinators import Transactions
     from lockstep.storage.log_group import LogGroup
 
 PREFIX: Final = "lockstep_"
@@ -91,8 +96,8 @@ LOCK_COUNTERS: Final[tuple[tuple[str, str, Callable[[LockChecks], float]], ...]]
 )
 
 
-class BrokerCollector(Collector):
-    """Metrics of one broker.
+class NodeCollector(Collector):
+    """Metrics of one broker's node and its connections.
 
     Args:
         unhealthy_reason: why the node does not serve, "" where it does.
@@ -100,9 +105,18 @@ class BrokerCollector(Collector):
     """
 
     def __init__(
-        self, parts: Parts, unhealthy_reason: Callable[[], str], dropped_lines: Callable[[], int] = lambda: 0
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        connections: Connections,
+        fetch_purgatory: FetchPurgatory,
+        unhealthy_reason: Callable[[], str],
+        dropped_lines: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._parts = parts
+        self._cluster = cluster
+        self._nodes = nodes
+        self._connections = connections
+        self._fetch_purgatory = fetch_purgatory
         self._unhealthy_reason = unhealthy_reason
         self._dropped_lines = dropped_lines
 
@@ -110,14 +124,9 @@ class BrokerCollector(Collector):
         """See `Collector`."""
         yield from self._node()
         yield from self._requests()
-        yield from self._groups()
-        yield from self._followers()
-        yield from self._locks()
-        yield from self._producers()
 
     def _node(self) -> Iterator[Metric]:
-        parts = self._parts
-        nodes = parts.services.nodes
+        nodes = self._nodes
         build = _gauge("build_info", "Always 1; the labels name what runs", "version", "commit")
         build.add_metric([VERSION, commit()], 1)
         yield build
@@ -138,11 +147,11 @@ class BrokerCollector(Collector):
         dropped.add_metric([], self._dropped_lines())
         yield dropped
         yield _node_gauge(
-            "partitions", "Partitions of all topics of the cluster", parts.cluster.partition_count
+            "partitions", "Partitions of all topics of the cluster", self._cluster.partition_count
         )
 
     def _requests(self) -> Iterator[Metric]:
-        connections = self._parts.connections
+        connections = self._connections
         yield _node_gauge("connections", "Open connections of clients", len(connections))
         closed = _counter("connections_closed", "Connections of clients that were closed")
         closed.add_metric([], connections.closed)
@@ -155,12 +164,12 @@ class BrokerCollector(Collector):
         yield _node_gauge(
             "unsent_bytes",
             "Size in bytes of the large responses that are read from the disk or wait for their clients",
-            self._parts.connections.unsent_bytes.total,
+            self._connections.unsent_bytes.total,
         )
         yield _node_gauge(
             "fetches_waiting",
             "Fetch requests, and players in this broker, that wait for records",
-            self._parts.services.fetch_purgatory.count,
+            self._fetch_purgatory.count,
         )
         requests = _counter(
             "requests", "Requests of a version that is served, by Kafka's name of the API", "api"
@@ -169,8 +178,31 @@ class BrokerCollector(Collector):
             requests.add_metric([name], count)
         yield requests
 
+
+class GroupCollector(Collector):
+    """Metrics of one broker's log groups. Args: appenders: the append paths, by log group."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: Nodes,
+        appenders: Mapping[int, Appender],
+        transactions: Transactions,
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._appenders = appenders
+        self._transactions = transactions
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        yield from self._groups()
+        yield from self._followers()
+        yield from self._locks()
+        yield from self._producers()
+
     def _groups(self) -> Iterator[Metric]:
-        groups = self._parts.cluster.groups
+        groups = self._cluster.groups
         for name, description, value in GROUP_GAUGES:
             gauge = _gauge(name, description, GROUP)
             for group_id, group in sorted(groups.items()):
@@ -197,11 +229,11 @@ class BrokerCollector(Collector):
             GROUP,
         )
         for group_id, group in sorted(groups.items()):
-            damaged_ranges = group_damage(self._parts.cluster, group_id, group)
+            damaged_ranges = group_damage(self._cluster, group_id, group)
             damaged.add_metric([str(group_id)], sum(not each["given_up"] for each in damaged_ranges))
             flushes.add_metric([str(group_id)], group.flusher.flushes)
             flushing.add_metric([str(group_id)], group.flusher.flush_seconds)
-            has_leader.add_metric([str(group_id)], self._parts.services.nodes.live_leader_of(group_id) >= 0)
+            has_leader.add_metric([str(group_id)], self._nodes.live_leader_of(group_id) >= 0)
             for purpose, size in group.log.written_bytes().items():
                 written.add_metric([str(group_id), purpose.replace(" ", "_")], size)
         yield has_leader
@@ -224,7 +256,7 @@ class BrokerCollector(Collector):
             GROUP,
             "node",
         )
-        for group_id, group in sorted(self._parts.cluster.groups.items()):
+        for group_id, group in sorted(self._cluster.groups.items()):
             if not group.is_leader:
                 continue
             group_report = report(group)
@@ -242,7 +274,7 @@ class BrokerCollector(Collector):
     def _locks(self) -> Iterator[Metric]:
         checks = [
             (str(group_id), appender.locks)
-            for group_id, appender in sorted(self._parts.local_groups.appenders.items())
+            for group_id, appender in sorted(self._appenders.items())
             if appender.locks is not None
         ]
         for name, description, value in LOCK_COUNTERS:
@@ -255,10 +287,10 @@ class BrokerCollector(Collector):
         producers = _gauge(
             "producers", "Active idempotent producers, once per partition they wrote to", GROUP
         )
-        for group_id, appender in sorted(self._parts.local_groups.appenders.items()):
+        for group_id, appender in sorted(self._appenders.items()):
             producers.add_metric([str(group_id)], appender.producers.count())
         yield producers
-        states = [each.state for each in self._parts.transactions.coordinators()]
+        states = [each.state for each in self._transactions.coordinators()]
         yield _node_gauge(
             "transactional_ids",
             "Transactional ids that this node coordinates",

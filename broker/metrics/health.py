@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lockstep.broker.maintenance.damage import damage_text, group_damage
+from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.peers.node_registry import Nodes
 
-if TYPE_CHECKING:
-    from lockstep.broker.assembly import Parts
 
-
-def unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
+def unhealthy_reason(cluster: Cluster, nodes: Nodes, is_stopping: bool, failed: BaseException | None) -> str:
     """The first reason, in one line; "" where it serves. Args: failed: what ended the broker, if anything."""
-    return " ".join(_unhealthy_reason(parts, failed).split())
+    return " ".join(_unhealthy_reason(cluster, nodes, is_stopping, failed).split())
 
 
-def _unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
+def _unhealthy_reason(cluster: Cluster, nodes: Nodes, is_stopping: bool, failed: BaseException | None) -> str:
     if failed is not None:
         return f"the log cannot be trusted any more: {failed}"
-    if parts.connections.stopping:
+    if is_stopping:
         return "stopping"
-    nodes, groups = parts.services.nodes, parts.cluster.groups
+    groups = cluster.groups
     if nodes.is_removed:
         return "this node was removed from its cluster"
     if not groups:
@@ -32,7 +29,7 @@ def _unhealthy_reason(parts: Parts, failed: BaseException | None) -> str:
             return f"log group {group_id}: the disk is full: {group.log.disk_error}"
         if nodes.live_leader_of(group_id) < 0:
             return f"log group {group_id}: no leader is known"
-        for each in group_damage(parts.cluster, group_id, group):
+        for each in group_damage(cluster, group_id, group):
             if not each["given_up"]:
                 return damage_text(each)
     return ""

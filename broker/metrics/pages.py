@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
 
-from lockstep.broker.assembly import Parts
-from lockstep.broker.metrics.exposition import BrokerCollector
-from lockstep.broker.metrics.health import unhealthy_reason
 from lockstep.broker.metrics.http import Page, index
-from lockstep.broker.process.process_output import dropped_lines
 from lockstep.build_info import VERSION, commit
 
 NAME: Final = "lockstep"
@@ -26,26 +23,25 @@ LINKS: Final = {
 }
 
 
-def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[str, Callable[[], Page]]:
-    """By path. Args: failed: what ended the broker, if anything."""
-
-    def reason_now() -> str:
-        return unhealthy_reason(parts, failed())
-
+def pages(
+    node_id: int, unhealthy_reason: Callable[[], str], collectors: Iterable[Collector]
+) -> Mapping[str, Callable[[], Page]]:
+    """By path. Args: unhealthy_reason: why the node does not serve, "" where it does."""
     registry = CollectorRegistry()  # not the library's global one: there may be several brokers in a process
-    registry.register(BrokerCollector(parts, reason_now, dropped_lines))
+    for each in collectors:
+        registry.register(each)
     ProcessCollector(registry=registry)
 
     def metrics() -> Page:
         return Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
 
     def health() -> Page:
-        reason = reason_now()
+        reason = unhealthy_reason()
         status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
         return Page(status, f"{reason or 'ok'}\n".encode())
 
     return {
-        "/": lambda: index(f"Lockstep node {parts.cluster.settings.node_id}", LINKS),
+        "/": lambda: index(f"Lockstep node {node_id}", LINKS),
         "/metrics": metrics,
         "/health": health,
         "/ping": _ping,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.network.receive_memory import UnfinishedFrames
 from lockstep.broker.network.unsent_bytes import UnsentBytes
-from lockstep.broker.requests.request_context import ClientContext, Services
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.settings.config import Settings
@@ -41,13 +41,11 @@ class Connections:
         time_slicer: TimeSlicer,
         unsent_bytes: UnsentBytes,
         client_errors: RateLimitedLog,
-        services: Services,
     ) -> None:
         self.router = router
         self.time_slicer = time_slicer
         self.unsent_bytes = unsent_bytes
         self._client_errors = client_errors
-        self._services = services
         self.loop = loop
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; read once for each request."""
@@ -78,7 +76,7 @@ class Connections:
 
     def client_of(self, listener: str) -> ClientContext:
         """The context of a new connection, whose addresses are not known yet."""
-        return ClientContext(self._services, listener, "", "")
+        return ClientContext(listener, "", "")
 
     def admit(self, connection: Connection, host: str) -> str | None:
         """Count a new connection; returns the reason if a limit rejects it."""

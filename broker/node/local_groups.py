@@ -30,7 +30,7 @@ from lockstep.broker.metadata.metadata_cache import (
     TRANSACTION_STATE_TOPIC_ID,
     Cluster,
 )
-from lockstep.broker.metadata.metadata_image import METADATA_SECTION, ClusterImage
+from lockstep.broker.metadata.metadata_image import METADATA_SECTION
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
@@ -81,7 +81,7 @@ class LocalGroups:
         self,
         settings: Settings,
         directory: DataDirectory,
-        image: ClusterImage,
+        cluster: Cluster,
         clock_ms: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
         send: Callable[[int], Send] | None,
@@ -90,7 +90,8 @@ class LocalGroups:
         """The settings of the start."""
         self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._directory = directory
-        self._image = image
+        self._image = cluster.image
+        cluster.on_settings.append(self.apply_settings)
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
         self._send = send

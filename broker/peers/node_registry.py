@@ -34,15 +34,21 @@ class Nodes:
     """See the module.
 
     Args:
+        groups: the log groups of this node.
         seconds: a monotonic clock.
     """
 
-    def __init__(self, node_id: int, image: ClusterImage, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        image: ClusterImage,
+        groups: Mapping[int, LogGroup],
+        seconds: Callable[[], float],
+    ) -> None:
         self.node_id = node_id
         self._image = image
         self._seconds = seconds
-        self.groups: Mapping[int, LogGroup] = {}
-        """Those that this node has a part in."""
+        self.groups = groups
         self.statuses: dict[int, Status] = {}
         """What each other node said last."""
         self.on_notification: dict[Callable[[], None], None] = {}

@@ -1,6 +1,6 @@
 """The context of a handler, and the forms of its response.
 
-Owns: `Services` (the broker as handlers see it), `ClientContext` (one per connection) and
+Owns: `RequestHandler` (what a handler declares), `ClientContext` (one per connection) and
 `PendingResponse` (a response that comes later, without a task).
 Invariants: memoryviews inside a decoded request point into the connection's receive buffer and are
 valid only until `handle` returns; a handler that needs the bytes later copies them (Produce does, once,
@@ -12,36 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, ClassVar
 
-from lockstep.broker.network.unsent_bytes import UnsentBytes
-from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.read_barrier import Leadership
-from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.primitives import Buffer
-from lockstep.storage.rate_limited_log import RateLimitedLog
-
-if TYPE_CHECKING:
-    from lockstep.broker.controller.config_changes import ConfigChanges
-    from lockstep.broker.controller.forwarder import Controller
-    from lockstep.broker.controller.topics import Topics
-    from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-    from lockstep.broker.fetch.fetch_session import FetchSessions
-    from lockstep.broker.groups.group_coordinators import Groups
-    from lockstep.broker.metadata.metadata_cache import Cluster
-    from lockstep.broker.node.cluster_node import ClusterNode
-    from lockstep.broker.peers.node_registry import Nodes
-    from lockstep.broker.produce.appender import Appender
-    from lockstep.broker.settings.config import Settings
-    from lockstep.broker.staging.stage_commit import StagedEnds
-    from lockstep.broker.transactions.marker_sender import Markers
-    from lockstep.broker.transactions.producer_id_blocks import ProducerIds
-    from lockstep.broker.transactions.transaction_coordinators import Transactions
-    from lockstep.broker.transactions.verification_client import Verification
-    from lockstep.broker.transactions.verification_queue import VerificationQueue
 
 
 class ConnectionRejected(Exception):
@@ -194,103 +170,14 @@ class RequestHandler:
         return ()
 
 
-class Services:
-    """The broker as handlers see it; one per broker, filled by `server.Broker.start`."""
-
-    __slots__ = (
-        "advertised",
-        "appenders",
-        "clock_ms",
-        "cluster",
-        "config_changes",
-        "consumer_groups",
-        "controller",
-        "fetch_purgatory",
-        "fetch_sessions",
-        "loop",
-        "markers",
-        "node",
-        "nodes",
-        "producer_ids",
-        "rate_limited_log",
-        "staged_ends",
-        "time_slicer",
-        "topics",
-        "transactions",
-        "unsent_bytes",
-        "verification",
-        "verification_queue",
-    )
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        cluster: Cluster,
-        nodes: Nodes,
-        controller: Controller,
-        topics: Topics,
-        config_changes: ConfigChanges,
-        appenders: Mapping[int, Appender],
-        producer_ids: ProducerIds,
-        consumer_groups: Groups,
-        transactions: Transactions,
-        fetch_sessions: FetchSessions,
-        fetch_purgatory: FetchPurgatory,
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self.loop = loop
-        self.time_slicer = TimeSlicer(loop.call_soon)
-        """Queues the work of requests that takes more than one time slice."""
-        self.rate_limited_log = RateLimitedLog(loop.time, logging.getLogger("lockstep.connection"))
-        """The log of client errors, for connections and handlers."""
-        self.cluster = cluster
-        self.nodes = nodes
-        """The nodes of the cluster and the leaders of log groups."""
-        self.controller = controller
-        self.topics = topics
-        self.config_changes = config_changes
-        self.appenders = appenders
-        """The append path into each data group, by group id."""
-        self.producer_ids = producer_ids
-        """Identities for idempotent producers."""
-        self.consumer_groups = consumer_groups
-        """The coordinators of consumer groups."""
-        self.transactions = transactions
-        """The coordinators of transactional ids."""
-        self.fetch_sessions = fetch_sessions
-        self.fetch_purgatory = fetch_purgatory
-        self.clock_ms = clock_ms
-        self.node: ClusterNode | None = None
-        """This node in a cluster of several; None for a single node."""
-        self.markers: Markers
-        """Sends transaction markers to the leaders of partitions."""
-        self.verification: Verification
-        """Asks the coordinator of a transactional id to verify partitions."""
-        self.verification_queue: VerificationQueue
-        """Transactional batches that wait for their verification."""
-        self.staged_ends: StagedEnds
-        """Ends staged batches in the groups that this node leads."""
-        self.unsent_bytes = UnsentBytes()
-        """Bytes of large responses that are being read from the disk or wait for their clients; it limits
-        Fetch."""
-        self.advertised: dict[str, tuple[str, int]] = {}
-        """Listener name -> host ("" means: the address the client itself connected to) and port."""
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force now."""
-        return self.cluster.settings
-
-
 class ClientContext:
     """The client of a request: one per connection."""
 
-    __slots__ = ("is_forwarded", "listener", "local_host", "peer", "services")
+    __slots__ = ("is_forwarded", "listener", "local_host", "peer")
 
-    def __init__(self, services: Services, listener: str, peer: str, local_host: str) -> None:
+    def __init__(self, listener: str, peer: str, local_host: str) -> None:
         self.is_forwarded = False
         """True if another node forwarded the request."""
-        self.services = services
         self.listener = listener
         self.peer = peer
         self.local_host = local_host
@@ -299,19 +186,3 @@ class ClientContext:
     def is_node(self) -> bool:
         """True for a request of another node itself, not of its clients."""
         return self.is_forwarded and not self.peer
-
-    def endpoint(self) -> Endpoint:
-        """This node, as this client can reach it."""
-        services = self.services
-        advertised = services.advertised
-        host, port = advertised.get(self.listener) or next(iter(advertised.values()))
-        settings = services.settings
-        return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)
-
-    def endpoints(self) -> list[Endpoint]:
-        """The advertised nodes, as this client can reach them."""
-        return self.services.nodes.endpoints(self.listener, self.endpoint())
-
-    def endpoint_of(self, node_id: int) -> Endpoint | None:
-        """A node as this client can reach it; None where it cannot, or for no node."""
-        return self.services.nodes.endpoint(node_id, self.listener, self.endpoint())

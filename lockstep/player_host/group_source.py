@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Topic
-from lockstep.broker.requests.request_context import Services
+from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.metadata.metadata_cache import Cluster, Topic
 from lockstep.player.source.interface import (
     MULTIPLE_PARTITIONS,
     LogBounds,
@@ -54,13 +54,14 @@ class GroupSource:
 
     def __init__(
         self,
-        services: Services,
+        cluster: Cluster,
+        fetch_purgatory: FetchPurgatory,
         topic: Topic,
         group: LogGroup,
         partition_filter: Collection[int] | None = None,
     ) -> None:
-        self._fetch_purgatory = services.fetch_purgatory
-        self._cluster = services.cluster
+        self._fetch_purgatory = fetch_purgatory
+        self._cluster = cluster
         self._topic = topic
         self._group = group
         self._partition_filter = partition_filter

@@ -46,13 +46,20 @@ class PlayerInBroker:
         """Raises CannotStart: where it is to listen it cannot."""
         streams = make_streams(self.config.transport)
         players = Players(self.config, self._route, streams, self._targets)
-        config = self.config
+        config, assembly = self.config, broker.assembly
 
         async def play(source: Source, player_term: int) -> None:
-            self._warn(broker.services.cluster.topic(config.topic))
+            self._warn(assembly.cluster.topic(config.topic))
             await players.play(source, player_term)
 
-        local_players = LocalPlayers(broker.services, config.topic, play, config.partitions, config.order)
+        local_players = LocalPlayers(
+            assembly.cluster,
+            assembly.fetch_purgatory,
+            config.topic,
+            play,
+            config.partitions,
+            config.order,
+        )
         http = await self._listen(players, local_players)
         local_players.start()
         try:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from lockstep.broker.fetch.aborted_transactions import aborted_transactions
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import Services
+from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
 from lockstep.player.core.messages import Entry
 from lockstep.player.source.batch_entries import split_into_entries
 from lockstep.player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
@@ -40,15 +40,14 @@ class InProcessSource:
     """One partition that this node leads. See `lockstep.player.source.interface.Source`.
 
     Args:
-        services: the broker's.
         partition: one of a topic that clients can see; of this very topic, not of its name.
     """
 
     log_group = None
 
-    def __init__(self, services: Services, partition: TopicPartition) -> None:
-        self._fetch_purgatory = services.fetch_purgatory
-        self._cluster = services.cluster
+    def __init__(self, cluster: Cluster, fetch_purgatory: FetchPurgatory, partition: TopicPartition) -> None:
+        self._fetch_purgatory = fetch_purgatory
+        self._cluster = cluster
         self._partition = partition
         self._group = partition.group
         self._term = partition.group.term

@@ -23,8 +23,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
-from lockstep.broker.requests.request_context import Services
+from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
 from lockstep.player.driver.errors import Deposed, PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player_host.config import Order
@@ -75,13 +75,15 @@ class LocalPlayers:
 
     def __init__(
         self,
-        services: Services,
+        cluster: Cluster,
+        fetch_purgatory: FetchPurgatory,
         topic: str,
         play: Play,
         partitions: Iterable[int] | None = None,
         order: Order = "partition",
     ) -> None:
-        self._services = services
+        self._cluster = cluster
+        self._fetch_purgatory = fetch_purgatory
         self._topic = topic
         self._play = play
         self._partition_filter = None if partitions is None else frozenset(partitions)
@@ -152,7 +154,9 @@ class LocalPlayers:
 
     def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
         return {
-            (each.topic.topic_id, each.index): Led(each.group, partial(InProcessSource, self._services, each))
+            (each.topic.topic_id, each.index): Led(
+                each.group, partial(InProcessSource, self._cluster, self._fetch_purgatory, each)
+            )
             for each in partitions
         }
 
@@ -160,7 +164,14 @@ class LocalPlayers:
         return {
             (each.topic.topic_id, each.group.group_id): Led(
                 each.group,
-                partial(GroupSource, self._services, each.topic, each.group, self._partition_filter),
+                partial(
+                    GroupSource,
+                    self._cluster,
+                    self._fetch_purgatory,
+                    each.topic,
+                    each.group,
+                    self._partition_filter,
+                ),
             )
             for each in partitions
         }
@@ -177,7 +188,7 @@ class LocalPlayers:
 
     def _partitions(self) -> list[TopicPartition]:
         """The configured partitions of which this node has a copy."""
-        topic = self._services.cluster.topic(self._topic)
+        topic = self._cluster.topic(self._topic)
         found = [] if topic is None else [each for each in topic.partitions if each.is_here]
         if self._partition_filter is not None:
             found = [each for each in found if each.index in self._partition_filter]

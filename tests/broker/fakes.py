@@ -28,7 +28,6 @@ from lockstep.broker.requests.request_context import (
     ClientContext,
     EncodedResponse,
     RequestHandler,
-    Services,
     await_response,
 )
 from lockstep.broker.settings.config import Settings
@@ -45,7 +44,7 @@ PORT = 9092
 
 def client(listener: str = LISTENER, *, is_forwarded: bool = False, peer: str = "a client") -> ClientContext:
     """The client of a request, on a connection to 127.0.0.1."""
-    context = ClientContext(cast(Services, None), listener, peer, "127.0.0.1")
+    context = ClientContext(listener, peer, "127.0.0.1")
     context.is_forwarded = is_forwarded
     return context
 
@@ -95,16 +94,17 @@ class FakeMetadata:
     def __init__(self, node_ids: tuple[int, ...] = (1,), **settings: object) -> None:
         self.now = 100.0
         self.image = ClusterImage()
-        self.nodes = Nodes(1, self.image, lambda: self.now)
+        groups: dict[int, LogGroup] = {}
+        self.nodes = Nodes(1, self.image, groups, lambda: self.now)
         purgatory = cast(FetchPurgatory, SimpleNamespace(wake=lambda partition: None))
         self.cluster = Cluster(
             Settings(**settings),  # type: ignore[arg-type]
             self.image,
+            groups,
             purgatory,
             self.nodes.leader_of,
             lambda: self.now,
         )
-        self.nodes.groups = self.cluster.groups
         self.endpoints = NodeEndpoints(self.nodes, {LISTENER: ("", PORT)}, self.cluster)
         self.record(cluster_command(CLUSTER_ID))
         for node_id in node_ids:

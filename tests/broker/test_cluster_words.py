@@ -63,7 +63,7 @@ async def ask(
     """Ask whoever leads a group in the name of node 2; the network answers any exception with an error."""
     leader = cluster.leader_of(group)
     assert leader is not None
-    peering = cluster.brokers[leader].parts.peering
+    peering = cluster.brokers[leader].assembly.peering
     assert peering is not None
     with pytest.raises(refused):
         await peering.on_request(2, kind, body)
@@ -72,7 +72,7 @@ async def ask(
 async def test_nonsense_is_refused_and_recorded_nowhere(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
     await cluster.settled()
-    image = cluster.controller.services.cluster.image
+    image = cluster.controller.assembly.cluster.image
     nodes = dict(image.nodes)
     await cluster.until(lambda: cluster.leader_of(1) is not None, "leader")
     leader = cluster.leader_of(1)

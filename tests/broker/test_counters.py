@@ -124,7 +124,7 @@ async def test_the_largest_offset_and_leader_epoch_are_not_there(client: Client)
 
 
 async def test_producer_ids_end_where_staged_ones_begin(broker: Broker, client: Client) -> None:
-    ids = broker.services.producer_ids
+    ids = broker.assembly.producer_ids
     ids._image.next_producer_id = 2**62 - BLOCK_SIZE
     ids._next = ids._end = 0
     wanted = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)

@@ -278,7 +278,7 @@ def _resources(directory: Path) -> dict[str, int]:
 async def _started(directory: Path) -> tuple[Broker, Client]:
     broker = Broker(from_texts({**SETTINGS, "log.dirs": str(directory)}))
     await broker.start()
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     return broker, await Client.connect(broker.port)
 
 
@@ -305,17 +305,17 @@ async def _settled(broker: Broker, client: Client) -> None:
     """The turns that a broker takes every few minutes, now: what expires does, each log gets checkpoints, and
     the cleaner has been."""
     await asyncio.sleep(1.2)
-    await broker.parts.transaction_expiration.forget_expired()
+    await broker.assembly.transaction_expiration.forget_expired()
     assert (await client.produce("steady", batch(b"x"))).error_code == 0  # the log's time goes on
     await asyncio.sleep(0.3)
-    for each in broker.services.cluster.groups.values():
+    for each in broker.assembly.cluster.groups.values():
         await each.committed()
         assert await each.sealer.run(60)
     async with asyncio.timeout(600):
-        while broker.parts.compaction._is_running:  # noqa: ASYNC110 a pass of its own would be counted
+        while broker.assembly.compaction._is_running:  # noqa: ASYNC110 a pass of its own would be counted
             await asyncio.sleep(0.1)
     await broker.compact()
-    for each in broker.services.cluster.groups.values():
+    for each in broker.assembly.cluster.groups.values():
         each.log.prepare_now()
     await asyncio.sleep(0.1)
 

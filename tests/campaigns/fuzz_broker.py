@@ -179,9 +179,9 @@ class Handlers:
         )
         await broker.start()
         ids = count()
-        services = broker.services
+        services = broker.assembly
         services.fetch_sessions._random_id = lambda largest: 1 + next(ids) % min(largest, 50)
-        self._connections = broker.parts.connections
+        self._connections = broker.assembly.connections
         assert self._connections is not None
         plain_log = self._connections.log_client_error
 

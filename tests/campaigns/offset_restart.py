@@ -59,7 +59,7 @@ class _Filler:
         """Of the group that is asked for in the end."""
 
     def store(self, group_id: str = COMPARE) -> GroupStore:
-        return self._broker.services.consumer_groups.store(group_id)
+        return self._broker.assembly.consumer_groups.store(group_id)
 
     async def commit(self, count: int) -> None:
         """So many commits; returns when they are committed."""
@@ -84,7 +84,7 @@ class _Filler:
         if group_id == COMPARE:
             self.last[index] = self._sent
         store = self.store(group_id)
-        topic = self._broker.services.cluster.topic(TOPIC)
+        topic = self._broker.assembly.cluster.topic(TOPIC)
         assert topic is not None
         committed = CommittedOffset(self._sent, 1, "", store.time_ms(), topic_id=topic.topic_id)
         store.append(group_id, [offset_record(group_id, TOPIC, index, committed)], self._done)
@@ -106,8 +106,8 @@ async def fill(data_dir: str, commits: int, seed: int, to_worst: bool) -> None:
     """Prints what the last commits were, and ends the process on the spot."""
     broker = Broker(from_texts({"log.dirs": data_dir, "listeners": f"PLAINTEXT://{LOOPBACK}:0"}))
     await broker.start()
-    services = broker.services
-    await services.consumer_groups.create_topic(broker.services.controller)
+    services = broker.assembly
+    await services.consumer_groups.create_topic(broker.assembly.controller)
     if services.cluster.topic(TOPIC) is None:
         await services.topics.create(services.topics.plan(TOPIC, PARTITIONS, 1, {}))
     filler = _Filler(broker, seed)

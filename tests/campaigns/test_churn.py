@@ -46,7 +46,7 @@ def test_a_bound_is_of_a_class_of_the_product_and_its_collection(bound: str) -> 
 
 async def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def leak(broker: Broker, client: Client, name: str) -> None:
-        broker.services.cluster.cached_responses[(name,)] = None  # type: ignore[assignment]
+        broker.assembly.cluster.cached_responses[(name,)] = None  # type: ignore[assignment]
 
     monkeypatch.setitem(churn.KINDS, "leak", leak)
     found = churn.problems(await churn.churn("leak", 100, tmp_path))

@@ -172,7 +172,7 @@ async def test_a_hundred_thousand_requests_and_no_reads(target: Broker) -> None:
     client = await Client.connect(target.port)
     client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     client.writer.write(b"".join(frame(ApiVersionsRequest(), 0, number) for number in range(count)))
-    connections = target.parts.connections
+    connections = target.assembly.connections
     assert connections is not None
     limit = target.settings.lockstep_connection_write_buffer_bytes
     stalled = []

@@ -42,9 +42,9 @@ LARGE_FRAME_BYTES = 24 * 1024
 
 async def peak_of(broker: Broker, whole_frame: bytes) -> tuple[int, Transport]:
     """(most bytes allocated at once while the broker takes the frame and answers it, what it wrote)"""
-    assert broker.parts.connections is not None
+    assert broker.assembly.connections is not None
     transport = Transport()
-    connection = Connection(broker.parts.connections, "PLAINTEXT")
+    connection = Connection(broker.assembly.connections, "PLAINTEXT")
     connection.connection_made(transport)  # type: ignore[arg-type]
     gc.collect()
     tracemalloc.start()

@@ -104,7 +104,7 @@ async def test_topic_ids_nobody_gave(target: Broker) -> None:
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
         delete = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=topic_id)])
         assert (await client.call(delete, 6)).responses[0].error_code != ErrorCode.NONE
-    assert [topic.name for topic in target.services.cluster.topics()] == ["t"]
+    assert [topic.name for topic in target.assembly.cluster.topics()] == ["t"]
     await client.close()
 
 

@@ -370,5 +370,5 @@ async def test_bytes_of_one_topic_are_never_in_another(start_broker: StartBroker
                 assert record.value is not None
                 assert set(record.value) == set(name[-1].encode()), f"{name} at {record.offset}"
             offset = found[-1].offset + 1
-    assert sorted(topic.name for topic in broker.services.cluster.topics()) == names
+    assert sorted(topic.name for topic in broker.assembly.cluster.topics()) == names
     await setup.close()

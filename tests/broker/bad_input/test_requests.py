@@ -107,7 +107,7 @@ async def test_a_client_that_says_it_is_a_replica(target: Broker) -> None:
             assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert not data.records
         asked = fetch_request({"t": {0: 0}}, replica_state=ReplicaState(replica_id=replica_id))
-        asked.topics[0].topic_id = target.services.cluster.topic("t").topic_id  # type: ignore[union-attr]
+        asked.topics[0].topic_id = target.assembly.cluster.topic("t").topic_id  # type: ignore[union-attr]
         data = (await client.call(asked, 17)).responses[0].partitions[0]
         assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not data.records
@@ -148,14 +148,14 @@ async def test_a_fetch_that_waits_for_ever(target: Broker) -> None:
     for place, each in enumerate(waiting):
         min_bytes = INT_MAX if place % 2 else 1
         each.send(fetch_request({"t": {0: 0}}, max_wait_ms=INT_MAX, min_bytes=min_bytes), 12)
-    fetches = target.services.fetch_purgatory
+    fetches = target.assembly.fetch_purgatory
     await _until(lambda: fetches.count == 200)
     await client.produce("t", batch(b"wakes those that wait for one byte"))
     await _until(lambda: fetches.count == 100)
     for each in waiting:
         await each.close()
     await _until(lambda: fetches.count == 0)
-    partition = target.services.cluster.partition("t", 0)
+    partition = target.assembly.cluster.partition("t", 0)
     assert partition is not None and not partition.delayed_fetches
     for wait_ms in (-1, -(2**31)):
         assert (await client.fetch("t", 1, max_wait_ms=wait_ms)).error_code == 0
@@ -201,7 +201,7 @@ async def test_sessions_without_end(start_broker: StartBroker) -> None:
     await client.create("t", partitions=4)
     asked = fetch_request({"t": dict.fromkeys(range(4), 0)}, session_id=0, session_epoch=0)
     given = [(await client.call(asked, 12)).session_id for _ in range(300)]
-    sessions = broker.services.fetch_sessions
+    sessions = broker.assembly.fetch_sessions
     assert (len(sessions), sessions.partition_count) == (50, 200)
     assert given[50:] == [0] * 250
     await client.close()
@@ -219,9 +219,9 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
         for _ in range(20):
             each.send(MetadataRequest(topics=None), 12)
     await asyncio.sleep(0.5)
-    assert len(broker.services.cluster.cached_responses) == 1
+    assert len(broker.assembly.cluster.cached_responses) == 1
     limit = broker.settings.lockstep_connection_write_buffer_bytes
-    for connection in broker.parts.connections._open:
+    for connection in broker.assembly.connections._open:
         held = connection._output_bytes + connection._pending_reply_bytes
         assert held + connection._transport.get_write_buffer_size() < limit + (512 << 10)
     assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == 2_000
@@ -267,7 +267,7 @@ async def test_a_hundred_thousand_partitions_in_other_words(target: Broker) -> N
         assert answer.topics[0].error_code == ErrorCode.POLICY_VIOLATION  # type: ignore[attr-defined]
     except asyncio.IncompleteReadError:
         pass
-    assert list(target.services.cluster.topics()) == []
+    assert list(target.assembly.cluster.topics()) == []
     await client.close()
 
 
@@ -301,7 +301,7 @@ async def test_nothing_listens_to_the_world_by_default(target: Broker) -> None:
 
 async def test_the_table_of_served_apis_is_the_routers(target: Broker) -> None:
     """What is generated above follows the router: a new API is attacked from the day it is served."""
-    handlers = target.parts.connections.router.handlers
+    handlers = target.assembly.connections.router.handlers
     assert [key for key, _, _ in SERVED] == sorted(each.api_key for each in handlers if each.is_advertised)
     assert {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.API_VERSIONS} <= {key for key, _, _ in SERVED}
     for key, first, last in SERVED:

@@ -162,7 +162,7 @@ class BrokerCluster:
     def _is_settled(self) -> bool:
         placed = None
         for broker in self.brokers.values():
-            image = broker.services.cluster.image
+            image = broker.assembly.cluster.image
             if not set(self.brokers) <= set(image.nodes) or not image.placement:
                 return False
             placed = image.placement

@@ -43,7 +43,7 @@ async def test_a_stop_hands_over_before_a_slow_client_has_taken_its_answer(
         reader.connect(("127.0.0.1", cluster.brokers[leading].port))
         reader.setblocking(False)
         reader.send(request)
-        connections = cluster.brokers[leading].parts.connections
+        connections = cluster.brokers[leading].assembly.connections
         await cluster.until(lambda: any(each.is_busy for each in connections._open), "an answer")
         stopping = asyncio.ensure_future(cluster.stop(leading))
         await asyncio.wait_for(
@@ -68,7 +68,7 @@ async def test_a_node_comes_back_and_another_loses_its_disk(start_cluster: Start
     cluster.wipe(3)
     await cluster.start(3)
     await cluster.settled()
-    assert 3 in cluster.controller.services.cluster.image.nodes
+    assert 3 in cluster.controller.assembly.cluster.image.nodes
 
 
 async def test_what_has_rotted_in_a_nodes_log_is_told_and_comes_back(
@@ -127,5 +127,5 @@ async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(
 
 
 def network_of(broker: Broker) -> PeerNetwork:
-    assert broker.parts.peering is not None
-    return broker.parts.peering.network
+    assert broker.assembly.peering is not None
+    return broker.assembly.peering.network

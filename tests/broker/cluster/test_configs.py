@@ -56,7 +56,7 @@ async def test_each_resource_is_changed_where_it_belongs(start_cluster: StartClu
     assert [error for error, _ in outcomes] == [0, 0, wrong, wrong, 0, unknown]
     assert outcomes[3][1] == f"Unexpected broker id, expected {mine}, but received {other}"
     assert logging.getLogger("lockstep.peers").level == logging.DEBUG
-    cluster_of = cluster.brokers[asked].services.cluster
+    cluster_of = cluster.brokers[asked].assembly.cluster
     topic = cluster_of.topic("t")
     assert topic is not None and topic.config.overrides == {"retention.ms": "86400001"}
     assert cluster_of.settings.log_retention_bytes == 2_000_000_000

@@ -27,13 +27,13 @@ async def test_a_node_that_is_down_is_fenced(
 
     assert await told(2, True) == brokers(1, 2, 3)
     await cluster.stop(2)
-    nodes = cluster.brokers[1].services.nodes
+    nodes = cluster.brokers[1].assembly.nodes
     await cluster.until(lambda: nodes.alive() == {1, 3}, "end of node 2")
     assert await told(2, True) == brokers(1, 2, 3), "it may be back in a moment"
     monkeypatch.setattr("lockstep.broker.peers.node_registry.LISTED_SECONDS", 0.0)
     assert await told(2, True) == [*brokers(1, 3), *brokers(2, fenced=True)]
     assert await told(2, False) == brokers(1, 3)
     assert await told(1, False) == brokers(1, 3)
-    image = cluster.brokers[1].services.cluster.image
+    image = cluster.brokers[1].assembly.cluster.image
     image.nodes[2] = replace(image.nodes[2], listeners={})
     assert await told(2, True) == brokers(1, 3), "none of its listeners is this client's"

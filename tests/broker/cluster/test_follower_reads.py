@@ -61,7 +61,7 @@ def followers_of(cluster: BrokerCluster) -> list[int]:
 
 def copy_on(cluster: BrokerCluster, node_id: int) -> TopicPartition:
     """What a node has of partition 0 of topic t."""
-    found = cluster.brokers[node_id].services.cluster.partition("t", 0)
+    found = cluster.brokers[node_id].assembly.cluster.partition("t", 0)
     assert found is not None
     return found
 
@@ -80,7 +80,7 @@ async def everywhere(cluster: BrokerCluster, offset: int, *but: int) -> None:
     """Wait until every node that runs has committed so much of topic t."""
 
     def reached() -> bool:
-        topics = [b.services.cluster.topic("t") for n, b in cluster.brokers.items() if n not in but]
+        topics = [b.assembly.cluster.topic("t") for n, b in cluster.brokers.items() if n not in but]
         return all(
             t is not None and t.partitions[0].is_here and t.partitions[0].log.high_watermark >= offset
             for t in topics
@@ -166,7 +166,7 @@ async def test_a_follower_serves_its_copy_to_newer_versions(start_cluster: Start
     cluster = await racks(start_cluster)
     leading = await with_records(cluster, b"a", b"b", b"c")
     client = await cluster.client(followers_of(cluster)[0])
-    topic = cluster.controller.services.cluster.topic("t")
+    topic = cluster.controller.assembly.cluster.topic("t")
     assert topic is not None
     for version in range(4, 19):
         request = asked(1)
@@ -219,7 +219,7 @@ async def test_a_node_without_a_copy_serves_nothing(start_cluster: StartCluster)
     await cluster.start(4)
     await cluster.settled()
     await cluster.until(
-        lambda: cluster.brokers[4].services.cluster.topic("t") is not None, "topic on the fourth node"
+        lambda: cluster.brokers[4].assembly.cluster.topic("t") is not None, "topic on the fourth node"
     )
     assert not copy_on(cluster, 4).is_here
     data = await fetched(await cluster.client(4), 0)
@@ -306,7 +306,7 @@ async def test_a_long_poll_ends_when_the_follower_leads_and_when_its_topic_goes(
     client, epoch = await cluster.client(heir), cluster.brokers[heir].groups[GROUP].term
     waiting = asyncio.ensure_future(fetched(client, 1, current_leader_epoch=epoch, max_wait_ms=15_000))
     await asyncio.sleep(0.1)
-    await LeadershipTransfers(cluster.brokers[before].parts.peering).begin(GROUP, heir)
+    await LeadershipTransfers(cluster.brokers[before].assembly.peering).begin(GROUP, heir)
     data = await asyncio.wait_for(waiting, 10)
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "new leader")
@@ -314,9 +314,9 @@ async def test_a_long_poll_ends_when_the_follower_leads_and_when_its_topic_goes(
     waiting = asyncio.ensure_future(fetched(other, 1, max_wait_ms=15_000))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    topic = cluster.controller.services.cluster.topic("t")
+    topic = cluster.controller.assembly.cluster.topic("t")
     assert topic is not None
-    await cluster.controller.services.topics.delete(topic)
+    await cluster.controller.assembly.topics.delete(topic)
     assert (await asyncio.wait_for(waiting, 10)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -324,7 +324,7 @@ async def test_a_long_poll_ends_when_the_copy_is_given_up(start_cluster: StartCl
     cluster = await racks(start_cluster)
     await with_records(cluster, b"a")
     follower = followers_of(cluster)[0]
-    client, parts = await cluster.client(follower), cluster.brokers[follower].parts
+    client, parts = await cluster.client(follower), cluster.brokers[follower].assembly
     waiting = asyncio.ensure_future(fetched(client, 1, max_wait_ms=15_000))
     await asyncio.sleep(0.1)
     assert parts.node is not None
@@ -342,7 +342,7 @@ async def test_a_follower_that_is_cut_off_serves_what_is_committed_and_sends_the
     cluster = await racks(start_cluster)
     leading = await with_records(cluster, b"a", b"b")
     cut, other = followers_of(cluster)
-    peering = cluster.brokers[cut].parts.peering
+    peering = cluster.brokers[cut].assembly.peering
     assert peering is not None
     peering.open = False  # Raft neither hears nor is heard
     for value in (b"c", b"d"):
@@ -391,14 +391,14 @@ async def test_the_high_watermark_of_a_follower_never_goes_back_over_a_crash(
     receive = ClusterNode.receive
 
     def received(node: ClusterNode, number: int, message: Message) -> None:
-        others = [broker.parts.node for each, broker in cluster.brokers.items() if each != crashed]
+        others = [broker.assembly.node for each, broker in cluster.brokers.items() if each != crashed]
         if hears or number != GROUP or node in others:
             receive(node, number, message)
 
     monkeypatch.setattr(ClusterNode, "receive", received)
     await cluster.start(crashed)
     await cluster.until(
-        lambda: cluster.brokers[crashed].services.cluster.topic("t") is not None, "topic on the node"
+        lambda: cluster.brokers[crashed].assembly.cluster.topic("t") is not None, "topic on the node"
     )
     client, log = await cluster.client(crashed), copy_on(cluster, crashed).log
     assert (copy_on(cluster, crashed).is_here, log.high_watermark, log.next_offset) == (True, 1, 3)

@@ -75,7 +75,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
         """All live, and each says that one is not in sync, however often it is asked."""
         leader = cluster.leader_of(GROUP)
         assert leader is not None
-        nodes = [broker.services.nodes for broker in cluster.brokers.values()]
+        nodes = [broker.assembly.nodes for broker in cluster.brokers.values()]
         await cluster.until(
             lambda: all(each.alive() == EVERY and each.live_leader_of(GROUP) == leader for each in nodes),
             "leader among three that live",
@@ -103,7 +103,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     held.add(late)
     await cluster.start(late)
     await stays_out(late)
-    await LeadershipTransfers(cluster.brokers[leader].parts.peering).begin(GROUP, heir)
+    await LeadershipTransfers(cluster.brokers[leader].assembly.peering).begin(GROUP, heir)
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "next leader")
     await stays_out(late)
     held.clear()
@@ -116,7 +116,7 @@ async def test_who_leads_is_in_sync_whatever_was_said_of_it_before(start_cluster
     await (await cluster.client(1)).create("t")
     await all_tell(cluster, EVERY, set())
     asked = next(each for each in EVERY if each != cluster.leader_of(GROUP))
-    nodes = cluster.brokers[asked].services.nodes
+    nodes = cluster.brokers[asked].assembly.nodes
     leader, term = nodes.leader_of(GROUP)
     nodes.on_behind(GROUP, term + 1, (leader, asked))
     assert await told(cluster, asked) == [(EVERY - {asked}, set())] * 3

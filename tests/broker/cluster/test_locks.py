@@ -19,7 +19,7 @@ async def equal_tables(cluster: BrokerCluster, node_id: int) -> None:
 
 def table_on(cluster: BrokerCluster, node_id: int) -> bytes:
     """What a node knows of the locks of the data group."""
-    locks = cluster.brokers[node_id].services.appenders[GROUP].locks
+    locks = cluster.brokers[node_id].assembly.appenders[GROUP].locks
     assert locks is not None
     return locks.table.snapshot(0)
 

@@ -54,7 +54,7 @@ async def test_a_leader_that_hears_of_a_topic_late(
     asked, leading = await cluster.client(1), await cluster.client(2)
     late, held = cluster.brokers[2].groups[METADATA_GROUP], list[Any]()
     await cluster.until(
-        lambda: cluster.brokers[1].services.nodes.live_leader_of(1) == 2, "a leader that others know of"
+        lambda: cluster.brokers[1].assembly.nodes.live_leader_of(1) == 2, "a leader that others know of"
     )
     receive = late.receive
     with monkeypatch.context() as stalled:
@@ -86,7 +86,7 @@ async def test_an_answer_that_waits_for_a_leader_is_built_twice_and_leaves_at_on
     await cluster.led_by(METADATA_GROUP, 1)
     await cluster.led_by(1, 2)
     asked = await cluster.client(1)
-    nodes = cluster.brokers[1].services.nodes
+    nodes = cluster.brokers[1].assembly.nodes
     await cluster.until(lambda: nodes.live_leader_of(1) == 2, "a leader that others know of")
     built: list[int] = []
 

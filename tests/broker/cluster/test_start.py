@@ -137,7 +137,7 @@ async def test_clients_leave_open_files_to_the_groups_of_a_first_start(
     cluster = BrokerCluster(tmp_path)
 
     def limits() -> list[int]:
-        return [broker.parts.connections.max_connections for broker in cluster.brokers.values()]
+        return [broker.assembly.connections.max_connections for broker in cluster.brokers.values()]
 
     try:
         await cluster.start(1)
@@ -164,7 +164,7 @@ async def test_clients_leave_open_files_to_groups_that_come(
     for broker in cluster.brokers.values():
         allowed = connection_limit(broker.settings.max_connections, 4)
         await cluster.until(lambda at=broker: len(at.groups) == 4, "groups")  # type: ignore[misc]
-        assert broker.parts.connections.max_connections == allowed
+        assert broker.assembly.connections.max_connections == allowed
 
 
 async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> 
         await until(lambda: cluster.leader_of(METADATA_GROUP) is not None, 20.0)
         await cluster.start(3)
         third = cluster.brokers[3]
-        await until(lambda: third.services.cluster.image.nodes.keys() == {1, 2, 3}, 20.0)
+        await until(lambda: third.assembly.cluster.image.nodes.keys() == {1, 2, 3}, 20.0)
         assert (tmp_path / "3" / "meta.properties").read_text().count("part=founder") == 1
         members = third.groups[METADATA_GROUP].raft.configuration.voters
         assert members == (1, 2, 3), "the late one votes under the id that it was founded with"
@@ -187,7 +187,7 @@ async def test_a_group_that_cannot_be_opened_holds_up_no_other(
 ) -> None:
     cluster = await start_cluster(3)
     await cluster.settled()
-    node = cluster.brokers[1].parts.node
+    node = cluster.brokers[1].assembly.node
     assert node is not None
     done: list[int | str] = []
 
@@ -255,14 +255,14 @@ async def test_everything_stopped_and_started_again(start_cluster: StartCluster)
     await cluster.settled()
     client = await cluster.client(1)
     await client.create("t", 1)
-    leader = cluster.leader_of(cluster.brokers[1].services.cluster.partition("t", 0).group.group_id)  # type: ignore[union-attr]
+    leader = cluster.leader_of(cluster.brokers[1].assembly.cluster.partition("t", 0).group.group_id)  # type: ignore[union-attr]
     assert leader is not None
     writer = await cluster.client(leader)
     await writer.produce("t", batch(b"kept"))
     await cluster.stop()
     await cluster.start()
     await cluster.settled()
-    partition = cluster.brokers[1].services.cluster.partition("t", 0)
+    partition = cluster.brokers[1].assembly.cluster.partition("t", 0)
     assert partition is not None
     leader = cluster.leader_of(partition.group.group_id)
     assert leader is not None
@@ -284,7 +284,7 @@ async def test_a_node_of_another_cluster_is_refused(tmp_path: Path, caplog: pyte
         assert all(not group.is_leader for group in stray.groups.values())
         known = first.brokers[1].groups[METADATA_GROUP].raft
         assert known.leader_id > 0
-        assert stray.services.cluster.cluster_id in (None, second.brokers[1].services.cluster.cluster_id)
+        assert stray.assembly.cluster.cluster_id in (None, second.brokers[1].assembly.cluster.cluster_id)
     finally:
         await first.close()
         await second.close()
@@ -462,7 +462,7 @@ async def test_another_number_of_log_groups_than_the_clusters_is_told(
         del cluster._texts["lockstep.data.groups"]  # three by default, which nobody asked for
         await cluster.stop(3)
         await cluster.start(3)
-        third = cluster.brokers[3].parts.node
+        third = cluster.brokers[3].assembly.node
         await until(lambda: third is not None and third._groups_compared, 20.0)
         assert caplog.text.count("of this node has no effect") == 2
     finally:

@@ -32,7 +32,7 @@ class Gate:
         self.opened = asyncio.Event()
         self._after = after
         for broker in cluster.brokers.values():
-            peering = broker.services.node._peering  # type: ignore[union-attr]
+            peering = broker.assembly.node._peering  # type: ignore[union-attr]
             peering.handlers[kind] = self._wrapped(peering.handlers[kind])
 
     def has_held(self, count: int) -> bool:
@@ -59,11 +59,11 @@ async def cluster(start_cluster: StartCluster) -> BrokerCluster:
     await (await made.client(1)).create("t", PARTITIONS)
 
     def everywhere() -> bool:
-        found = [broker.services.cluster.topic("t") for broker in made.brokers.values()]
+        found = [broker.assembly.cluster.topic("t") for broker in made.brokers.values()]
         return all(topic is not None and len(topic.partitions) == PARTITIONS for topic in found)
 
     await made.until(everywhere, "topic on every node")
-    topic = made.brokers[1].services.cluster.topic("t")
+    topic = made.brokers[1].assembly.cluster.topic("t")
     assert topic is not None and {each.group.group_id for each in topic.partitions} == {1, 2, 3}
     await made.until(lambda: {made.leader_of(group) for group in (1, 2, 3)} == {1, 2, 3}, "leader each")
     return made
@@ -92,8 +92,8 @@ async def comes_to_see(producer: Producer, *wanted: list[bytes]) -> None:
 
 def apart(producer: Producer) -> tuple[int, int]:
     """A partition outside the coordinator's log group, and that group's number."""
-    image = producer.cluster.brokers[1].services.cluster
-    own = producer.cluster.brokers[1].services.transactions.log_group_of(producer.name)
+    image = producer.cluster.brokers[1].assembly.cluster
+    own = producer.cluster.brokers[1].assembly.transactions.log_group_of(producer.name)
     topic = image.topic("t")
     assert topic is not None
     found = next(each for each in topic.partitions if each.group.group_id != own)
@@ -218,7 +218,7 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
     cluster = producer.cluster
     for index in range(PARTITIONS):
         await producer.write("t", index, b"v%d" % index)
-    own = cluster.brokers[1].services.transactions.log_group_of(producer.name)
+    own = cluster.brokers[1].assembly.transactions.log_group_of(producer.name)
     assert own is not None
     leader = cluster.leader_of(own)
     assert leader is not None
@@ -237,7 +237,7 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
 async def test_an_identity_that_was_not_heard_of_is_known_to_the_next_coordinator(producer: Producer) -> None:
     """KAFKA-20357, with a coordinator that is gone before its answer is heard."""
     cluster = producer.cluster
-    own = cluster.brokers[1].services.transactions.log_group_of(producer.name)
+    own = cluster.brokers[1].assembly.transactions.log_group_of(producer.name)
     assert own is not None
     request = InitProducerIdRequest(
         transactional_id=producer.name,

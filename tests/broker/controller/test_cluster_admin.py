@@ -30,7 +30,7 @@ from tests.broker.wire import batch
 
 def nodes(cluster: BrokerCluster) -> list[int]:
     """The nodes that are recorded."""
-    return sorted(cluster.controller.services.cluster.image.nodes)
+    return sorted(cluster.controller.assembly.cluster.image.nodes)
 
 
 async def test_a_node_that_nobody_lists_registers(start_cluster: StartCluster) -> None:
@@ -50,7 +50,7 @@ async def test_a_registered_node_comes_back_at_another_address(start_cluster: St
     port = cluster.brokers[3].settings.peers()[3].port
 
     def is_known() -> bool:
-        image = cluster.controller.services.cluster.image
+        image = cluster.controller.assembly.cluster.image
         return image.nodes[3].peer == ("127.0.0.1", port)
 
     await cluster.until(is_known, "new address")
@@ -122,7 +122,7 @@ def hosted(cluster: BrokerCluster) -> dict[int, list[int]]:
 
 def placed(cluster: BrokerCluster) -> dict[int, list[int]]:
     """The groups that each node should have; group 0 is everywhere."""
-    placement = cluster.controller.services.cluster.image.placement
+    placement = cluster.controller.assembly.cluster.image.placement
     return {
         node_id: [0, *(n for n, found in sorted(placement.items()) if n and node_id in found)]
         for node_id in sorted(cluster.brokers)
@@ -133,7 +133,7 @@ async def test_the_status_of_three_nodes(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3)
     await cluster.settled()
     found = await well(cluster)
-    assert found["cluster_id"] == cluster.controller.services.cluster.cluster_id
+    assert found["cluster_id"] == cluster.controller.assembly.cluster.cluster_id
     assert found["controller"] == cluster.leader_of(0)
     assert [each["node"] for each in found["nodes"]] == [1, 2, 3]
     for node in found["nodes"]:

@@ -32,7 +32,7 @@ async def lead_metadata(cluster: BrokerCluster, node_id: int) -> Broker:
     """Have a node be the controller."""
     wanted = cluster.brokers[node_id]
     await cluster.led_by(METADATA_GROUP, node_id)
-    await cluster.until(lambda: wanted.services.topics.leads, f"controller {node_id}")
+    await cluster.until(lambda: wanted.assembly.topics.leads, f"controller {node_id}")
     return wanted
 
 
@@ -54,15 +54,15 @@ async def test_what_a_later_controller_finished_is_not_undone(
         await held.wait()
         raise NotLeader("nobody is known to lead the group")
 
-    topics = first.services.topics
+    topics = first.assembly.topics
     with monkeypatch.context() as patched:
         patched.setattr(topics.commands, "open", no_leader)
         making = asyncio.ensure_future(topics.create(topics.plan("t", 1, 1, {})))
-        image = first.services.cluster.image
+        image = first.assembly.cluster.image
         await cluster.until(lambda: bool(image.topics), "intent")
     second = await lead_metadata(cluster, 2)
-    await cluster.until(lambda: second.services.cluster.topic("t") is not None, "topic")
-    partition = second.services.cluster.partition("t", 0)
+    await cluster.until(lambda: second.assembly.cluster.topic("t") is not None, "topic")
+    partition = second.assembly.cluster.partition("t", 0)
     assert partition is not None
     number = next(iter(image.topics.values())).groups[0]
     leader = cluster.leader_of(number)
@@ -95,18 +95,18 @@ async def test_a_name_is_taken_until_nothing_is_left_of_its_topic(
 
     with monkeypatch.context() as patched:
         for broker in cluster.brokers.values():
-            patched.setattr(broker.services.topics.commands, stuck, no_leader)
-        topic = first.services.cluster.topic("t")
+            patched.setattr(broker.assembly.topics.commands, stuck, no_leader)
+        topic = first.assembly.cluster.topic("t")
         assert topic is not None
-        await first.services.topics.delete(topic)
+        await first.assembly.topics.delete(topic)
         for node_id in (1, 2):
             controller = await lead_metadata(cluster, node_id)
             await asyncio.sleep(0.1)
             with pytest.raises(RequestError) as refused:
-                controller.services.topics.plan("t", 1, 1, {})
+                controller.assembly.topics.plan("t", 1, 1, {})
             assert refused.value.error is ErrorCode.TOPIC_ALREADY_EXISTS
 
-    image = cluster.controller.services.cluster.image
+    image = cluster.controller.assembly.cluster.image
     await cluster.until(lambda: not image.topics, "end of the topic")
     await client.create("t", 1)
     assert [entry.state for entry in image.topics.values()] == [TopicState.READY]
@@ -117,7 +117,7 @@ async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
 ) -> None:
     cluster = await without_balance(start_cluster)
     controller = await lead_metadata(cluster, 1)
-    topics = controller.services.topics
+    topics = controller.assembly.topics
     closes = topics.commands.close
 
     async def not_in_the_second(number: int, topic_id: bytes) -> None:
@@ -136,7 +136,7 @@ async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
                 await topics.create(topics.plan(name, 1, 1, {"lockstep.group": group}))
     with monkeypatch.context() as patched:
         patched.setattr(topics.commands, "close", not_in_the_second)
-        left = controller.services.cluster.image.topics
+        left = controller.assembly.cluster.image.topics
         await cluster.until(lambda: [each.name for each in left.values()] == ["stuck"], "end of the other")
 
 
@@ -147,7 +147,7 @@ async def test_many_topics_at_once(start_cluster: StartCluster, monkeypatch: pyt
     cluster = await without_balance(start_cluster)
     controller = await lead_metadata(cluster, 1)
     await cluster.led_by(1, 2)
-    topics = controller.services.topics
+    topics = controller.assembly.topics
     count = PeerLimits().max_requests + 50
     plans = [topics.plan(f"t{each}", 1, 1, {"lockstep.group": "1"}) for each in range(count)]
     made = await asyncio.gather(*map(topics.create, plans))
@@ -159,8 +159,8 @@ async def test_who_has_too_much_to_answer_is_asked_again(
 ) -> None:
     cluster = await without_balance(start_cluster)
     await lead_metadata(cluster, 1)
-    monkeypatch.setattr(cluster.brokers[1].parts.peering.network, "limits", PeerLimits(max_requests=1))  # type: ignore[union-attr]
-    ids = cluster.brokers[2].services.producer_ids
+    monkeypatch.setattr(cluster.brokers[1].assembly.peering.network, "limits", PeerLimits(max_requests=1))  # type: ignore[union-attr]
+    ids = cluster.brokers[2].assembly.producer_ids
     blocks = await asyncio.gather(*(ids._block() for _ in range(8)))
     assert len(set(blocks)) == 8
 
@@ -169,7 +169,7 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await without_balance(start_cluster)
-    commands = cluster.brokers[1].services.topics.commands
+    commands = cluster.brokers[1].assembly.topics.commands
     monkeypatch.setattr("lockstep.broker.controller.partition_commands.QUEUE_TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_SECONDS", 3600.0)
     nowhere = 99

@@ -31,7 +31,7 @@ async def test_what_no_topic_knows_of_is_closed(
     monkeypatch.setattr(orphan_partitions, "EVERY_SECONDS", 0.3)
     cluster = await start_cluster(3, lockstep_data_groups="3")
     await cluster.settled()
-    placement = cluster.controller.services.cluster.image.placement
+    placement = cluster.controller.assembly.cluster.image.placement
     await cluster.until(
         lambda: all(cluster.leader_of(n) == placed[0] for n, placed in placement.items()),
         "leaders where they belong",

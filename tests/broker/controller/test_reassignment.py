@@ -89,7 +89,7 @@ async def four(start_cluster: StartCluster, **texts: str) -> BrokerCluster:
 
 def group_of(cluster: BrokerCluster, index: int) -> int:
     """The log group of a partition of t."""
-    partition = cluster.controller.services.cluster.partition("t", index)
+    partition = cluster.controller.assembly.cluster.partition("t", index)
     assert partition is not None
     return partition.group.group_id
 
@@ -98,7 +98,7 @@ async def test_a_group_moves_and_its_partitions_say_so(start_cluster: StartClust
     cluster = await four(start_cluster)
     first, other = group_of(cluster, 0), group_of(cluster, 1)
     assert group_of(cluster, 2) == first
-    before = cluster.controller.services.cluster.nodes_of(first)
+    before = cluster.controller.assembly.cluster.nodes_of(first)
     client = await cluster.client(2)
     gone, *stay = before
     target = [4, *stay]
@@ -111,7 +111,7 @@ async def test_a_group_moves_and_its_partitions_say_so(start_cluster: StartClust
     assert part.replica_nodes == [*target, gone]
     assert 4 not in part.isr_nodes
     assert (await told(client, "t", 1)).replica_nodes == list(
-        cluster.controller.services.cluster.nodes_of(other)
+        cluster.controller.assembly.cluster.nodes_of(other)
     )
 
     async def is_there() -> bool:
@@ -129,7 +129,7 @@ async def test_a_group_moves_and_its_partitions_say_so(start_cluster: StartClust
 async def test_what_breaks_the_rule_is_refused_and_changes_nothing(start_cluster: StartCluster) -> None:
     cluster = await four(start_cluster)
     first, other = group_of(cluster, 0), group_of(cluster, 1)
-    now = list(cluster.controller.services.cluster.nodes_of(first))
+    now = list(cluster.controller.assembly.cluster.nodes_of(first))
     target = [4, *now[1:]]
     client = await cluster.client(3)
     ((error, text),) = await alter(client, ("t", 0, target))
@@ -146,16 +146,16 @@ async def test_what_breaks_the_rule_is_refused_and_changes_nothing(start_cluster
     assert [error for error, _ in outcomes] == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, size]
     turned = now[1:] + now[:1]
     assert [error for error, _ in await alter(client, ("t", 0, turned))] == [0]
-    image = cluster.controller.services.cluster.image
+    image = cluster.controller.assembly.cluster.image
     assert (list(image.placement[first]), image.moving) == (now, {})
     assert [error for error, _ in await alter(client, ("t", 0, turned), ("t", 2, now))] == [0, 0]
     assert (list(image.placement[first]), image.moving) == (turned, {})
-    assert image.placement[other] == tuple(cluster.controller.services.cluster.nodes_of(other))
+    assert image.placement[other] == tuple(cluster.controller.assembly.cluster.nodes_of(other))
 
 
 async def test_a_move_to_a_node_that_is_down_waits_and_can_be_cancelled(start_cluster: StartCluster) -> None:
     cluster = await four(start_cluster, lockstep_data_groups="1")
-    before = cluster.controller.services.cluster.nodes_of(1)
+    before = cluster.controller.assembly.cluster.nodes_of(1)
     client = await cluster.client(1)
     await cluster.stop(4)
     named = [("t", index, [4, *before[1:]]) for index in range(3)]
@@ -177,7 +177,7 @@ async def test_a_move_to_a_node_that_is_down_waits_and_can_be_cancelled(start_cl
 
 async def test_a_move_is_changed_on_its_way_and_sent_back(start_cluster: StartCluster) -> None:
     cluster = await four(start_cluster, lockstep_data_groups="1")
-    before = list(cluster.controller.services.cluster.nodes_of(1))
+    before = list(cluster.controller.assembly.cluster.nodes_of(1))
     client = await cluster.client(1)
     await cluster.stop(4)
 
@@ -252,7 +252,7 @@ async def test_what_came_back_while_others_were_given_up_is_kept(
     led = {number: cluster.leader_of(number) for number in (1, 2, 3)}
     here = next(each for each in (1, 2, 3) if list(led.values()).count(each) <= 1)
     first, other = [number for number, leader in led.items() if leader != here][:2]
-    node = cluster.brokers[here].parts.node
+    node = cluster.brokers[here].assembly.node
     assert node is not None
     rested = asyncio.Event()
 
@@ -262,7 +262,7 @@ async def test_what_came_back_while_others_were_given_up_is_kept(
     monkeypatch.setattr(node, "_follow", rest)  # what is done here is done by nobody else
     node._wake.set()
     await rested.wait()
-    image = cluster.brokers[here].services.cluster.image
+    image = cluster.brokers[here].assembly.cluster.image
     before = image.placement
     away = [each for each in (1, 2, 3) if each != here]
     monkeypatch.setattr(image, "placement", {**before, first: away, other: away})

@@ -58,13 +58,13 @@ def test_assignments_refused(assignments: dict[int, list[int]]) -> None:
 
 def plan_error(broker: Broker, name: str, partitions: int, replicas: int, **configs: str) -> ErrorCode:
     with pytest.raises(RequestError) as refused:
-        broker.services.topics.plan(name, partitions, replicas, configs)
+        broker.assembly.topics.plan(name, partitions, replicas, configs)
     return refused.value.error
 
 
 def is_free(broker: Broker, name: str) -> bool:
     try:
-        broker.services.topics.plan(name, 1, 1, {})
+        broker.assembly.topics.plan(name, 1, 1, {})
     except RequestError:
         return False
     return True
@@ -72,7 +72,7 @@ def is_free(broker: Broker, name: str) -> bool:
 
 async def test_plans_refused(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_max_partitions="10")
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     await topics.create(topics.plan("a.b", 4, 1, {}))
     assert plan_error(broker, "a.b", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
     assert plan_error(broker, "a_b", 1, 1) == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -87,20 +87,20 @@ async def test_plans_refused(start_broker: StartBroker) -> None:
 
 
 async def test_many_at_once_make_one(broker: Broker) -> None:
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     made = await asyncio.gather(*(topics.ensure("t") for _ in range(20)))
     assert len({id(topic) for topic in made}) == 1
     results: list[Any] = await asyncio.gather(
         *(topics.create(topics.plan(name, 1, 1, {})) for name in ("x.y", "x_y")), return_exceptions=True
     )
     assert isinstance(results[1], RequestError)
-    assert broker.services.cluster.topic("x.y") is not None
+    assert broker.assembly.cluster.topic("x.y") is not None
 
 
 async def test_a_recreated_topic_is_a_new_one(broker: Broker, client: Client) -> None:
     first = await client.create("t", 2)
     await client.produce("t", batch(b"a"))
-    cluster, topics = broker.services.cluster, broker.services.topics
+    cluster, topics = broker.assembly.cluster, broker.assembly.topics
     topic = cluster.topic("t")
     assert topic is not None
     await topics.delete(topic)
@@ -115,13 +115,13 @@ async def test_a_recreated_topic_is_a_new_one(broker: Broker, client: Client) ->
 
 async def test_deleted_once(broker: Broker, client: Client) -> None:
     await client.create("t")
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    delete = broker.services.topics.delete
+    delete = broker.assembly.topics.delete
     results: Any = await asyncio.gather(delete(topic), delete(topic), return_exceptions=True)
     assert results[0] is None
     assert results[1].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.services.cluster.image.topics == {}
+    assert broker.assembly.cluster.image.topics == {}
     await client.create("t")
 
 
@@ -131,7 +131,7 @@ async def test_a_deletion_that_is_recorded_is_no_failure(
     """Whoever was told so tried again, and heard that there is no such topic."""
     monkeypatch.setattr("lockstep.broker.controller.topics.RETRY_SECONDS", 0.02)
     broker = await start_broker()
-    topics, cluster = broker.services.topics, broker.services.cluster
+    topics, cluster = broker.assembly.topics, broker.assembly.cluster
     topic = await topics.create(topics.plan("t", 1, 1, {}))
     tries = 0
 
@@ -154,15 +154,15 @@ async def test_a_deletion_that_is_recorded_is_no_failure(
 
 async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="2")
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     made = await topics.create(topics.plan("t", 4, 1, {"retention.ms": "77"}))
     pinned = await topics.create(topics.plan("pinned", 3, 1, {"lockstep.group": "2"}))
     assert [each.group.group_id for each in made.partitions] == [1, 2, 1, 2]
     assert {each.group.group_id for each in pinned.partitions} == {2}
-    cluster_id = broker.services.cluster.cluster_id
+    cluster_id = broker.assembly.cluster.cluster_id
     await broker.stop()
     again = await start_broker(lockstep_data_groups="2")
-    cluster = again.services.cluster
+    cluster = again.assembly.cluster
     assert cluster.cluster_id == cluster_id
     topic = cluster.topic("t")
     assert topic is not None
@@ -171,14 +171,14 @@ async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
     # Fewer data groups than before: the old ones are still served, new topics go to what is left.
     await again.stop()
     fewer = await start_broker(lockstep_data_groups="1")
-    assert fewer.services.cluster.partition("t", 1) is not None
-    more = await fewer.services.topics.create(fewer.services.topics.plan("u", 2, 1, {}))
+    assert fewer.assembly.cluster.partition("t", 1) is not None
+    more = await fewer.assembly.topics.create(fewer.assembly.topics.plan("u", 2, 1, {}))
     assert {each.group.group_id for each in more.partitions} == {1}
 
 
 async def test_a_start_looks_at_each_partition_once(broker: Broker) -> None:
     """Walking through a topic's partitions for each of them took four of the five seconds of 10,000."""
-    topics, cluster = broker.services.topics, broker.services.cluster
+    topics, cluster = broker.assembly.topics, broker.assembly.cluster
     made = await topics.create(topics.plan("t", 300, 1, {}))
     entry = cluster.image.topics[made.topic_id]
     cluster._logs[made.topic_id] = looked_up = LookedUp(cluster._logs[made.topic_id])
@@ -204,7 +204,7 @@ class LookedUp(dict[int, Any]):
 
 async def test_half_done_topics_are_finished_at_the_next_start(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     kept = await topics.create(topics.plan("kept", 1, 1, {}))
     ended = await topics.create(topics.plan("ended", 2, 1, {}))
     creating = TopicEntry("creating", b"c" * 16, [1, 1, 1], {}, TopicState.CREATING)
@@ -215,7 +215,7 @@ async def test_half_done_topics_are_finished_at_the_next_start(start_broker: Sta
     await broker.stop()
 
     again = await start_broker()
-    cluster = again.services.cluster
+    cluster = again.assembly.cluster
     assert [topic.name for topic in cluster.topics()] == ["creating", "kept"]
     finished = cluster.topic_by_id(b"c" * 16)
     assert finished is not None
@@ -224,8 +224,8 @@ async def test_half_done_topics_are_finished_at_the_next_start(start_broker: Sta
     assert cluster.image.topics.keys() == {b"c" * 16, kept.topic_id}
     open_topics = {each.topic_id for each in again.groups[1].partitions.values() if each.number}
     assert open_topics == {b"c" * 16, kept.topic_id}
-    plan = again.services.topics.plan("ended", 1, 1, {})
-    assert (await again.services.topics.create(plan)).topic_id != ended.topic_id
+    plan = again.assembly.topics.plan("ended", 1, 1, {})
+    assert (await again.assembly.topics.create(plan)).topic_id != ended.topic_id
     assert plan_error(again, "creating", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -233,7 +233,7 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
-    topics = broker.services.topics
+    topics = broker.assembly.topics
 
     async def busy(wanted: object) -> None:
         raise Backlogged("too much waits for the disk")
@@ -242,7 +242,7 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
         patched.setattr(broker.groups[1], "open_partitions", busy)
         with pytest.raises(RequestError):
             await topics.create(topics.plan("t", 1, 1, {}))
-        assert broker.services.cluster.image.topics == {}
+        assert broker.assembly.cluster.image.topics == {}
         record = topics.record
 
         async def record_no_end(commands: list[dict[str, object]], reign: int | None = None) -> None:
@@ -259,13 +259,13 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
     await topics.delete(made)
     await broker.stop()
     again = await start_broker()
-    assert [topic.name for topic in again.services.cluster.topics()] == ["u"]
+    assert [topic.name for topic in again.assembly.cluster.topics()] == ["u"]
     assert len(again.groups[1].partitions) == 2
 
 
 async def grown(broker: Broker, name: str) -> list[int]:
     """The indexes of a topic's partitions, each with a log of its own, and no other open for it."""
-    topic = broker.services.cluster.topic(name)
+    topic = broker.assembly.cluster.topic(name)
     assert topic is not None
     numbers = {(each.group.group_id, each.log.number) for each in topic.partitions}
     assert len(numbers) == len(topic.partitions)
@@ -276,7 +276,7 @@ async def grown(broker: Broker, name: str) -> list[int]:
         if each.topic_id == topic.topic_id
     }
     assert opened == numbers
-    entry = broker.services.cluster.image.topics[topic.topic_id]
+    entry = broker.assembly.cluster.image.topics[topic.topic_id]
     assert ([each.group.group_id for each in topic.partitions], []) == (entry.groups, entry.growing)
     return [each.index for each in topic.partitions]
 
@@ -290,7 +290,7 @@ async def test_half_done_growth_is_finished_at_the_next_start(
     client = await Client.connect(broker.port)
     await client.create("t")
     await client.produce("t", batch(b"old"))
-    topics, cluster = broker.services.topics, broker.services.cluster
+    topics, cluster = broker.assembly.topics, broker.assembly.cluster
     topic = cluster.topic("t")
     assert topic is not None
     await topics.record([grow_command(topic.topic_id, [2, 1, 2])])
@@ -313,19 +313,19 @@ async def test_half_done_growth_is_finished_at_the_next_start(
 
 async def test_growth_survives_a_restart_and_keeps_to_its_group(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="2")
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     spread = await topics.create(topics.plan("spread", 1, 1, {}))
     pinned = await topics.create(topics.plan("pinned", 1, 1, {"lockstep.group": "2"}))
     await asyncio.gather(topics.grow(spread, 5), topics.grow(pinned, 3))
     assert {each.group.group_id for each in spread.partitions} == {1, 2}
     assert {each.group.group_id for each in pinned.partitions} == {2}
     placed = [each.group.group_id for each in spread.partitions]
-    assert broker.services.cluster.partition_count == 8
+    assert broker.assembly.cluster.partition_count == 8
     await broker.stop()
     again = await start_broker(lockstep_data_groups="2")
     assert await grown(again, "spread") == [0, 1, 2, 3, 4]
     assert await grown(again, "pinned") == [0, 1, 2]
-    topic = again.services.cluster.topic("spread")
+    topic = again.assembly.cluster.topic("spread")
     assert topic is not None
     assert [each.group.group_id for each in topic.partitions] == placed
 
@@ -334,7 +334,7 @@ async def test_growth_that_could_not_be_done_leaves_the_topic_as_it_was(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(lockstep_data_groups="2", lockstep_max_partitions="5")
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     topic = await topics.create(topics.plan("t", 1, 1, {}))
 
     async def busy(wanted: object) -> None:
@@ -348,7 +348,7 @@ async def test_growth_that_could_not_be_done_leaves_the_topic_as_it_was(
             with pytest.raises(RequestError):
                 await topics.grow(topic, 4)
         assert len(topic.partitions) == 1
-        entry = broker.services.cluster.image.topics[topic.topic_id]
+        entry = broker.assembly.cluster.image.topics[topic.topic_id]
         assert (entry.growing == []) == undone
     await topics.grow(topic, 5)  # what was left of the last try is in nobody's way
     assert await grown(broker, "t") == [0, 1, 2, 3, 4]
@@ -359,7 +359,7 @@ async def test_growth_that_could_not_be_done_leaves_the_topic_as_it_was(
 
 async def test_partitions_beyond_a_topics_last_are_closed_at_the_start(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     topic = await topics.create(topics.plan("t", 1, 1, {}))
     await broker.groups[1].open_partitions([(topic.topic_id, 1)])  # of a growth that group 0 has lost
     await broker.stop()
@@ -368,7 +368,7 @@ async def test_partitions_beyond_a_topics_last_are_closed_at_the_start(start_bro
 
 
 async def test_growth_and_deletion_at_once(broker: Broker) -> None:
-    topics, cluster = broker.services.topics, broker.services.cluster
+    topics, cluster = broker.assembly.topics, broker.assembly.cluster
     for first in ("grow", "delete"):
         topic = await topics.create(topics.plan("t", 1, 1, {}))
         both = [topics.grow(topic, 3), topics.delete(topic), topics.grow(topic, 4)]
@@ -386,7 +386,7 @@ async def test_growth_and_deletion_at_once(broker: Broker) -> None:
 
 
 async def test_internal_topics_do_not_grow(broker: Broker) -> None:
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     topic = await topics.create(topics.plan("__consumer_offsets", -1, 1, {}))
     with pytest.raises(RequestError) as refused:
         await topics.grow(topic, 51)
@@ -421,7 +421,7 @@ async def test_partitions_that_a_power_loss_took_are_empty_where_nothing_was_flu
     await client.create("t", 2)
     for partition in (0, 1):
         await client.produce("t", batch(b"x"), partition)
-    lost = broker.services.cluster.partition("t", 1)
+    lost = broker.assembly.cluster.partition("t", 1)
     assert lost is not None
     await broker.groups[1].close_partitions([lost.log.number])  # of a deletion that group 0 has lost
     await broker.stop()

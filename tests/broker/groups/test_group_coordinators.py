@@ -35,18 +35,18 @@ RETENTION_MS = 10_080 * MINUTE_MS
 
 async def write(broker: Broker, group_id: str, *records: Record) -> None:
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-    broker.services.consumer_groups.store(group_id).append(group_id, records, done.set_result)
+    broker.assembly.consumer_groups.store(group_id).append(group_id, records, done.set_result)
     assert await done is ErrorCode.NONE
 
 
 async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) -> None:
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     assert not groups.is_ready
     with pytest.raises(RequestError) as refused:
         groups.coordinator("g")
     assert refused.value.error is ErrorCode.NOT_COORDINATOR
-    await asyncio.gather(*(groups.create_topic(broker.services.controller) for _ in range(5)))
-    topic = broker.services.cluster.topic(CONSUMER_OFFSETS)
+    await asyncio.gather(*(groups.create_topic(broker.assembly.controller) for _ in range(5)))
+    topic = broker.assembly.cluster.topic(CONSUMER_OFFSETS)
     assert topic is not None and topic.is_internal
     assert (topic.topic_id, len(topic.partitions)) == (CONSUMER_OFFSETS_TOPIC_ID, 50)
     assert topic.config.cleanup_policy == ("compact",)
@@ -56,8 +56,8 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
 
 async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="3", offsets_topic_num_partitions="6")
-    groups = broker.services.consumer_groups
-    await groups.create_topic(broker.services.controller)
+    groups = broker.assembly.consumer_groups
+    await groups.create_topic(broker.assembly.controller)
     stores = {groups.store(f"group-{number}") for number in range(50)}
     assert len(stores) == 3 == len(groups.active_shards())
     for number in range(20):
@@ -66,7 +66,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
         )
     await broker.stop()
     broker = await start_broker(lockstep_data_groups="3", offsets_topic_num_partitions="9")
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     assert groups.partition_of("g") == 103 % 6, (
         "the number of partitions is that of the topic, once it is there"
     )
@@ -80,22 +80,22 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
 ) -> None:
     monkeypatch.delitem(topic_validation.FIXED_IDS, CONSUMER_OFFSETS)
     broker = await start_broker()
-    await broker.services.topics.ensure(CONSUMER_OFFSETS)
+    await broker.assembly.topics.ensure(CONSUMER_OFFSETS)
     await broker.stop()
     monkeypatch.undo()
     broker = await start_broker()
     assert "is an ordinary one" in caplog.text
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     with pytest.raises(RequestError) as refused:
-        await groups.create_topic(broker.services.controller)
+        await groups.create_topic(broker.assembly.controller)
     assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(RequestError) as not_served:
         groups.coordinator("g")
     assert not_served.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    topic = broker.services.cluster.topic(CONSUMER_OFFSETS)
+    topic = broker.assembly.cluster.topic(CONSUMER_OFFSETS)
     assert topic is not None
-    await broker.services.topics.delete(topic)
-    await groups.create_topic(broker.services.controller)
+    await broker.assembly.topics.delete(topic)
+    await groups.create_topic(broker.assembly.controller)
     assert groups.coordinator("g")
 
 
@@ -126,8 +126,8 @@ async def test_what_expires(
     broker: Broker, empty_since: int | str, committed: CommittedOffset, gone: bool
 ) -> None:
     """Times are relative to now."""
-    groups = broker.services.consumer_groups
-    await groups.create_topic(broker.services.controller)
+    groups = broker.assembly.consumer_groups
+    await groups.create_topic(broker.assembly.controller)
     now_ms = groups.store("g").time_ms() + 1_000_000
     if empty_since != SIMPLE:
         since_ms = now_ms + empty_since if isinstance(empty_since, int) else -1
@@ -141,7 +141,7 @@ async def test_what_expires(
 
 async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     old = CommittedOffset(1, commit_time_ms=1)
     stable = GroupMetadata("consumer", 1, "range", "m", 1, (MEMBER,))
     await write(
@@ -153,15 +153,15 @@ async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBrok
     )
     await broker.stop()
     broker = await start_broker()
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     assert not groups.coordinator("g").is_empty("g")
     now_ms = groups.store("g").time_ms()
     assert expired(groups.store("g"), groups.coordinator("g"), "g", now_ms, RETENTION_MS) == [("u", 0)]
 
 
 async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Client) -> None:
-    groups = broker.services.consumer_groups
-    await groups.create_topic(broker.services.controller)
+    groups = broker.assembly.consumer_groups
+    await groups.create_topic(broker.assembly.controller)
     await client.create("t", 3)
     old, new = (
         CommittedOffset(1, commit_time_ms=1),
@@ -171,7 +171,7 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
     await write(broker, "mixed", offset_record("mixed", "t", 0, old), offset_record("mixed", "t", 1, new))
     await write(broker, "empty", group_record("empty", GroupMetadata("consumer", 9, None, None, 1, ())))
     groups.store("busy").append("busy", [offset_record("busy", "t", 0, old)], lambda error: None)
-    expiration = Expiration(groups, broker.services.cluster)
+    expiration = Expiration(groups, broker.assembly.cluster)
     assert await expiration.enforce() == 4
     for store, _ in groups.active_shards():
         await store.group.committed()
@@ -183,8 +183,8 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
 
 async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker, client: Client) -> None:
     """Its time stays in the log when the clock is right again."""
-    groups = broker.services.consumer_groups
-    await groups.create_topic(broker.services.controller)
+    groups = broker.assembly.consumer_groups
+    await groups.create_topic(broker.assembly.controller)
     await client.create("t")
     store = groups.store("g")
     now_ms = store.time_ms()
@@ -197,7 +197,7 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker
     )
     store.group._replica.time_ms += 2 * RETENTION_MS
     assert store.time_ms() > now_ms + RETENTION_MS
-    assert await Expiration(groups, broker.services.cluster).enforce() == 0
+    assert await Expiration(groups, broker.assembly.cluster).enforce() == 0
     await store.group.committed()
     assert set(store.state.offsets("g")) == {("t", 0)}
 
@@ -206,7 +206,7 @@ async def test_a_look_that_fails_is_not_the_last(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await start_broker(offsets_retention_check_interval_ms="10")
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     mistakes = [RuntimeError("a mistake of ours"), RuntimeError("another")]
     looked = asyncio.Event()
 
@@ -224,10 +224,10 @@ async def test_a_look_that_fails_is_not_the_last(
 async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
     broker: Broker, client: Client
 ) -> None:
-    groups = broker.services.consumer_groups
-    await groups.create_topic(broker.services.controller)
+    groups = broker.assembly.consumer_groups
+    await groups.create_topic(broker.assembly.controller)
     limits = groups.coordinator("g")._limits
-    assert limits.max_record_bytes == broker.services.cluster.settings.message_max_bytes
+    assert limits.max_record_bytes == broker.assembly.cluster.settings.message_max_bytes
     assert await alter(client, (BROKER, ""), ("message.max.bytes", SET, "150000")) == (0, None)
     assert limits.max_record_bytes == 150_000
     assert await alter(client, (TOPIC, CONSUMER_OFFSETS), ("max.message.bytes", SET, "100000")) == (0, None)
@@ -235,17 +235,17 @@ async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
 
 
 async def test_offsets_of_a_deleted_topic_go_with_it(broker: Broker) -> None:
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     for name in ("t", "kept"):
-        await broker.services.topics.create(broker.services.topics.plan(name, 2, 1, {}))
+        await broker.assembly.topics.create(broker.assembly.topics.plan(name, 2, 1, {}))
     records = [
         offset_record("g", name, index, CommittedOffset(1)) for name in ("t", "kept") for index in (0, 1)
     ]
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     store.append("g", records, lambda error: None)  # under way while the topic goes
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     await store.group.committed()
     assert set(store.state.offsets("g")) == {("kept", 0), ("kept", 1)}
 
@@ -254,17 +254,17 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
-    topics = broker.services.topics
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    topics = broker.assembly.topics
     await topics.create(topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     with monkeypatch.context() as full:
         full.setattr(type(broker.groups[0].log), "room_for", lambda self, *_, reserved=False, **__: reserved)
         await topics.delete(topic)
         assert topic.topic_id not in {each.topic_id for each in broker.groups[1].partitions.values()}
-        assert broker.services.consumer_groups.store("g").state.topics() == {"t": 1}
+        assert broker.assembly.consumer_groups.store("g").state.topics() == {"t": 1}
         with pytest.raises(RequestError):  # a new one would begin with the offsets of this one
             topics.plan("t", 1, 1, {})
 
@@ -275,33 +275,33 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
 
     await until(is_free, 60)
     await topics.create(topics.plan("t", 1, 1, {}))
-    assert broker.services.consumer_groups.store("g").state.offsets("g") == {}
+    assert broker.assembly.consumer_groups.store("g").state.offsets("g") == {}
 
 
 async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
-    await broker.services.topics.create(broker.services.topics.plan("t", 1, 1, {}))
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.topics.create(broker.assembly.topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
-    broker.services.topics.commands.forget_here = forget_nothing
-    topic = broker.services.cluster.topic("t")
+    broker.assembly.topics.commands.forget_here = forget_nothing
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
-    assert broker.services.consumer_groups.store("g").state.topics() == {"t": 1}
+    await broker.assembly.topics.delete(topic)
+    assert broker.assembly.consumer_groups.store("g").state.topics() == {"t": 1}
     await broker.stop()
     broker = await start_broker()
-    await until(lambda: not broker.services.consumer_groups.store("g").state.topics(), 60)
+    await until(lambda: not broker.assembly.consumer_groups.store("g").state.topics(), 60)
 
 
 async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroker) -> None:
     broker = await start_broker(log_retention_ms="1", log_retention_bytes="1")
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     for number in range(5):
         await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(number)))
     await asyncio.sleep(0.01)
     assert await broker.enforce_retention() == 0
-    partition = broker.services.cluster.partition(
-        CONSUMER_OFFSETS, broker.services.consumer_groups.partition_of("g")
+    partition = broker.assembly.cluster.partition(
+        CONSUMER_OFFSETS, broker.assembly.consumer_groups.partition_of("g")
     )
     assert partition is not None and partition.log.log_start_offset == 0
 
@@ -309,18 +309,18 @@ async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroke
 async def test_a_checkpoint_carries_the_groups(start_broker: StartBroker, tmp_path: Path) -> None:
     """Enough commits to roll segments several times; then two restarts, clean and not."""
     broker = await start_broker()
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     metadata = "m" * 4000
     for number in range(30):
         records = [
             offset_record("g", "t", index, CommittedOffset(number, -1, metadata)) for index in range(40)
         ]
         await write(broker, "g", *records)
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     assert store.group.checkpoint_index > 0
     before = store.state
     await broker.stop()
     for _ in range(2):
         broker = await start_broker()
-        assert broker.services.consumer_groups.store("g").state == before
+        assert broker.assembly.consumer_groups.store("g").state == before
         await broker.stop()

@@ -21,8 +21,8 @@ from tests.broker.wire import Client
 
 @pytest.fixture
 async def store(broker: Broker) -> GroupStore:
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
-    return broker.services.consumer_groups.store("g")
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    return broker.assembly.consumer_groups.store("g")
 
 
 class Done:

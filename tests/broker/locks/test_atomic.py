@@ -55,7 +55,7 @@ async def topics(client: Client) -> Client:
 
 
 def frames(broker: Broker) -> int:
-    return broker.services.appenders[1].group.log.last_index
+    return broker.assembly.appenders[1].group.log.last_index
 
 
 async def test_one_entry_over_many_partitions(topics: Client, broker: Broker) -> None:

@@ -271,9 +271,9 @@ async def test_behind_a_marker_any_later_sequence_goes(locked: Client, broker: B
     async def code(sequence: int) -> int:
         return (await locked.produce("t", idempotent(sequence))).error_code
 
-    found = broker.services.cluster.partition("t", 0)
+    found = broker.assembly.cluster.partition("t", 0)
     assert found is not None
-    appender = broker.services.appenders[found.group.group_id]
+    appender = broker.assembly.appenders[found.group.group_id]
     appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))
     assert [await code(1), await code(1), await code(3)] == [0, 0, E.OUT_OF_ORDER_SEQUENCE_NUMBER]
     appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))

@@ -236,8 +236,8 @@ async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: C
 
 
 def compaction_of(broker: Broker) -> Compaction:
-    assert broker._parts is not None
-    return broker._parts.compaction
+    assert broker.assembly is not None
+    return broker.assembly.compaction
 
 
 def files(broker: Broker) -> int:
@@ -364,7 +364,7 @@ async def test_a_pass_that_changes_nothing_is_not_repeated(
 )
 def test_due(broker: Broker, dirty: int, end: int, ratio: float, oldest_ms: int, due: bool) -> None:
     texts = {"cleanup.policy": "compact", "max.compaction.lag.ms": "500", "min.cleanable.dirty.ratio": "0.5"}
-    topic: Any = SimpleNamespace(config=topic_config(texts, broker.services.cluster.settings))
+    topic: Any = SimpleNamespace(config=topic_config(texts, broker.assembly.cluster.settings))
     dirt = LogToClean(SimpleNamespace(topic=topic), dirty, end, ratio, oldest_ms)  # type: ignore[arg-type]
     assert is_due(dirt, 1000) is due
 
@@ -390,8 +390,8 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     broker = await start_broker(**TINY)
     client = await Client.connect(broker.port)
     await client.create("t")
-    await broker.services.consumer_groups.create_topic(broker.services.controller)
-    ((store, _),) = broker.services.consumer_groups.active_shards()
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    ((store, _),) = broker.assembly.consumer_groups.active_shards()
     told: list[ErrorCode] = []
     count = 0
     for _ in range(60):
@@ -414,7 +414,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     await client.close()
     await broker.stop()
     again = await start_broker(**TINY)
-    ((store, _),) = again.services.consumer_groups.active_shards()
+    ((store, _),) = again.assembly.consumer_groups.active_shards()
     assert {p[1]: each.offset for p, each in store.state.offsets("g").items()} == committed
 
 
@@ -553,7 +553,7 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
 ) -> None:
     await client.create("c", cleanup_policy="compact", segment_ms="60000")
     compaction, group = compaction_of(broker), broker.groups[1]
-    topic = broker.services.cluster.topic("c")
+    topic = broker.assembly.cluster.topic("c")
     assert topic is not None
     number = topic.partitions[0].log.number
     flood: list[int] = []

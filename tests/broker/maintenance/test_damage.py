@@ -60,8 +60,7 @@ def _bytes(data: PartitionData) -> bytes:
 
 
 def _trouble(broker: Broker) -> str:
-    assert broker._parts is not None
-    return unhealthy_reason(broker._parts, None)
+    return unhealthy_reason(broker.assembly.cluster, broker.assembly.nodes, False, None)
 
 
 def value(number: int) -> bytes:
@@ -120,7 +119,7 @@ async def test_a_changed_byte_is_an_error_of_its_partition_and_no_other(start_br
     assert other.error_code == 0 and read_header(_bytes(other)).base_offset == 5
     (before,) = await read(client, {0: 4})
     assert before.error_code == 0 and len(_bytes(before)) < 2 * len(value(0)), "and not the next"
-    (known,) = node_damage(broker.services.cluster)
+    (known,) = node_damage(broker.assembly.cluster)
     assert (known["topic"], known["partition"], known["first_offset"], known["last_offset"]) == ("t", 0, 5, 5)
     assert damage_text(known).startswith("t-0: offset 5 is damaged (log group 1, log file ")
     assert _trouble(broker) == damage_text(known)
@@ -185,10 +184,10 @@ async def test_what_is_deleted_is_damaged_no_more(start_broker: StartBroker) -> 
     broker, client = await damaged(start_broker)
     assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
     group = broker.groups[1]
-    partition = broker.services.cluster.partition("t", 0)
-    assert partition is not None and node_damage(broker.services.cluster)
+    partition = broker.assembly.cluster.partition("t", 0)
+    assert partition is not None and node_damage(broker.assembly.cluster)
     await group.advance_log_starts({partition.log.number: 6})
-    assert node_damage(broker.services.cluster) == []
+    assert node_damage(broker.assembly.cluster) == []
     await client.close()
 
 
@@ -282,8 +281,8 @@ async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
     assert line.startswith(
         "log group 1: 1 ranges of offsets are known to be damaged since an earlier start, in "
     )
-    assert broker._parts is not None
-    scrubbing = broker._parts.scrubber
+    assert broker.assembly is not None
+    scrubbing = broker.assembly.scrubber
     await scrubbing.check()
     restore(directory, value(10))
     broker.groups[1].log.rot_met = True
@@ -330,7 +329,7 @@ async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
         await asyncio.sleep(10)
         return b""
 
-    node = cluster.brokers[2].services.node
+    node = cluster.brokers[2].assembly.node
     assert node is not None
     node._peering.handlers[RequestKind.DAMAGE] = stuck
     client = await Client.connect(cluster.brokers[1].port)

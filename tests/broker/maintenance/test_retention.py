@@ -70,7 +70,7 @@ async def test_by_time_frees_files(start_broker: StartBroker) -> None:
     # The log start is kept over a restart.
     await broker.stop()
     again = await start_broker(log_retention_hours="1")
-    partition = again.services.cluster.partition("old", 0)
+    partition = again.assembly.cluster.partition("old", 0)
     assert partition is not None
     assert partition.log.log_start_offset == 45
 
@@ -85,8 +85,8 @@ async def test_records_without_timestamps_are_as_old_as_their_file(start_broker:
     assert [r.offset for r in records_of(await client.fetch("t", 0))][:1] == [0]
     # An hour later the sealed files are old enough, the newest one never is.
     later = int(time.time() * 1000) + 2 * 3_600_000
-    assert await Retention(broker.services.cluster, broker.clock_ms).enforce(later) == 1
-    partition = broker.services.cluster.partition("t", 0)
+    assert await Retention(broker.assembly.cluster, broker.clock_ms).enforce(later) == 1
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     assert 10 <= partition.log.log_start_offset < 25
     await client.close()
@@ -134,7 +134,7 @@ async def test_by_size_end_to_end(start_broker: StartBroker) -> None:
     await client.create("t", retention_bytes="1000000")
     await fill(client, "t", 45, int(time.time() * 1000))
     assert await broker.enforce_retention() == 1
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     left = partition.log.high_watermark - partition.log.log_start_offset
     assert 10 <= left <= 22  # at least the limit, at most two log files more
@@ -147,9 +147,9 @@ async def test_a_deleted_topics_files_are_freed(start_broker: StartBroker) -> No
     await fill(client, "t", 45, int(time.time() * 1000))
     log = broker.groups[1].log
     assert len(log.segments()) >= 4
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     await client.create("u")
     # Rolls bring later checkpoints, below which files may go, however slow the disk is.
     for _ in range(20):
@@ -163,7 +163,7 @@ async def test_a_deleted_topics_files_are_freed(start_broker: StartBroker) -> No
 
 async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    topics = broker.services.topics
+    topics = broker.assembly.topics
     kept = await topics.create(topics.plan("kept", 2, 1, {}))
     for number in range(40):
         gone = TopicEntry(f"gone{number}", bytes([number]) * 16, [1] * 50_000, {}, TopicState.CREATING)
@@ -181,10 +181,10 @@ async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
     assert log.last_index == index  # nothing more to forget, so nothing is written
     await broker.stop()
     again = await start_broker()
-    topic = again.services.cluster.topic("kept")
+    topic = again.assembly.cluster.topic("kept")
     assert topic is not None
     assert topic.topic_id == kept.topic_id
-    assert len(again.services.cluster.image.topics) == 1
+    assert len(again.assembly.cluster.image.topics) == 1
 
 
 async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.Mo
         tried.append(now_ms)
         raise ValueError("the group was given up")
 
-    retention = broker.parts.retention
+    retention = broker.assembly.retention
     monkeypatch.setattr(retention, "enforce", fail)
     running = asyncio.ensure_future(retention.run(0.01))
     await until(lambda: len(tried) > 1, 60)

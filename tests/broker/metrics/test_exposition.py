@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
 
 from lockstep.broker.controller.group_report import Document
 from lockstep.broker.metrics import exposition
-from lockstep.broker.metrics.exposition import BrokerCollector
+from lockstep.broker.metrics.exposition import GroupCollector, NodeCollector
 from lockstep.broker.server import Broker
 from lockstep.build_info import VERSION, commit
 from lockstep.protocol.errors import ErrorCode as E
@@ -27,19 +28,23 @@ IN_SYNC = "lockstep_log_group_follower_in_sync"
 ROW = re.compile(r"^\| `(lockstep_\w+)` \| (counter|gauge) \| ([\w, ]*?) ?\| (.+) \|$", re.MULTILINE)
 
 
-def collector(broker: Broker) -> BrokerCollector:
-    return BrokerCollector(broker.parts, lambda: "")
+def collectors(broker: Broker) -> tuple[Collector, ...]:
+    """The collectors of a broker's metrics listener."""
+    found = broker.assembly
+    node = NodeCollector(found.cluster, found.nodes, found.connections, found.fetch_purgatory, lambda: "")
+    return node, GroupCollector(found.cluster, found.nodes, found.appenders, found.transactions)
 
 
 def read(broker: Broker) -> dict[str, float]:
     registry = CollectorRegistry()
-    registry.register(collector(broker))
+    for each in collectors(broker):
+        registry.register(each)
     return numbers(generate_latest(registry).decode())
 
 
 def test_each_metric_is_in_the_document_in_the_same_words(broker: Broker) -> None:
     told = {}
-    for metric in collector(broker).collect():
+    for metric in (each for one in collectors(broker) for each in one.collect()):
         labels = {", ".join(sample.labels) for sample in metric.samples} or {"log_group, node"}
         assert len(labels) == 1
         name = metric.name + ("_total" if metric.type == "counter" else "")
@@ -116,7 +121,7 @@ async def test_refusals_by_an_estimate_are_counted_apart(broker: Broker, client:
     await client.create("t", lockstep_locks="true")
     assert await lock(client, -1, write_lock="a") == 0
     assert await lock(client, 0, write_lock="a") == 1
-    checks = broker.parts.local_groups.appenders[1].locks
+    checks = broker.assembly.local_groups.appenders[1].locks
     assert checks is not None
     (marks,) = checks.table.partitions.values()
     marks.floor = 1

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.assembly import Parts
+from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.metrics import health
 from lockstep.broker.metrics.health import unhealthy_reason
+from lockstep.broker.peers.node_registry import Nodes
 from tests.broker.conftest import StartCluster
 from tests.broker.metrics.scraping import get, scrape
 from tests.storage.log.memory_log import NoDamage
@@ -25,9 +26,8 @@ class Node:
         self.connections = SimpleNamespace(stopping=False)
 
     def unhealthy_reason(self, failed: BaseException | None = None) -> str:
-        services, cluster = SimpleNamespace(nodes=self.nodes), SimpleNamespace(groups=self.groups)
-        parts = SimpleNamespace(services=services, cluster=cluster, connections=self.connections)
-        return unhealthy_reason(cast(Parts, parts), failed)
+        cluster = cast(Cluster, SimpleNamespace(groups=self.groups))
+        return unhealthy_reason(cluster, cast(Nodes, self.nodes), self.connections.stopping, failed)
 
 
 def _group() -> Any:

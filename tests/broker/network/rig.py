@@ -84,13 +84,12 @@ class Rig:
     """A connection over a recorded transport and scripted handlers."""
 
     def __init__(self, broker: Broker, **limits: int) -> None:
-        services = broker.services
         self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
-        router = Router([self.versions, self.fetches], services.controller, ApiVersionsResponse)
+        router = Router([self.versions, self.fetches], broker.assembly.controller, ApiVersionsResponse)
         loop = asyncio.get_running_loop()
         client_errors = RateLimitedLog(loop.time, logging.getLogger("lockstep.connection"))
         self.shared = Connections(
-            router, broker.settings, loop, TimeSlicer(loop.call_soon), UnsentBytes(), client_errors, services
+            router, broker.settings, loop, TimeSlicer(loop.call_soon), UnsentBytes(), client_errors
         )
         self.shared.clock = lambda: 0.0  # no request takes any time, unless the test says so
         for name, value in limits.items():

@@ -516,7 +516,7 @@ async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> 
     for _ in range(count):
         client.send(request, 12)
     # it waits for its client, with little in memory
-    await until(lambda: sum(bool(each._queued_frames) for each in broker.parts.connections._open) == 1, 60)
+    await until(lambda: sum(bool(each._queued_frames) for each in broker.assembly.connections._open) == 1, 60)
     client.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for number in range(1, count + 1):
         correlation_id, _ = await asyncio.wait_for(client.receive(request, 12), 10)

@@ -23,7 +23,7 @@ class World:
     def __init__(self) -> None:
         self.now = 100.0
         self.image = ClusterImage()
-        self.nodes = Nodes(1, self.image, lambda: self.now)
+        self.nodes = Nodes(1, self.image, {}, lambda: self.now)
 
     def has_group(self, leader_id: int, term: int) -> None:
         group = SimpleNamespace(leader_id=leader_id, term=term)

@@ -43,7 +43,7 @@ class Node:
 @pytest.fixture
 async def peering() -> AsyncIterator[PeerRpc]:
     loop = asyncio.get_running_loop()
-    made = PeerRpc(Nodes(1, ClusterImage(), loop.time), loop)
+    made = PeerRpc(Nodes(1, ClusterImage(), {}, loop.time), loop)
     made.serve(Node())
     yield made
     await made.network.close()

@@ -195,9 +195,9 @@ def test_a_partition_that_a_replay_brings_back_is_forgotten_with_the_next_snapsh
 
 async def test_a_broker_s_producers_know_which_partitions_are_gone(broker: Broker, client: Client) -> None:
     await client.create("t")
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
-    producers, number = broker.services.appenders[1].producers, partition.log.number
+    producers, number = broker.assembly.appenders[1].producers, partition.log.number
     assert not producers.is_closed(number) and not producers.is_closed(number + 1)
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
     assert producers.is_closed(number)

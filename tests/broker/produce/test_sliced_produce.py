@@ -101,10 +101,10 @@ async def test_of_a_client_that_has_gone_all_is_appended(broker: Broker, client:
     gone = await Client.connect(broker.port)
     gone.send(request(*range(20), acks=0), 9)
     await gone.close()
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     await until(lambda: all(each.log.high_watermark == 1 for each in topic.partitions))
-    connections = broker.parts.connections
+    connections = broker.assembly.connections
     assert connections is not None
     await until(lambda: len(connections) == 1 and connections.in_flight_bytes == 0)
 
@@ -115,7 +115,7 @@ async def test_an_unanswered_one_that_is_refused(broker: Broker, client: Client)
     unanswered = await Client.connect(broker.port)
     unanswered.send(request(0, 7, 1, acks=0), 9)
     assert await unanswered.is_closed()
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     assert [each.log.high_watermark for each in topic.partitions] == [1, 1], "as in one turn"
 

@@ -28,7 +28,7 @@ NEWEST_IS_NOT_SERVED = {
 
 def kafkas_handlers(broker: Broker) -> list[RequestHandler]:
     """The handlers of Kafka's APIs, without Lockstep's own."""
-    return [handler for handler in broker.parts.connections.router.handlers if handler.is_advertised]
+    return [handler for handler in broker.assembly.connections.router.handlers if handler.is_advertised]
 
 
 async def test_each_handler_serves_what_the_codec_knows(broker: Broker) -> None:
@@ -47,7 +47,7 @@ NOT_LISTED = {68, 69, *range(76, 80), *range(83, 94)}
 
 
 async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
-    router = broker.parts.connections.router
+    router = broker.assembly.connections.router
     assert router.request_counts().keys() == {
         *map(_name, kafkas_handlers(broker)),
         "LockstepCluster",

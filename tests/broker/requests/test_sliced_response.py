@@ -60,7 +60,7 @@ async def test_groups_are_deleted_each_in_its_turn(client: Client, one_a_turn: N
 
 async def test_commits_under_way_are_waited_for(broker: Broker, client: Client, one_a_turn: None) -> None:
     await ready(client)
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in NAMES]
     request = OffsetFetchRequest(groups=groups)
     client.send(request, 8)
@@ -75,7 +75,7 @@ async def test_others_are_heard_between_turns(
 ) -> None:
     await commit(client, 9, {("t", 0): 5}, await ready(client))
     other = await Client.connect(broker.port)
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     described: list[str] = []
     of = groups.of
 

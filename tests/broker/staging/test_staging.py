@@ -287,12 +287,12 @@ async def test_kafkas_producers_cannot_take_such_an_id(client: Client) -> None:
 async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client) -> None:
     late, live = Writer(client), Writer(client, "another")
     await late.send("t", 0, b"v")
-    expiration = broker.parts.staged_expiration
+    expiration = broker.assembly.staged_expiration
     assert expiration.abort_expired_stages() == 0
-    producer = broker.services.appenders[1].producers.of(
-        next(each for each in broker.services.cluster.topic("t").partitions).log.number  # type: ignore[union-attr]
+    producer = broker.assembly.appenders[1].producers.of(
+        next(each for each in broker.assembly.cluster.topic("t").partitions).log.number  # type: ignore[union-attr]
     )[0][1]
-    producer.last_time_ms -= broker.services.settings.lockstep_staged_timeout_ms + 1_000
+    producer.last_time_ms -= broker.assembly.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")
 
     assert expiration.abort_expired_stages() == 1
@@ -304,7 +304,7 @@ async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client)
 
 async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, client: Client) -> None:
     late, live = Writer(client), Writer(client, "another")
-    producers = broker.services.appenders[1].producers
+    producers = broker.assembly.appenders[1].producers
 
     async def write(*writers: Writer) -> None:
         for writer in writers:
@@ -315,9 +315,9 @@ async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, 
             state.last_time_ms = 1 << 60  # a log's time does not go back: all that follows has it, too
 
     await write(late, live)
-    now, timeout_s = 0.0, broker.services.settings.lockstep_staged_timeout_ms / 1000
+    now, timeout_s = 0.0, broker.assembly.settings.lockstep_staged_timeout_ms / 1000
     expiration = StagedExpiration(
-        broker.services.staged_ends, broker.services.cluster, broker.services.clock_ms, lambda: now
+        broker.assembly.staged_ends, broker.assembly.cluster, broker.assembly.clock_ms, lambda: now
     )
     assert expiration.abort_expired_stages() == 0
     now += timeout_s
@@ -335,13 +335,13 @@ async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, 
 async def test_stages_of_a_query_expire_together(broker: Broker, client: Client) -> None:
     early, live = Writer(client), Writer(client)
     await early.send("t", 0, b"v")
-    producers = broker.services.appenders[1].producers
+    producers = broker.assembly.appenders[1].producers
     ((number, producer_id),) = producers.open_stages
     early_state = producers.find(number, producer_id)
     assert early_state is not None
-    early_state.last_time_ms -= broker.services.settings.lockstep_staged_timeout_ms + 1_000
+    early_state.last_time_ms -= broker.assembly.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")
-    assert broker.parts.staged_expiration.abort_expired_stages() == 0
+    assert broker.assembly.staged_expiration.abort_expired_stages() == 0
     assert (await commit(client, early, live)).error_code == 0
     assert not producers.open_stages
 

@@ -145,7 +145,7 @@ class Producer:
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The node that leads a partition now."""
-        found = next(iter(self.cluster.brokers.values())).services.cluster.partition(topic, partition)
+        found = next(iter(self.cluster.brokers.values())).assembly.cluster.partition(topic, partition)
         return None if found is None else self.cluster.leader_of(found.group.group_id)
 
     async def send(

@@ -23,7 +23,7 @@ async def one(start_broker: StartBroker) -> World:
 async def test_a_time_out_at_the_last_epoch_brings_a_new_id(start_broker: StartBroker) -> None:
     """KAFKA-20090: nothing is above the largest epoch, so it must not be a client's."""
     world = await make(start_broker, transaction_abort_timed_out_transaction_cleanup_interval_ms="3600000")
-    expiration = world.broker.parts.transaction_expiration
+    expiration = world.broker.assembly.transaction_expiration
     producer_id, _ = await world.transactions.init_producer_id(NAME, 1, -1, -1)
     await world.coordinator._write(NAME, world.now._replace(producer_epoch=LAST_EPOCH))
     await world.transactions.add_partitions(NAME, producer_id, LAST_EPOCH, [("t", 0)], 2)
@@ -90,7 +90,7 @@ async def test_a_producer_that_timed_out_may_come_back_after_a_restart(
     await world.coordinator._write(NAME, world.now._replace(producer_epoch=epoch))
     await world.transactions.add_partitions(NAME, producer_id, epoch, [("t", 0)], 2)
     await asyncio.sleep(0.01)
-    await world.broker.parts.transaction_expiration.abort_overdue()
+    await world.broker.assembly.transaction_expiration.abort_overdue()
     await until(world, TransactionState.COMPLETE_ABORT)
     now = world.now.producer_id, world.now.producer_epoch
     await world.broker.stop()

@@ -216,7 +216,7 @@ async def test_a_partition_of_a_newer_producer_is_left_alone(
     one: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = await one.begin(("t", 0), ("t", 1))
-    partition = one.broker.services.cluster.partition("t", 1)
+    partition = one.broker.assembly.cluster.partition("t", 1)
     assert partition is not None
     newer = Marker(identity[0], 9, 1, False, 0)
     one.coordinator._appender.end_transactions([partition.log], newer)
@@ -376,7 +376,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(
     # It may come back, if nobody else has: as with a Kafka of transaction version 2.
     back = await world.transactions.init_producer_id(NAME, TIMEOUT_MS, producer_id, epoch)
     assert back == (producer_id, epoch + 1)
-    assert await world.broker.parts.transaction_expiration.abort_overdue() == 0
+    assert await world.broker.assembly.transaction_expiration.abort_overdue() == 0
 
 
 async def test_transactions_one_after_the_other_are_not_taken_for_one_that_lasts(
@@ -384,7 +384,7 @@ async def test_transactions_one_after_the_other_are_not_taken_for_one_that_lasts
 ) -> None:
     """The log's time stands still, so that all of them begin at the same moment of it."""
     world = await make(start_broker)
-    expiration = world.broker.parts.transaction_expiration
+    expiration = world.broker.assembly.transaction_expiration
     for group in world.broker.groups.values():
         group._replica.time_ms += 10**11
     producer_id, epoch = await world.transactions.init_producer_id(NAME, 100, -1, -1)
@@ -405,13 +405,13 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_transaction_late(one: Wor
     for group in one.broker.groups.values():
         group._replica.time_ms += 10**8
     assert one.coordinator.time_ms() > one.now.start_ms + TIMEOUT_MS
-    assert await one.broker.parts.transaction_expiration.abort_overdue() == 0
+    assert await one.broker.assembly.transaction_expiration.abort_overdue() == 0
     assert await one.transactions.end(NAME, *identity, True, 0) == identity
 
 
 async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) -> None:
     world = await make(start_broker, transactional_id_expiration_ms="1")
-    expiration = world.broker.parts.transaction_expiration
+    expiration = world.broker.assembly.transaction_expiration
     identity = await world.begin(("t", 0))
     await asyncio.sleep(0.01)
     assert await expiration.forget_expired() == 0  # a transaction is under way
@@ -432,9 +432,9 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_id_old(one: World) -> Non
     await until(one, TransactionState.COMPLETE_COMMIT)
     for group in one.broker.groups.values():
         group._replica.time_ms += 10**11
-    expiration_ms = one.broker.services.cluster.settings.transactional_id_expiration_ms
+    expiration_ms = one.broker.assembly.cluster.settings.transactional_id_expiration_ms
     assert one.coordinator.time_ms() > one.now.update_ms + expiration_ms
-    assert await one.broker.parts.transaction_expiration.forget_expired() == 0
+    assert await one.broker.assembly.transaction_expiration.forget_expired() == 0
     one.coordinator.forget_expired(NAME, expiration_ms)  # whoever asked
     assert (await one.begin())[0] == identity[0], "after that in the id's line, and as the same producer"
 

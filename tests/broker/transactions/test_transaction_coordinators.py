@@ -24,12 +24,12 @@ def refused(call: object) -> ErrorCode:
 
 async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="2", transaction_state_log_num_partitions="7")
-    transactions = broker.services.transactions
+    transactions = broker.assembly.transactions
     names = [f"id-{number}" for number in range(20)]
     assert transactions.log_group_of("a") is None
     assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR
     assert list(transactions.list_all()) == []
-    await transactions.create_topic(broker.services.controller)
+    await transactions.create_topic(broker.assembly.controller)
     assert {transactions.log_group_of(name) for name in names} == {1, 2}
     for name in names:
         await transactions.init_producer_id(name, 1_000, -1, -1)
@@ -41,9 +41,9 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease has lapsed: a refusal would end its producers, of which some do not ask again."""
-    transactions: Transactions = broker.services.transactions
-    await transactions.create_topic(broker.services.controller)
-    await broker.services.controller.ensure("t")
+    transactions: Transactions = broker.assembly.transactions
+    await transactions.create_topic(broker.assembly.controller)
+    await broker.assembly.controller.ensure("t")
     monkeypatch.setattr(LogGroup, "has_lease", False)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
     await transactions.add_partitions("a", *identity, [("t", 0)], 0)
@@ -59,8 +59,8 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it may be so is found out first, by whoever asks."""
-    transactions: Transactions = broker.services.transactions
-    await transactions.create_topic(broker.services.controller)
+    transactions: Transactions = broker.assembly.transactions
+    await transactions.create_topic(broker.assembly.controller)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
 
     def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
@@ -83,8 +83,8 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
 
 
 async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
-    transactions: Transactions = broker.services.transactions
-    await transactions.create_topic(broker.services.controller)
+    transactions: Transactions = broker.assembly.transactions
+    await transactions.create_topic(broker.assembly.controller)
     await transactions.init_producer_id("a", 1_000, -1, -1)
     group, state = broker.groups[1], transactions.coordinators()[0].state
     with pytest.raises(ValueError, match="hosted already"):

@@ -56,7 +56,7 @@ class World:
 
     @property
     def transactions(self) -> Transactions:
-        return self.broker.services.transactions
+        return self.broker.assembly.transactions
 
     @property
     def coordinator(self) -> TransactionCoordinator:
@@ -88,14 +88,14 @@ class World:
 
     def places(self, *, own: bool) -> list[Place]:
         """Partitions of topic t that are in the coordinator's log group, or not."""
-        topic = self.broker.services.cluster.topic("t")
+        topic = self.broker.assembly.cluster.topic("t")
         assert topic is not None
         group = self.coordinator.group
         return [("t", each.index) for each in topic.partitions if (each.group is group) == own]
 
     def kinds(self, place: Place) -> list[tuple[ControlKind, int]]:
         """The markers in a partition: how it ended, and by which producer epoch."""
-        partition = self.broker.services.cluster.partition(*place)
+        partition = self.broker.assembly.cluster.partition(*place)
         assert partition is not None
         data = b"".join(partition.group.read(partition.log, 0, 1 << 20).buffers)
         return [(parse(data, at).kind, header.producer_epoch) for at, header in iter_headers(data)]
@@ -106,7 +106,7 @@ async def make(start_broker: StartBroker, **texts: str) -> World:
     client = await Client.connect(broker.port)
     await client.create("t", 4)
     await client.close()
-    await broker.services.transactions.create_topic(broker.services.controller)
+    await broker.assembly.transactions.create_topic(broker.assembly.controller)
     return World(broker)
 
 

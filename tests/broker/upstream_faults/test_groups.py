@@ -119,7 +119,7 @@ async def test_an_error_of_a_group_in_offset_fetch_1(
     def nobody(group_id: str) -> Any:
         raise RequestError(E.COORDINATOR_LOAD_IN_PROGRESS, "later")
 
-    monkeypatch.setattr(broker.services.consumer_groups, "store", nobody)
+    monkeypatch.setattr(broker.assembly.consumer_groups, "store", nobody)
     asked = OffsetFetchRequest(
         group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 2])]
     )

@@ -87,8 +87,8 @@ async def test_too_many_partitions_in_one_request(start_broker: StartBroker) -> 
 
 async def test_requests_that_make_no_sense_hold_no_memory(broker: Broker) -> None:
     """KAFKA-20302, KAFKA-18339: what was counted for a request is given back where it cannot be read."""
-    assert broker.parts is not None
-    connections = broker.parts.connections
+    assert broker.assembly is not None
+    connections = broker.assembly.connections
     for _ in range(50):
         client = await Client.connect(broker.port)
         body = struct.pack(">hhih", 0, 9, 1, -1) + b"\xff" * 100_000
@@ -121,7 +121,7 @@ async def test_configurations_that_are_not_there_any_more(start_broker: StartBro
     topic_id = await client.create("t")
     of_topic = {"message.format.version": "2.8", "retention.bytes": "-7", "retention.ms": "1000"}
     of_group = {"consumer.gone": "1", "share.auto.offset.reset": "never"}
-    await broker.services.topics.record_configs(
+    await broker.assembly.topics.record_configs(
         [
             topic_configs_command(topic_id, of_topic),
             configs_command(
@@ -138,7 +138,7 @@ async def test_configurations_that_are_not_there_any_more(start_broker: StartBro
     assert await alter(client, (TOPIC, "t"), ("retention.ms", SET, "2000")) == (0, None)
     assert await alter(client, (BROKER, ""), ("message.max.bytes", SET, "500000")) == (0, None)
     assert await alter(client, (GROUP, "g"), ("consumer.session.timeout.ms", SET, "50000")) == (0, None)
-    image = again.services.cluster.image
+    image = again.assembly.cluster.image
     assert image.topics[topic_id].overrides == {**of_topic, "retention.ms": "2000"}
     assert image.configs[BROKER_CONFIGS, ""]["max.connections"] == "0"
     assert image.configs[GROUP_CONFIGS, "g"] == {**of_group, "consumer.session.timeout.ms": "50000"}

@@ -48,7 +48,7 @@ async def everything(source: Source, first: int = 0, max_bytes: int = 1 << 20) -
 async def waits(broker: Broker, reading: asyncio.Task[LogChunk]) -> None:
     """Until a read has begun to wait."""
     async with asyncio.timeout(LONG_S):
-        while not broker.services.fetch_purgatory.count:
+        while not broker.assembly.fetch_purgatory.count:
             assert not reading.done()
             await asyncio.sleep(0)
 

@@ -90,7 +90,7 @@ class Writers:
         leader = self.cluster.leader_of(1)
         assert leader is not None
         broker = self.cluster.brokers[leader]
-        topic = broker.services.cluster.topic("t")
+        topic = broker.assembly.cluster.topic("t")
         assert topic is not None
         offsets = dict.fromkeys(range(PARTITIONS), 0)
         found = []
@@ -178,7 +178,7 @@ async def test_one_log_for_each_group_through_restarts(
             client = await Client.connect(broker.port)
             if turn == 0:
                 await client.create("t", partitions=PARTITIONS)
-            topic = broker.services.cluster.topic("t")
+            topic = broker.assembly.cluster.topic("t")
             assert topic is not None
             groups = {each.index: each.group.group_id for each in topic.partitions}
             beside = configured(f'transport = "{transport}"\nlisten = "127.0.0.1:{port}"', a=a)
@@ -214,7 +214,7 @@ async def test_two_orders_are_two_logs(start_broker: StartBroker, tmp_path: Path
         await client.produce("t", batch(b"a:1"))
         await until(lambda: len(shard.rows()) == 1)
         (log_id,) = players.drivers
-    found = broker.services.cluster.partition("t", 0)
+    found = broker.assembly.cluster.partition("t", 0)
     assert found is not None and found.topic.topic_id == topic
-    assert InProcessSource(broker.services, found).log_id != log_id
+    assert InProcessSource(broker.assembly.cluster, broker.assembly.fetch_purgatory, found).log_id != log_id
     await client.close()

@@ -30,9 +30,11 @@ from tests.lockstep.player_host.reading import LONG_S, delete_records, everythin
 
 
 def source_of(broker: Broker, topic: str = "t", group: int = 1, wanted: Any = None) -> GroupSource:
-    found = broker.services.cluster.topic(topic)
+    found = broker.assembly.cluster.topic(topic)
     assert found is not None
-    return GroupSource(broker.services, found, broker.groups[group], wanted)
+    return GroupSource(
+        broker.assembly.cluster, broker.assembly.fetch_purgatory, found, broker.groups[group], wanted
+    )
 
 
 def placed(entries: Collection[Entry]) -> list[tuple[int | None, bytes]]:
@@ -185,7 +187,7 @@ async def test_waits_for_the_commit_of_any_partition(
     await waits(broker, given_up)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert broker.services.fetch_purgatory.count == 0
+    assert broker.assembly.fetch_purgatory.count == 0
 
 
 async def test_is_closed(broker: Broker, client: Client) -> None:
@@ -299,8 +301,8 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     await filler(client, 60)
     source, group = source_of(broker), broker.groups[1]
     whole = await everything(source, 1)
-    other = broker.services.cluster.partition("other", 0)
-    played = broker.services.cluster.partition("t", 1)
+    other = broker.assembly.cluster.partition("other", 0)
+    played = broker.assembly.cluster.partition("t", 1)
     assert other is not None and played is not None
     await group.advance_log_starts({other.log.number: other.log.high_watermark})
     assert group.free_dead_segments() > 0
@@ -379,10 +381,10 @@ async def test_what_is_not_committed_does_not_count_as_read(start_cluster: Start
     broker, client = cluster.brokers[leader], await cluster.client(leader)
     await client.create("t")
     await client.create("other")
-    await cluster.until(lambda: broker.services.cluster.topic("other") is not None, "the topic")
+    await cluster.until(lambda: broker.assembly.cluster.topic("other") is not None, "the topic")
     await client.produce("t", batch(b"a"))
     source, group = source_of(broker), broker.groups[1]
-    other = broker.services.cluster.partition("other", 0)
+    other = broker.assembly.cluster.partition("other", 0)
     assert other is not None
     for _ in range(10):
         await group.committed()

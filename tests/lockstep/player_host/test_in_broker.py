@@ -128,7 +128,7 @@ async def test_three_nodes_play_in_turn(start_cluster: StartCluster, tmp_path: P
     cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
     await cluster.settled()
     await (await cluster.client(1)).create("t")
-    partition = cluster.brokers[1].services.cluster.partition("t", 0)
+    partition = cluster.brokers[1].assembly.cluster.partition("t", 0)
     assert partition is not None
     number = partition.group.group_id
     terms: list[int] = []

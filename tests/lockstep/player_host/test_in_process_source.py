@@ -23,9 +23,9 @@ from tests.lockstep.player_host.reading import LONG_S, delete_records, everythin
 
 
 def source_of(broker: Broker, topic: str = "t", partition: int = 0) -> InProcessSource:
-    found = broker.services.cluster.partition(topic, partition)
+    found = broker.assembly.cluster.partition(topic, partition)
     assert found is not None
-    return InProcessSource(broker.services, found)
+    return InProcessSource(broker.assembly.cluster, broker.assembly.fetch_purgatory, found)
 
 
 # --- what is read -----------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ async def test_whole_batches_in_order_as_they_were_appended(broker: Broker, clie
     source = source_of(broker)
     assert (source.topic, source.partition) == ("t", 0)
     assert source.log_id != source_of(broker, "t", 1).log_id
-    cluster_id = broker.services.cluster.cluster_id
+    cluster_id = broker.assembly.cluster.cluster_id
     assert cluster_id and source.log_id.startswith(cluster_id) and topic_id.hex() not in source.log_id
     whole = await everything(source)
     assert values(whole) == [value for each in sent for value in each]
@@ -115,13 +115,13 @@ async def test_waits_for_the_commit_and_no_longer(broker: Broker, client: Client
     await waits(broker, given_up)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
-    assert broker.services.fetch_purgatory.count == 0
+    assert broker.assembly.fetch_purgatory.count == 0
 
 
 async def test_what_is_committed_is_handed_over_at_once(broker: Broker, client: Client) -> None:
     """In so many turns of the loop; with `-s` it says in how much time. Nothing waits for a clock."""
     await client.create("t")
-    found = broker.services.cluster.partition("t", 0)
+    found = broker.assembly.cluster.partition("t", 0)
     assert found is not None
     source, loop = source_of(broker), asyncio.get_running_loop()
     committed_at, turn, counting = 0.0, 0, False
@@ -184,7 +184,7 @@ async def test_transactions(broker: Broker, client: Client, tmp_path: Path) -> N
     source = source_of(broker)
 
     def stable_offset() -> int:
-        found = broker.services.cluster.partition("t", 0)
+        found = broker.assembly.cluster.partition("t", 0)
         return -1 if found is None else found.last_stable_offset
 
     assert values(await everything(source)) == [b"0"]
@@ -314,7 +314,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
     await client.create("t")
 
     def leader() -> int | None:
-        known = cluster.brokers[max(cluster.brokers)].services.cluster.partition("t", 0)
+        known = cluster.brokers[max(cluster.brokers)].assembly.cluster.partition("t", 0)
         return None if known is None else cluster.leader_of(known.group.group_id)
 
     await cluster.until(lambda: leader() is not None, "a leader")
@@ -328,7 +328,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
     assert values((await source.read(0, 100, LONG_S)).entries) == [b"a"]
     reading = asyncio.ensure_future(source.read(1, 100, LONG_S))
     await asyncio.sleep(0)
-    group = cluster.brokers[was].services.cluster.partition("t", 0).group  # type: ignore[union-attr]
+    group = cluster.brokers[was].assembly.cluster.partition("t", 0).group  # type: ignore[union-attr]
     group.transfer_to_best()
     with pytest.raises(NotLeading):
         await asyncio.wait_for(reading, LONG_S)

@@ -79,8 +79,8 @@ async def test_topics_and_partitions_come_and_go(
 ) -> None:
     monkeypatch.setattr(local_players, "LOOK_SECONDS", 0.02)
     plays, some = Plays(), Plays()
-    players = LocalPlayers(broker.services, "t", plays)
-    only_one = LocalPlayers(broker.services, "t", some, [1])
+    players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", plays)
+    only_one = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", some, [1])
     players.start()
     only_one.start()
     await client.create("other")
@@ -112,7 +112,7 @@ async def test_topics_and_partitions_come_and_go(
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_a_stop_that_meets_a_wake_is_one(broker: Broker, turns: int) -> None:
-    players = LocalPlayers(broker.services, "t", Plays())
+    players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", Plays())
     players.start()
     await asyncio.sleep(0.01)
     players._check_due.set()
@@ -127,7 +127,7 @@ async def test_what_fails_is_tried_again(
     monkeypatch.setattr(local_players, "FIRST_PAUSE_SECONDS", 0.001)
     plays = Plays()
     await client.create("t")
-    players = LocalPlayers(broker.services, "t", plays)
+    players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", plays)
     for failure in (ValueError("a router"), SourceClosed("so it says"), Deposed(1 << 50)):
         plays.fail = failure
         began = len(plays.sources)
@@ -145,7 +145,7 @@ async def test_what_fails_is_tried_again(
 async def test_a_stop_waits_for_all_to_let_go(broker: Broker, client: Client) -> None:
     plays = Plays()
     await client.create("t", partitions=2)
-    players = LocalPlayers(broker.services, "t", plays)
+    players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", plays)
     players.start()
     await until(lambda: plays.partitions == [0, 1])
     plays.let_go.clear()
@@ -165,14 +165,17 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
     client = await cluster.client(1)
     await client.create("t")
     plays = {node: Plays(str(node)) for node in cluster.brokers}
-    players = {node: LocalPlayers(each.services, "t", plays[node]) for node, each in cluster.brokers.items()}
+    players = {
+        node: LocalPlayers(each.assembly.cluster, each.assembly.fetch_purgatory, "t", plays[node])
+        for node, each in cluster.brokers.items()
+    }
     for each in players.values():
         each.start()
 
     def played_by() -> list[int]:
         return [node for node, each in plays.items() if each.under_way]
 
-    number = cluster.brokers[1].services.cluster.topics()[0].partitions[0].group.group_id
+    number = cluster.brokers[1].assembly.cluster.topics()[0].partitions[0].group.group_id
     begun: list[int] = []
     terms: list[int] = []
     for turn in range(4):
@@ -205,7 +208,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
 async def test_it_ends_before_it_begins_again(broker: Broker, client: Client) -> None:
     plays = Plays()
     await client.create("t")
-    players = LocalPlayers(broker.services, "t", plays)
+    players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", plays)
     players.start()
     await until(lambda: plays.partitions == [0])
     plays.let_go.clear()

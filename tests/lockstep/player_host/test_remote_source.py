@@ -41,7 +41,7 @@ async def test_whole_batches_in_order_as_they_were_appended(broker: Broker, clie
     await client.produce("t", batch(b"of another partition"), 1)
     source, other = await source_of(broker), await source_of(broker, partition=1)
     assert (source.topic, source.partition, other.partition) == ("t", 0, 1)
-    cluster_id = broker.services.cluster.cluster_id
+    cluster_id = broker.assembly.cluster.cluster_id
     assert cluster_id and source.log_id.startswith(f"{cluster_id}/") and source.log_id.endswith("/0")
     assert source.log_id[:-1] == other.log_id[:-1] and source.log_id != other.log_id
     whole = await everything(source)
@@ -257,7 +257,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
     bootstrap = ",".join(each.bootstrap_servers for each in cluster.brokers.values())
 
     def leader() -> int | None:
-        known = cluster.brokers[max(cluster.brokers)].services.cluster.partition("t", 0)
+        known = cluster.brokers[max(cluster.brokers)].assembly.cluster.partition("t", 0)
         return None if known is None else cluster.leader_of(known.group.group_id)
 
     await cluster.until(lambda: leader() is not None, "a leader")
@@ -266,7 +266,7 @@ async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
         was = leader()
         assert was is not None
         reading = asyncio.ensure_future(source.read(turn, 100, LONG_S))
-        group = cluster.brokers[was].services.cluster.partition("t", 0).group  # type: ignore[union-attr]
+        group = cluster.brokers[was].assembly.cluster.partition("t", 0).group  # type: ignore[union-attr]
         if turn == 3:
             await cluster.stop(was)
         else:

@@ -43,7 +43,7 @@ async def test_in_every_version(broker: Broker, client: Client, version: int) ->
     for index in range(3):
         assert (await client.produce("t", batch(b"x"), index)).error_code == 0
     assert (await client.produce("t", batch(b"x"), 3)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert broker.services.cluster.partition_count == 3
+    assert broker.assembly.cluster.partition_count == 3
 
 
 async def test_what_it_does_to_locks_is_said(client: Client) -> None:
@@ -85,7 +85,7 @@ async def test_refused(
         (result,) = await grow(client, topic, validate_only=validate_only)
         assert result.error_code == error
         assert words in (result.error_message or "")
-    assert broker.services.cluster.partition_count == 2
+    assert broker.assembly.cluster.partition_count == 2
 
 
 async def test_one_refusal_leaves_the_others(broker: Broker, client: Client) -> None:
@@ -100,7 +100,7 @@ async def test_one_refusal_leaves_the_others(broker: Broker, client: Client) -> 
         ("a", ErrorCode.INVALID_REQUEST),
         ("b/d", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert [len(topic.partitions) for topic in broker.services.cluster.topics()] == [1, 2]
+    assert [len(topic.partitions) for topic in broker.assembly.cluster.topics()] == [1, 2]
     assert await grow(client) == []
 
 
@@ -108,7 +108,7 @@ async def test_validate_only_makes_nothing(broker: Broker, client: Client) -> No
     await client.create("t")
     (result,) = await grow(client, wanted("t", 9, *[[1]] * 8), validate_only=True)
     assert result.error_code == 0
-    assert broker.services.cluster.partition_count == 1
+    assert broker.assembly.cluster.partition_count == 1
     assert len(broker.groups[1].partitions) == 2  # the control partition is one, too
 
 
@@ -132,7 +132,7 @@ async def test_two_at_once_never_shrink_it(broker: Broker, client: Client) -> No
     codes = {first.error_code, second.error_code}
     assert codes <= {0, ErrorCode.INVALID_PARTITIONS}
     assert first.error_code == 0
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     assert [each.index for each in topic.partitions] == [0, 1, 2, 3]
     assert len({each.log.number for each in topic.partitions}) == 4

@@ -239,9 +239,9 @@ async def test_two_clients_do_not_undo_each_other(broker: Broker, client: Client
 
 async def test_a_topic_deleted_meanwhile_stays_deleted(broker: Broker, client: Client) -> None:
     await client.create("t")
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    deletion = asyncio.ensure_future(broker.services.topics.delete(topic))
+    deletion = asyncio.ensure_future(broker.assembly.topics.delete(topic))
     await asyncio.sleep(0)
     error, _ = await alter(client, T, ("retention.ms", SET, "5"))
     assert error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -269,8 +269,8 @@ async def test_all_of_it_survives_a_restart(start_broker: StartBroker, tmp_path:
         assert await value(client, T, "retention.bytes") == ("6", 3)
         assert await value(client, NODE, "max.connections") == ("77", 2)
         assert await value(client, group, "consumer.session.timeout.ms") == ("50000", 8)
-        assert broker.services.settings.max_connections == 77
-        connections = broker.parts.connections
+        assert broker.assembly.settings.max_connections == 77
+        connections = broker.assembly.connections
         assert connections is not None
         assert connections.max_connections == 77
         await client.close()
@@ -283,7 +283,7 @@ async def test_a_change_that_no_longer_holds_is_left_out(
     client = await Client.connect(broker.port)
     assert await alter(client, CLUSTER, ("message.max.bytes", SET, "400000")) == OK
     await client.close()
-    cluster = broker.services.cluster
+    cluster = broker.assembly.cluster
     await broker.stop()
     logging.getLogger("lockstep").propagate = True
     image = cluster.image
@@ -320,9 +320,9 @@ async def test_a_topic_keeps_what_it_sets_when_the_brokers_are_told_otherwise(
         "lockstep.locks": "true",
         "retention.ms": "5",
     }
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.grow(topic, 3)
+    await broker.assembly.topics.grow(topic, 3)
     assert {each.group.group_id for each in topic.partitions} == {2}
     await client.close()
 
@@ -398,13 +398,13 @@ async def test_what_only_warns_in_a_file_is_stored_over_a_restart(
     assert (found["num.io.threads"].value, found["num.io.threads"].config_source) == ("4", 2)
     secret = found["com.example.secret"]
     assert (secret.value, secret.is_sensitive) == (None, True)
-    producers = [each.producers for each in broker.parts.local_groups.appenders.values()]
+    producers = [each.producers for each in broker.assembly.local_groups.appenders.values()]
     assert {each.expiration_ms for each in producers} == {86_400_001}
     await broker.stop()
     again = await start_broker()
     async_client = await Client.connect(again.port)
     assert await value(async_client, NODE, "num.io.threads") == ("4", 2)
-    producers = [each.producers for each in again.parts.local_groups.appenders.values()]
+    producers = [each.producers for each in again.assembly.local_groups.appenders.values()]
     assert {each.expiration_ms for each in producers} == {86_400_001}
     assert await alter(async_client, NODE, *((name, DELETE, None) for name, _, _ in edits)) == OK
     assert {each.expiration_ms for each in producers} == {86_400_000}
@@ -441,7 +441,7 @@ async def test_two_changes_that_exclude_each_other(
         assert refused == ErrorCode.INVALID_REQUEST and f"more than {most}=8" in (message or "")
     # Two nodes may each have accepted one of them.
     recorded = configs_command("broker", "1", {least: "9"})
-    await broker.services.topics.record_configs([recorded])
+    await broker.assembly.topics.record_configs([recorded])
     assert broker.failed is None
     logging.getLogger("lockstep").propagate = True
     for _ in range(2):

@@ -50,7 +50,7 @@ async def create(
 async def test_hundreds_in_one_request_are_made_and_ended_a_hundred_at_a_time(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics, running, most = broker.services.topics, 0, 0
+    topics, running, most = broker.assembly.topics, 0, 0
     for name in ("create", "delete"):
         real = getattr(topics, name)
 
@@ -66,18 +66,18 @@ async def test_hundreds_in_one_request_are_made_and_ended_a_hundred_at_a_time(
     names = [f"t{number}" for number in range(250)]
     made = await create(client, *map(wanted, names))
     assert [(each.name, each.error_code) for each in made] == [(name, 0) for name in names]
-    assert (most, len(broker.services.cluster.topics())) == (100, 250)
+    assert (most, len(broker.assembly.cluster.topics())) == (100, 250)
     most = 0
     ended = await client.call(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 4)
     assert [(each.name, each.error_code) for each in ended.responses] == [(name, 0) for name in names]
-    assert (most, broker.services.cluster.topics()) == (100, [])
+    assert (most, broker.assembly.cluster.topics()) == (100, [])
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_create_in_every_version(broker: Broker, client: Client, version: int) -> None:
     (result,) = await create(client, wanted("t", 3, retention_ms="5"), version=version)
     assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
@@ -146,9 +146,9 @@ async def test_defaults_and_assignments(start_broker: StartBroker) -> None:
     assert await assigned([1], first=1) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert await assigned([1], partitions=1) == ErrorCode.INVALID_REQUEST
     assert await assigned([1], replicas=1) == ErrorCode.INVALID_REQUEST
-    assert broker.services.cluster.topic("m") is None
+    assert broker.assembly.cluster.topic("m") is None
     assert await assigned([1], [1], [1], validate_only=False) == 0
-    topic = broker.services.cluster.topic("m")
+    topic = broker.assembly.cluster.topic("m")
     assert topic is not None
     assert len(topic.partitions) == 3
 
@@ -158,7 +158,7 @@ async def test_validate_only_makes_nothing(broker: Broker, client: Client) -> No
     assert [each.error_code for each in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert results[0].topic_id == ZERO
     assert results[0].num_partitions == 2
-    assert broker.services.cluster.topics() == []
+    assert broker.assembly.cluster.topics() == []
 
 
 async def test_limits(start_broker: StartBroker) -> None:
@@ -168,7 +168,7 @@ async def test_limits(start_broker: StartBroker) -> None:
     assert [each.error_code for each in results] == [0, ErrorCode.POLICY_VIOLATION, 0]
     results = await create(client, wanted("d", 4))
     assert results[0].error_code == ErrorCode.POLICY_VIOLATION
-    assert broker.services.cluster.partition_count == 5
+    assert broker.assembly.cluster.partition_count == 5
     (huge,) = await create(client, wanted("e", 2**31 - 1))
     assert huge.error_code == ErrorCode.POLICY_VIOLATION
 
@@ -185,7 +185,7 @@ async def test_delete_in_every_version(broker: Broker, client: Client, version: 
         ("t", 0),
         ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert broker.services.cluster.topics() == []
+    assert broker.assembly.cluster.topics() == []
 
 
 async def test_delete_by_id(broker: Broker, client: Client) -> None:
@@ -208,7 +208,7 @@ async def test_delete_by_id(broker: Broker, client: Client) -> None:
     twice = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=two), DeleteTopicState(name="two")])
     response = await client.call(twice, 6)
     assert [each.error_code for each in response.responses] == [0, ErrorCode.INVALID_REQUEST]
-    assert broker.services.cluster.topics() == []
+    assert broker.assembly.cluster.topics() == []
     for version in (4, 6):
         request = DeleteTopicsRequest(topic_names=["no", "no"])
         if version == 6:
@@ -330,14 +330,14 @@ async def test_a_topic_whose_creation_was_just_refused_is_not_auto_created_with_
         (refused,) = await create(client, wanted(name, partitions, **configs))
         assert refused.error_code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_PARTITIONS)
         assert await asked_for(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert broker.services.cluster.topic(name) is None
+        assert broker.assembly.cluster.topic(name) is None
     (refused,) = await create(client, wanted("plain", 0))
     assert refused.error_code and await asked_for("plain") == 0
     (refused,) = await create(client, wanted("checked", **too_large), validate_only=True)
     assert refused.error_code and await asked_for("checked") == 0
     (made,) = await create(client, wanted("copy", cleanup_policy="compact"))
     assert made.error_code == 0
-    topic = broker.services.cluster.topic("copy")
+    topic = broker.assembly.cluster.topic("copy")
     assert topic is not None and topic.config.is_compacted
     await client.call(DeleteTopicsRequest(topic_names=["copy"], timeout_ms=1000), 4)
     assert await asked_for("copy") == 0

@@ -38,8 +38,8 @@ async def test_this_node_for_every_group(broker: Broker, client: Client, version
     here = (0, 1, "127.0.0.1", broker.port)
     for _ in range(2):
         assert await find(client, version) == [here] * (3 if version >= 4 else 1)
-    assert broker.services.cluster.topic(CONSUMER_OFFSETS) is not None
-    assert broker.services.cluster.topic(TRANSACTION_STATE) is None
+    assert broker.assembly.cluster.topic(CONSUMER_OFFSETS) is not None
+    assert broker.assembly.cluster.topic(TRANSACTION_STATE) is None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -47,10 +47,10 @@ async def test_this_node_for_every_transactional_id(broker: Broker, client: Clie
     here = (0, 1, "127.0.0.1", broker.port)
     for _ in range(2):
         assert await find(client, version, TRANSACTION) == [here] * (3 if version >= 4 else 1)
-    topic = broker.services.cluster.topic(TRANSACTION_STATE)
+    topic = broker.assembly.cluster.topic(TRANSACTION_STATE)
     assert topic is not None
     assert (topic.is_internal, len(topic.partitions), topic.topic_id) == (True, 50, bytes(15) + b"\3")
-    assert broker.services.cluster.topic(CONSUMER_OFFSETS) is None
+    assert broker.assembly.cluster.topic(CONSUMER_OFFSETS) is None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
@@ -58,7 +58,7 @@ async def test_nobody_for_share_groups(broker: Broker, client: Client, version: 
     count = 3 if version >= 4 else 1
     for kind in (SHARE, 3, -1):
         assert await find(client, version, kind) == [(ErrorCode.INVALID_REQUEST, -1, "", -1)] * count
-    assert broker.services.cluster.topic(CONSUMER_OFFSETS) is None
+    assert broker.assembly.cluster.topic(CONSUMER_OFFSETS) is None
 
 
 async def test_no_room_for_the_topic(start_broker: StartBroker) -> None:
@@ -107,4 +107,4 @@ async def test_what_clients_may_not_create(
 
 async def test_a_client_may_create_it_as_it_is(broker: Broker, client: Client) -> None:
     await client.create(CONSUMER_OFFSETS, 50, cleanup_policy="compact")
-    assert broker.services.consumer_groups.is_ready
+    assert broker.assembly.consumer_groups.is_ready

@@ -194,12 +194,12 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
         each.writer.transport.pause_reading()  # type: ignore[attr-defined]
         each.send(request, 12)
         each.send(request, 12)
-    await until(lambda: broker.parts.connections.unsent_bytes.total > bound // 2, 60)
+    await until(lambda: broker.assembly.connections.unsent_bytes.total > bound // 2, 60)
     await asyncio.sleep(0.3)
-    unsent = broker.parts.connections.unsent_bytes.total
+    unsent = broker.assembly.connections.unsent_bytes.total
     assert bound // 2 < unsent < bound + len(deaf) * 2 * (buffer_bytes + size)
     # Who reads still gets on, and does not wait for min_bytes that do not fit.
-    full = broker.parts.connections.unsent_bytes.total = 1 << 30
+    full = broker.assembly.connections.unsent_bytes.total = 1 << 30
     wanted = fetch_request({"t": {0: 0, 1: 0}}, min_bytes=1 << 20, max_wait_ms=60_000)
     response = await asyncio.wait_for(client.call(wanted, 12), 5)
     assert [len(values(data)) for data in response.responses[0].partitions] == [3, 0]
@@ -217,10 +217,10 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
         await writer.produce("t", batch(b"x" * 20_000))
     response = await asyncio.wait_for(waiting, 5)
     assert len(values(response.responses[0].partitions[0])) == 3
-    broker.parts.connections.unsent_bytes.total += unsent - full
+    broker.assembly.connections.unsent_bytes.total += unsent - full
     for each in (*deaf, writer):
         await each.close()
-    await until(lambda: broker.parts.connections.unsent_bytes.total == 0, 60)
+    await until(lambda: broker.assembly.connections.unsent_bytes.total == 0, 60)
     await client.close()
 
 
@@ -232,14 +232,14 @@ async def test_waits_for_data(broker: Broker, client: Client) -> None:
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
     started = time.perf_counter()
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
     assert time.perf_counter() - started < 30  # not at the end of the wait
     found = response.responses[0].partitions  # type: ignore[attr-defined]
     assert [values(data) for data in found] == [[], [b"a"]]
-    assert broker.services.fetch_purgatory.count == 0
+    assert broker.assembly.fetch_purgatory.count == 0
 
 
 async def test_waits_no_longer_than_asked(client: Client) -> None:
@@ -259,10 +259,10 @@ async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
     size = len(batch(b"x" * 100))
     request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=5 * size)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
     for count in range(1, 6):
         await asyncio.sleep(0.02)
-        assert broker.services.fetch_purgatory.count == 1, count
+        assert broker.assembly.fetch_purgatory.count == 1, count
         await client.produce("t", batch(b"x" * 100))
     _, response = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert len(values(response.responses[0].partitions[0])) == 5  # type: ignore[attr-defined]
@@ -276,9 +276,9 @@ async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker
     request.topics[0].partitions *= 5000
     request.topics += [FetchTopic(topic=f"unknown-{number}") for number in range(5000)]
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
-    await until(lambda: broker.parts.connections.in_flight_bytes == 0, 60)
-    topic = broker.services.cluster.topic("t")
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.connections.in_flight_bytes == 0, 60)
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].delayed_fetches
     assert len(waiting.attempt.__self__._fetch_context.items) == 2
@@ -299,10 +299,10 @@ async def test_a_deleted_topic_ends_the_wait(broker: Broker, client: Client) -> 
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
-    topic = broker.services.cluster.topic("t")
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     _, response = await asyncio.wait_for(reader.receive(request, 12), 30)
     data = response.responses[0].partitions[0]  # type: ignore[attr-defined]
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -312,10 +312,10 @@ async def test_a_client_that_leaves_is_not_waited_for(broker: Broker, client: Cl
     await client.create("t")
     reader = await Client.connect(broker.port)
     reader.send(fetch_request({"t": {0: 0}}, max_wait_ms=2**31 - 1), 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
     await reader.close()
-    await until(lambda: broker.services.fetch_purgatory.count == 0, 60)
-    partition = broker.services.cluster.partition("t", 0)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 0, 60)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     assert not partition.delayed_fetches
 
@@ -375,7 +375,7 @@ async def test_a_session_waits_for_any_of_its_partitions(broker: Broker, client:
     reader = await Client.connect(broker.port)
     session = (await ask(reader, 0, 0, {0: 0, 1: 0, 2: 0})).session_id
     waiting = asyncio.ensure_future(ask(reader, session, 1, {}, max_wait_ms=60_000, min_bytes=1))
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
     await client.produce("t", batch(b"a"), 2)
     assert told(await asyncio.wait_for(waiting, 30)) == {2: [b"a"]}
 
@@ -397,9 +397,9 @@ async def test_a_recreated_topic_within_a_session(broker: Broker, client: Client
     await client.create("t")
     await client.produce("t", batch(b"old", b"older"))
     session = (await ask(client, 0, 0, {0: 2})).session_id
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     gone = await ask(client, session, 1, {})
     assert gone.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await client.create("t")
@@ -447,7 +447,7 @@ async def test_reads_that_need_the_disk(
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 3}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1, 60)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
     await client.produce("t", batch(b"new"))
     _, answer = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]
@@ -483,7 +483,7 @@ async def test_reads_from_the_disk_share_the_bound_while_they_are_under_way(
     slow.set()
     found = sorted(len(values(answer.responses[0].partitions[0])) for answer in await answers)
     assert found == [2, 2, 2, 2, 2, 8]
-    assert broker.parts.connections.unsent_bytes.total == 0
+    assert broker.assembly.connections.unsent_bytes.total == 0
 
 
 async def test_records_deleted_during_a_read_are_out_of_range(
@@ -507,7 +507,7 @@ async def test_records_deleted_during_a_read_are_out_of_range(
 async def test_records_deleted_while_a_fetch_waits_are_out_of_range(client: Client, broker: Broker) -> None:
     await client.create("t")
     waiting = client.send(fetch_request({"t": {0: 0}}, max_wait_ms=20_000, min_bytes=1 << 20), 12)
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     for _ in range(500):
         if partition.delayed_fetches:
@@ -535,7 +535,7 @@ async def test_nothing_is_left_below_an_open_transaction(
     """All that lay there was compacted away, and which batches there were has to come from the disk."""
     await client.create("t")
     await client.produce("t", batch(b"a", b"b", b"c"))
-    partition, asked = broker.services.cluster.partition("t", 0), []
+    partition, asked = broker.assembly.cluster.partition("t", 0), []
 
     async def nothing(*arguments: object) -> ReadResult:
         asked.append(arguments)

@@ -41,7 +41,7 @@ async def test_what_nobody_knows_does_not_end_the_wait_for_others(
         topic.topic_id = topic_id if topic.topic == "t" else NOWHERE
     reader = await Client.connect(broker.port)
     reader.send(request, version)
-    await until(lambda: broker.services.fetch_purgatory.count == 1)
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1)
     await client.produce("t", batch(b"a"), 1)
     _, response = await asyncio.wait_for(reader.receive(request, version), 5)
     assert isinstance(response, FetchResponse)
@@ -84,10 +84,10 @@ async def test_a_topic_that_goes_ends_a_wait_beside_what_nobody_knew(broker: Bro
     reader = await Client.connect(broker.port)
     request = fetch_request({"nowhere": {0: 0}, "t": {0: 0}, "gone": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1)
-    topic = broker.services.cluster.topic("gone")
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1)
+    topic = broker.assembly.cluster.topic("gone")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     _, response = await asyncio.wait_for(reader.receive(request, 12), 5)
     assert isinstance(response, FetchResponse)
     unknown: Outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
@@ -100,9 +100,9 @@ async def test_a_session_hears_of_what_is_gone_when_its_wait_ends(broker: Broker
     await client.create("t")
     await client.create("gone")
     opened = await client.call(fetch_request({"t": {0: 0}, "gone": {0: 0}}, session_epoch=0), 12)
-    topic = broker.services.cluster.topic("gone")
+    topic = broker.assembly.cluster.topic("gone")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     expected: Told = {("gone", 0): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])}
     for epoch in (1, 2):
         started = time.perf_counter()
@@ -120,10 +120,10 @@ async def test_what_nobody_knows_is_kept_once_while_a_request_waits(broker: Brok
     request.topics[0].partitions *= MAX_UNKNOWN // 2
     reader = await Client.connect(broker.port)
     reader.send(request, 12)
-    await until(lambda: broker.services.fetch_purgatory.count == 1)
-    connections = broker.parts.connections
+    await until(lambda: broker.assembly.fetch_purgatory.count == 1)
+    connections = broker.assembly.connections
     assert connections is not None and connections.in_flight_bytes == 0, "a long poll takes no room"
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].delayed_fetches
     items = waiting.attempt.__self__._fetch_context.items

@@ -127,7 +127,7 @@ async def test_by_time(client: Client) -> None:
 async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> None:
     await client.create("t")
     await client.produce("t", batch(b"a", b"b", b"c", timestamp_ms=100))
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     await broker.groups[1].advance_log_starts({partition.log.number: 2})
     assert (await ask(client, 0)).offset == 2
@@ -142,7 +142,7 @@ async def test_what_lies_before_the_log_start_is_no_answer_for_what_follows(
     for timestamp in (100, 900, 300):
         builder.append(b"v", timestamp_ms=timestamp)
     await client.produce("t", builder.build())
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     await broker.groups[1].advance_log_starts({partition.log.number: 2})
     assert (await ask(client, 500)).offset == -1

@@ -23,11 +23,11 @@ class Written:
     """Transactions in partition 0 of topic "t", written past their coordinator."""
 
     def __init__(self, broker: Broker) -> None:
-        partition = broker.services.cluster.partition("t", 0)
+        partition = broker.assembly.cluster.partition("t", 0)
         assert partition is not None
         self.limits = partition.topic.config
         self.log: PartitionLog = partition.log
-        self.appender: Appender = broker.services.appenders[partition.group.group_id]
+        self.appender: Appender = broker.assembly.appenders[partition.group.group_id]
         self.sequences: dict[int, int] = {}
 
     def data(self, producer_id: int, value: bytes = b"x", timestamp_ms: int = 1_000) -> int:

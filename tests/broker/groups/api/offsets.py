@@ -79,11 +79,11 @@ async def commit_within(
     broker: Broker, producer_id: int, offsets: Mapping[Place, int], group_id: str = "g"
 ) -> None:
     """Commit within a transaction whose coordinator knows of it."""
-    store = broker.services.consumer_groups.store(group_id)
+    store = broker.assembly.consumer_groups.store(group_id)
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     records = []
     for (name, index), offset in offsets.items():
-        topic = broker.services.cluster.topic(name)
+        topic = broker.assembly.cluster.topic(name)
         topic_id = bytes(16) if topic is None else topic.topic_id
         committed = CommittedOffset(offset, commit_time_ms=store.time_ms(), topic_id=topic_id)
         records.append(offset_record(group_id, name, index, committed))
@@ -93,10 +93,10 @@ async def commit_within(
 
 async def end(broker: Broker, producer_id: int, *, commits: bool = True, group_id: str = "g") -> None:
     """The transaction ends in the group's partition."""
-    store = broker.services.consumer_groups.store(group_id)
+    store = broker.assembly.consumer_groups.store(group_id)
     partition = store.partition(group_id)
     assert partition is not None
-    appender = broker.services.appenders[store.group.group_id]
+    appender = broker.assembly.appenders[store.group.group_id]
     appender.end_transactions([partition], Marker(producer_id, 0, 0, commits, 0))
     await store.group.committed()
 

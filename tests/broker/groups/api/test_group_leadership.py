@@ -101,7 +101,7 @@ async def test_a_leader_that_was_held_up_says_what_it_says_with_a_lease(
         "SyncGroup": E.UNKNOWN_MEMBER_ID,
         "Heartbeat": E.UNKNOWN_MEMBER_ID,
     }, found
-    assert broker.services.consumer_groups.store("g").state.offsets("g") == {}, (
+    assert broker.assembly.consumer_groups.store("g").state.offsets("g") == {}, (
         "committed, and deleted at last"
     )
 
@@ -147,7 +147,7 @@ async def test_a_leader_that_may_be_deposed_sends_everybody_to_ask_again(
         found = await errors(client, ids)
     assert found.pop("ListGroups") is E.COORDINATOR_NOT_AVAILABLE
     assert len(found) == 9 and set(found.values()) == {E.NOT_COORDINATOR}, found
-    assert broker.services.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5
+    assert broker.assembly.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5
 
 
 async def test_no_group_is_deleted_before_all_coordinators_are_certain(
@@ -157,7 +157,7 @@ async def test_no_group_is_deleted_before_all_coordinators_are_certain(
     broker = await start_broker(lockstep_data_groups="2")
     client = await Client.connect(broker.port)
     await ready(client)
-    groups = broker.services.consumer_groups
+    groups = broker.assembly.consumer_groups
     names = {groups.store(f"g{n}").group.group_id: f"g{n}" for n in range(20)}
     deleted: list[str] = []
     real = GroupCoordinator.delete
@@ -181,9 +181,9 @@ async def test_while_it_is_loaded(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as loading:
-        (coordinator,) = [each.coordinator for each in broker.services.consumer_groups._hosted.values()]
+        (coordinator,) = [each.coordinator for each in broker.assembly.consumer_groups._hosted.values()]
         loading.setattr(coordinator, "_refusal", E.COORDINATOR_LOAD_IN_PROGRESS)
         found = await errors(client, ids)
     assert found.pop("Heartbeat") is E.NONE, "its members need not know"
     assert len(found) == 9 and set(found.values()) == {E.COORDINATOR_LOAD_IN_PROGRESS}, found
-    assert broker.services.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5
+    assert broker.assembly.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5

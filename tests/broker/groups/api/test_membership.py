@@ -276,8 +276,8 @@ async def test_a_waiting_join_holds_no_share_of_the_requests_in_flight(
     for _ in range(100):
         if len((await describe(other, "g"))[0].members) == 2:
             break
-    assert broker.parts.connections is not None
-    assert broker.parts.connections.in_flight_bytes == 0
+    assert broker.assembly.connections is not None
+    assert broker.assembly.connections.in_flight_bytes == 0
     await other.close()
 
 

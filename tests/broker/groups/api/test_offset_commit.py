@@ -108,7 +108,7 @@ async def test_retention_time_of_old_versions(broker: Broker, client: Client, id
         if version < 5:
             asked.retention_time_ms = retention_ms
         await client.call(asked, version)
-        stored = broker.services.consumer_groups.store("g").state.offsets("g")["t", 0]
+        stored = broker.assembly.consumer_groups.store("g").state.offsets("g")["t", 0]
         expected = -1
         if version < 5 and retention_ms >= 0:
             expected = min(stored.commit_time_ms + retention_ms, 2**63 - 1)
@@ -159,7 +159,7 @@ async def test_offsets_survive_a_kill(
     copy_as_killed(broker, tmp_path / "killed")
     again = await start_broker(tmp_path / "killed")
     assert (
-        again.services.consumer_groups.store("g0").state == broker.services.consumer_groups.store("g0").state
+        again.assembly.consumer_groups.store("g0").state == broker.assembly.consumer_groups.store("g0").state
     )
     other = await Client.connect(again.port)
     assert await committed(other, "g1") == {("t", index): 19 for index in range(3)}

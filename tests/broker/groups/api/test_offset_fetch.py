@@ -129,7 +129,7 @@ async def test_offsets_wait_for_commits(
     held_up: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn, store = LogGroup._turn, broker.services.consumer_groups.store("g")
+    turn, store = LogGroup._turn, broker.assembly.consumer_groups.store("g")
     if held_up:
         monkeypatch.setattr(LogGroup, "has_lease", False)
     monkeypatch.setattr(LogGroup, "_turn", lambda self: None)
@@ -162,7 +162,7 @@ async def client_turn(client: Client) -> None:
 
 
 async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
-    broker.services.topics.commands.forget_here = forget_nothing  # the tombstones are not written yet
+    broker.assembly.topics.commands.forget_here = forget_nothing  # the tombstones are not written yet
     await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
     await client.create("t", 3)
     assert await committed(client) == {}

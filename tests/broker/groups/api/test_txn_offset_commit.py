@@ -79,7 +79,7 @@ async def test_the_first_commit_asks_the_coordinator_and_the_next_does_not(
     assert await errors(client, commit_of(identity, 5)) == [E.TRANSACTION_ABORTABLE]
     assert await add(client, identity) == 0
     assert await errors(client, commit_of(identity, 5)) == [0]
-    monkeypatch.setattr(broker.services.verification, "ask", None)
+    monkeypatch.setattr(broker.assembly.verification, "ask", None)
     assert await errors(client, commit_of(identity, 6, 7)) == [0, 0]
     assert await committed(client) == {}
     await end(broker, identity[0])
@@ -138,22 +138,22 @@ async def test_what_the_coordinator_says_is_told_as_kafka_does(
     version: int,
     told: ErrorCode,
 ) -> None:
-    monkeypatch.setattr(broker.services.verification, "ask", answering(said))
+    monkeypatch.setattr(broker.assembly.verification, "ask", answering(said))
     assert await errors(client, commit_of(identity, 5, 6), version) == [told, told]
-    assert "g" not in broker.services.consumer_groups.store("g").state
+    assert "g" not in broker.assembly.consumer_groups.store("g").state
 
 
 async def test_a_transaction_that_ends_while_its_coordinator_is_asked(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would ever end what is written after the marker."""
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     partition = store.partition("g")
     assert partition is not None
-    appender = broker.services.appenders[store.group.group_id]
+    appender = broker.assembly.appenders[store.group.group_id]
     marker = Marker(*identity, 0, False, 0)
     ending = answering(E.NONE, lambda: appender.end_transactions([partition], marker))
-    monkeypatch.setattr(broker.services.verification, "ask", ending)
+    monkeypatch.setattr(broker.assembly.verification, "ask", ending)
     assert await errors(client, commit_of(identity, 5)) == [E.INVALID_TXN_STATE]
     assert not store.state.pending("g")
 
@@ -162,10 +162,10 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 2: EndTxn is answered when the end is decided, its marker may come later than these offsets."""
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     partition = store.partition("g")
     assert partition is not None
-    appender = broker.services.appenders[store.group.group_id]
+    appender = broker.assembly.appenders[store.group.group_id]
     marker = Marker(*identity, 0, True, 2)
     asked: list[bool] = []
 
@@ -175,7 +175,7 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
             appender.end_transactions([partition], marker)
         return dict.fromkeys(places, E.NONE)
 
-    monkeypatch.setattr(broker.services.verification, "ask", ask)
+    monkeypatch.setattr(broker.assembly.verification, "ask", ask)
     assert await errors(client, commit_of(identity, 5), 5) == [0]
     assert asked == [True, True]
     assert store.state.pending("g")
@@ -187,28 +187,28 @@ async def test_the_leadership_goes_while_the_coordinator_is_asked(
     def lose() -> None:
         monkeypatch.setattr(LogGroup, "is_leader", False)
 
-    monkeypatch.setattr(broker.services.verification, "ask", answering(E.NONE, lose))
+    monkeypatch.setattr(broker.assembly.verification, "ask", answering(E.NONE, lose))
     assert await errors(client, commit_of(identity, 5)) == [E.NOT_COORDINATOR]
     monkeypatch.undo()
-    assert "g" not in broker.services.consumer_groups.store("g").state
+    assert "g" not in broker.assembly.consumer_groups.store("g").state
 
 
 async def test_a_topic_goes_while_the_coordinator_is_asked(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.create("kept")
-    gone = broker.services.cluster.topic("t")
+    gone = broker.assembly.cluster.topic("t")
     assert gone is not None
 
     async def ask(question: Question, places: Sequence[Place]) -> Codes:
-        await broker.services.topics.delete(gone)
+        await broker.assembly.topics.delete(gone)
         return dict.fromkeys(places, E.NONE)
 
-    monkeypatch.setattr(broker.services.verification, "ask", ask)
+    monkeypatch.setattr(broker.assembly.verification, "ask", ask)
     request = commit_of(identity, 5)
     request.topics += [TxnOffsetCommitRequestTopic(name="kept", partitions=request.topics[0].partitions)]
     assert await errors(client, request) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
-    assert broker.services.consumer_groups.store("g").state.pending("g") == {("kept", 0)}
+    assert broker.assembly.consumer_groups.store("g").state.pending("g") == {("kept", 0)}
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ async def test_the_log_refuses(
     def append(*_: object, **__: object) -> int:
         raise failure
 
-    monkeypatch.setattr(broker.services.verification, "ask", answering(E.NONE))
+    monkeypatch.setattr(broker.assembly.verification, "ask", answering(E.NONE))
     monkeypatch.setattr(LogGroup, "append", append)
     assert await errors(client, commit_of(identity, 5, 6)) == [told, told]
     monkeypatch.undo()
-    assert not broker.services.consumer_groups.store("g").is_under_way("g")
+    assert not broker.assembly.consumer_groups.store("g").is_under_way("g")
 
 
 async def test_the_group_is_coordinated_elsewhere(
@@ -243,7 +243,7 @@ async def test_the_group_is_coordinated_elsewhere(
     def of(group_id: str) -> None:
         raise RequestError(E.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
 
-    monkeypatch.setattr(broker.services.consumer_groups, "of", of)
+    monkeypatch.setattr(broker.assembly.consumer_groups, "of", of)
     assert await errors(client, commit_of(identity, 5), 2) == [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert await errors(client, commit_of(identity, 5), 1) == [E.COORDINATOR_NOT_AVAILABLE]
 

@@ -58,7 +58,7 @@ async def test_who_wants_stable_offsets_is_told_to_come_again(
     await commit_within(broker, PENDING, {("t", 0): 7, ("t", 2): 8})
     nothing = (0, -1, "")
     assert await stable(client, [0, 1, 2]) == {0: UNSTABLE, 1: (0, 6, ""), 2: UNSTABLE}
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     with monkeypatch.context() as patched:  # a commit under way makes no difference
         patched.setattr(type(store), "is_under_way", lambda self, group_id: True)
         assert await stable(client, [0, 2], must_be=False) == {0: (0, 5, ""), 2: nothing}
@@ -92,7 +92,7 @@ async def test_a_group_with_nothing_else_is_there_while_the_transaction_is(
     assert described.group_state == "Empty"
     assert [each.group_id for each in (await client.call(ListGroupsRequest(), 4)).groups] == ["g"]
     await end(broker, PENDING, commits=False)
-    assert await committed(client) == {} and "g" not in broker.services.consumer_groups.store("g").state
+    assert await committed(client) == {} and "g" not in broker.assembly.consumer_groups.store("g").state
 
 
 async def test_deleting_offsets_and_groups_takes_along_what_is_pending(
@@ -106,7 +106,7 @@ async def test_deleting_offsets_and_groups_takes_along_what_is_pending(
     assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (0, 0)
     assert await stable(client, [0, 1, 2]) == {0: (0, -1, ""), 1: UNSTABLE, 2: UNSTABLE}
     (result,) = (await client.call(DeleteGroupsRequest(groups_names=["g"]), 2)).results
-    assert result.error_code == 0 and "g" not in broker.services.consumer_groups.store("g").state
+    assert result.error_code == 0 and "g" not in broker.assembly.consumer_groups.store("g").state
     await commit_within(broker, PENDING, {("t", 2): 10})
     await end(broker, PENDING)
     assert await committed(client) == {("t", 2): 10}
@@ -114,15 +114,15 @@ async def test_deleting_offsets_and_groups_takes_along_what_is_pending(
 
 async def test_nothing_expires_that_a_transaction_may_change(broker: Broker, client: Client) -> None:
     await ready(client)
-    store, coordinator = broker.services.consumer_groups.of("g")
+    store, coordinator = broker.assembly.consumer_groups.of("g")
     await commit_within(broker, PENDING, {("t", 0): 7, ("t", 1): 8})
     await end(broker, PENDING)
     await commit_within(broker, PENDING, {("t", 1): 9})
     later_ms = store.time_ms() + 1_000
     assert expired(store, coordinator, "g", later_ms, 500) == [("t", 0)]
     await commit_within(broker, PENDING, {("t", 2): 9}, "only")
-    broker.services.consumer_groups._clock_ms = store._clock_ms = lambda: later_ms + 10 * 86_400_000
-    await Expiration(broker.services.consumer_groups, broker.services.cluster).enforce()
+    broker.assembly.consumer_groups._clock_ms = store._clock_ms = lambda: later_ms + 10 * 86_400_000
+    await Expiration(broker.assembly.consumer_groups, broker.assembly.cluster).enforce()
     await store.group.committed()
     assert set(store.state.offsets("g")) == {("t", 1)} and "only" in store.state
 
@@ -132,7 +132,7 @@ async def test_a_topic_that_goes_takes_along_what_is_pending(
 ) -> None:
     await commit_within(broker, PENDING, {("t", 0): 7})
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
-    store = broker.services.consumer_groups.store("g")
+    store = broker.assembly.consumer_groups.store("g")
     assert store.state.topics() == {} and not store.state.pending("g")
     await end(broker, PENDING)
     assert store.state.offsets("g") == {}

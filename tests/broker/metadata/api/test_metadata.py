@@ -51,7 +51,7 @@ async def test_every_version(broker: Broker, client: Client, version: int) -> No
     if version >= 1:
         assert response.controller_id == 1
     if version >= 2:
-        assert response.cluster_id == broker.services.cluster.cluster_id
+        assert response.cluster_id == broker.assembly.cluster.cluster_id
         assert response.cluster_id is not None and len(response.cluster_id) == 22
     if version >= 7:
         assert topic.partitions[0].leader_epoch == broker.groups[1].term
@@ -65,7 +65,7 @@ async def test_a_node_that_does_not_know_all_topics_yet_names_none(
 ) -> None:
     """A list that lacks some looks like one of all: who asks goes to another node."""
     await client.create("t")
-    monkeypatch.setattr(type(broker.services.nodes), "is_informed", False)
+    monkeypatch.setattr(type(broker.assembly.nodes), "is_informed", False)
     other = await Client.connect(broker.port)
     assert await ask(other, "t") == {"t": 0}, "what it knows is told"
     assert await ask(other, "u") == {"u": ErrorCode.LEADER_NOT_AVAILABLE}
@@ -90,9 +90,9 @@ async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker
         assert await names(version) == [("t", NOT_REQUESTED)]
     assert (await names(13, True))[0][1] > 0
     assert await names(13) == [("t", NOT_REQUESTED)]
-    topic = broker.services.cluster.topic("t")
+    topic = broker.assembly.cluster.topic("t")
     assert topic is not None
-    await broker.services.topics.delete(topic)
+    await broker.assembly.topics.delete(topic)
     assert await names(9) == []
 
 
@@ -103,7 +103,7 @@ async def test_makes_topics(start_broker: StartBroker) -> None:
         "made": 0,
         "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
-    topic = broker.services.cluster.topic("made")
+    topic = broker.assembly.cluster.topic("made")
     assert topic is not None
     assert len(topic.partitions) == 3
     assert await ask(client, "older", version=3, create=True) == {"older": 0}
@@ -117,7 +117,7 @@ async def test_many_clients_ask_for_one_new_topic(broker: Broker) -> None:
     clients = [await Client.connect(broker.port) for _ in range(20)]
     answers = await asyncio.gather(*(ask(client, "t", create=True) for client in clients))
     assert answers == [{"t": 0}] * 20
-    assert len(broker.services.cluster.topics()) == 1
+    assert len(broker.assembly.cluster.topics()) == 1
 
 
 async def test_advertised_listeners(start_broker: StartBroker) -> None:
@@ -151,7 +151,7 @@ async def test_a_leader_without_the_listener(
 ) -> None:
     """As Kafka: nobody is told of a leader that is none of the brokers of the same answer."""
     await client.create("t")
-    image = broker.services.cluster.image
+    image = broker.assembly.cluster.image
     monkeypatch.setitem(image.nodes, 2, NodeEntry(2, {listener: ("there.example", 9092)}))
     monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
     monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
@@ -171,7 +171,7 @@ async def test_a_leader_without_the_listener(
     (page,) = described.topics[0].partitions
     assert (page.error_code, page.leader_id) == (ErrorCode.NONE, partition.leader_id)
     del image.nodes[2]
-    broker.services.cluster.cached_responses.clear()  # as a change of the image does
+    broker.assembly.cluster.cached_responses.clear()  # as a change of the image does
     gone: MetadataResponse = await client.call(request, version)
     (partition,) = gone.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
@@ -181,7 +181,7 @@ async def test_a_leader_is_named_once_it_serves_the_partition(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another node may hear of a topic some milliseconds later: it would refuse batches (KAFKA-15591)."""
-    nodes, cluster = broker.services.nodes, broker.services.cluster
+    nodes, cluster = broker.assembly.nodes, broker.assembly.cluster
     await client.create("old")
     reached = cluster.metadata_index
     await client.create("new")
@@ -202,6 +202,6 @@ async def test_a_leader_is_named_once_it_serves_the_partition(
     known, waiting = (0, 2), (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert await leaders("old", "new") == await leaders() == {"old": known, "new": waiting}
     monkeypatch.setattr(metadata, "SERVED_WAIT_SECONDS", 10)
-    broker.services.loop.call_later(0.05, nodes.on_status, 2, Status(applied=cluster.metadata_index))
+    broker.assembly.loop.call_later(0.05, nodes.on_status, 2, Status(applied=cluster.metadata_index))
     assert await leaders("new") == {"new": known}, "it is waited for a little"
     assert await leaders() == {"old": known, "new": known}, "nothing outdated is kept"

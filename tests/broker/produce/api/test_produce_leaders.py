@@ -54,7 +54,7 @@ async def test_leadership_lost_before_the_commit(
 
     def lost(waiter: object) -> None:
         assert callable(waiter)
-        broker.services.loop.call_soon(waiter, NotLeader("lost"))
+        broker.assembly.loop.call_soon(waiter, NotLeader("lost"))
 
     monkeypatch.setattr(broker.groups[1], "when_committed", lost)
     named = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])
@@ -76,14 +76,14 @@ async def test_what_another_group_has_committed_is_not_taken_back(
     await client.create("t", 2)
     groups = []
     for index in (0, 1):
-        partition = broker.services.cluster.partition("t", index)
+        partition = broker.assembly.cluster.partition("t", index)
         assert partition is not None
         groups.append(partition.group)
     assert groups[0] is not groups[1]
 
     def lost(waiter: object) -> None:
         assert callable(waiter)
-        broker.services.loop.call_later(0.05, waiter, NotLeader("lost"))  # after the other one's commit
+        broker.assembly.loop.call_later(0.05, waiter, NotLeader("lost"))  # after the other one's commit
 
     monkeypatch.setattr(groups[1], "when_committed", lost)
     partitions = [PartitionProduceData(index=index, records=batch(b"x")) for index in (0, 1)]
@@ -112,7 +112,7 @@ async def test_a_refusal_that_rests_on_a_lost_tail_is_taken_back(
 
     def lost(waiter: object) -> None:
         assert callable(waiter)
-        broker.services.loop.call_soon(waiter, NotLeader("lost"))
+        broker.assembly.loop.call_soon(waiter, NotLeader("lost"))
 
     monkeypatch.setattr(broker.groups[1], "when_committed", lost)
     assert (await client.produce("t", wrong)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

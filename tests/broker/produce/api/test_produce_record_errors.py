@@ -95,11 +95,11 @@ async def test_those_of_a_batch_that_waited_for_its_coordinator_are_named(
     broker: Broker, client: Client
 ) -> None:
     await client.create("c", cleanup_policy="compact")
-    partition = broker.services.cluster.partition("c", 0)
+    partition = broker.assembly.cluster.partition("c", 0)
     assert partition is not None
-    appenders = broker.services.appenders
+    appenders = broker.assembly.appenders
     delayed = DelayedProduce(
-        broker.services.cluster,
+        broker.assembly.cluster,
         appenders,
         cast(NodeEndpoints, None),
         cast(ClientContext, None),

@@ -64,7 +64,7 @@ async def test_a_topic_that_is_not_known_yet(broker: Broker, client: Client) -> 
     assert await produce(client, "t", 5, index=1) == 0, "nothing was refused there: it may begin anywhere"
     assert await produce(client, topic_id, 1) == OUT_OF_ORDER, "however the topic is named"
     await goes_on(client, "t", 0)
-    assert len(broker.services.cluster.first_sequences) == 1
+    assert len(broker.assembly.cluster.first_sequences) == 1
 
 
 async def test_another_epoch_begins_anew(client: Client) -> None:
@@ -139,7 +139,7 @@ async def test_nothing_is_remembered_of_what_has_no_sequence(broker: Broker, cli
     for records in (idempotent(-1), b"short", bytes(70)):
         assert await produce(client, "t", 0, records=bytes(records)) == UNKNOWN
     assert await produce(client, "t", 0, index=-1) == UNKNOWN
-    assert not broker.services.cluster.first_sequences
+    assert not broker.assembly.cluster.first_sequences
 
 
 async def test_a_client_that_has_given_up_goes_on(

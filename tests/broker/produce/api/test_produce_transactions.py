@@ -47,7 +47,7 @@ async def coordinator(broker: Broker, client: Client) -> AsyncIterator[Coordinat
     made = Coordinator()
     loop = asyncio.get_running_loop()
     made.answers = {("t", index): loop.create_future() for index in range(3)}
-    broker.services.verification_queue._verification = made  # type: ignore[assignment]
+    broker.assembly.verification_queue._verification = made  # type: ignore[assignment]
     yield made
 
 
@@ -93,7 +93,7 @@ async def test_answers_are_in_order_and_other_requests_go_on(
     plain.transactional_id = None
     for each in (first, second, plain):
         client.send(each, 11)
-    plain_log = broker.services.cluster.partition("t", 1)
+    plain_log = broker.assembly.cluster.partition("t", 1)
     assert plain_log is not None
     await until(lambda: plain_log.log.high_watermark == 1)
     coordinator.answers["t", 0].set_result(ErrorCode.NONE)
@@ -108,13 +108,13 @@ async def test_a_connection_that_closes_meanwhile(
     gone.send(request(0), 11)
     await until(lambda: coordinator.asked)
     await gone.close()
-    before = broker.services.verification_queue.waiting_bytes
+    before = broker.assembly.verification_queue.waiting_bytes
     await asyncio.sleep(0.05)
     coordinator.answers["t", 0].set_result(ErrorCode.NONE)
-    partition = broker.services.cluster.partition("t", 0)
+    partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
     await until(lambda: partition.log.high_watermark == 1)
-    assert before > 0 and broker.services.verification_queue.waiting_bytes == 0
+    assert before > 0 and broker.assembly.verification_queue.waiting_bytes == 0
     assert (await client.produce("t", batch(b"next"), 1)).error_code == 0
 
 

@@ -21,8 +21,8 @@ async def test_who_waits_for_no_answer_is_held_back_by_the_commit(
     broker = await start_broker(lockstep_connection_max_in_flight="2")
     client = await Client.connect(broker.port)
     await client.create("t")
-    partition = broker.services.cluster.partition("t", 0)
-    connections = broker.parts.connections
+    partition = broker.assembly.cluster.partition("t", 0)
+    connections = broker.assembly.connections
     assert partition is not None and connections is not None
     log = partition.log
     waiters: list[Callable[[BaseException | None], None]] = []

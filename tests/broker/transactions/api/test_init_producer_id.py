@@ -28,7 +28,7 @@ async def test_what_passes_is_said_so_that_no_client_takes_it_for_fatal(
     async def no_block() -> int:
         raise failure
 
-    producer_ids = broker.services.producer_ids
+    producer_ids = broker.assembly.producer_ids
     monkeypatch.setattr(producer_ids, "_block", no_block)
     monkeypatch.setattr(producer_ids, "_next", 0)
     monkeypatch.setattr(producer_ids, "_end", 0)

@@ -17,8 +17,8 @@ from tests.broker.wire import Client
 async def begin(broker: Broker, client: Client, *names: str) -> None:
     """These ids, the last of them with a transaction under way."""
     await client.create("t")
-    transactions = broker.services.transactions
-    await transactions.create_topic(broker.services.controller)
+    transactions = broker.assembly.transactions
+    await transactions.create_topic(broker.assembly.controller)
     for name in names:
         identity = await transactions.init_producer_id(name, 60_000, -1, -1)
     await transactions.add_partitions(names[-1], *identity, [("t", 0)], 0)
@@ -78,7 +78,7 @@ async def test_where_it_is_not_certain_who_coordinates(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(broker, client, "a")
-    (coordinator,) = broker.services.transactions.coordinators()
+    (coordinator,) = broker.assembly.transactions.coordinators()
     coordinator.expect()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await client.call(ListTransactionsRequest(), 2)).error_code == loading
