@@ -99,7 +99,7 @@ class Blocks:
         self.observe(block_name(system, loop, point), loop, work)
 
     def two_level(self, targets: int) -> None:
-        """So many transactions as fast as the log takes them, and then all their parts. RoundFailed."""
+        """So many transactions to one log; a player copies each in one of its own. RoundFailed."""
         point = Point(targets, self.axes.targets_keys)
         shards, log = self._topics(targets), self.session.topic(FLUSH)
         count = self.axes.two_level_transactions
