@@ -85,11 +85,12 @@ AppendRequest = tuple[PartitionLog, Buffer, AppendLimits]
 """One of several batches to be appended together."""
 
 
-class BatchRejected(Exception):
+class BatchRejected:
     """The error for which several batches were not appended together; `index` is the rejected batch."""
 
+    __slots__ = ("error", "index")
+
     def __init__(self, index: int, error: RequestError) -> None:
-        super().__init__(str(error))
         self.index = index
         self.error = error
 
@@ -168,23 +169,23 @@ class Appender:
 
     def append_atomically(
         self, requests: Iterable[AppendRequest], produce_version: int
-    ) -> list[AppendResult]:
+    ) -> list[AppendResult] | BatchRejected:
         """Append one batch to each of several partitions of the group, in one frame: all of them or none.
 
         Locks are checked against the log without these batches. If all are duplicates, their offsets are
-        returned again. Raises BatchRejected; then nothing has changed.
+        returned again. After BatchRejected nothing has changed. Raises what `requests` raises.
         """
         checked: list[ValidatedBatch | AppendResult] = []
         for index, (partition, records, limits) in enumerate(requests):
             try:
                 checked.append(self._validate(partition, records, limits, produce_version, None))
             except RequestError as error:
-                raise BatchRejected(index, error) from None
+                return BatchRejected(index, error)
         new = [each for each in checked if isinstance(each, ValidatedBatch)]
         if new and len(new) < len(checked):
             index = next(index for index, each in enumerate(checked) if isinstance(each, AppendResult))
             problem = "this batch has been appended before, others have not"
-            raise BatchRejected(index, RequestError(ErrorCode.INVALID_RECORD, problem))
+            return BatchRejected(index, RequestError(ErrorCode.INVALID_RECORD, problem))
         try:
             return (
                 self._append_together(new)
@@ -192,7 +193,7 @@ class Appender:
                 else [each for each in checked if isinstance(each, AppendResult)]
             )
         except RequestError as error:
-            raise BatchRejected(0, error) from None
+            return BatchRejected(0, error)
 
     def _validate(
         self,

@@ -12,6 +12,7 @@ import pytest
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender, BatchRejected, VerificationRequired
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.produce.transaction_markers import Marker
@@ -124,8 +125,15 @@ class Transactional:
 
     def together(self, one: bytes, two: bytes, limits: Limits = LIMITS) -> list[int]:
         """Append one batch to each partition, both or none."""
+        result = self.try_together(one, two, limits)
+        assert not isinstance(result, BatchRejected)
+        return [each.base_offset for each in result]
+
+    def try_together(
+        self, one: bytes, two: bytes, limits: Limits = LIMITS
+    ) -> list[AppendResult] | BatchRejected:
         wanted = [(self.one, one, limits), (self.two, two, limits)]
-        return [each.base_offset for each in self.appender.append_atomically(wanted, 9)]
+        return self.appender.append_atomically(wanted, 9)
 
     def state(self) -> tuple[object, ...]:
         """What a refusal must not change."""
@@ -136,9 +144,9 @@ class Transactional:
         self, error: ErrorCode, guilty: int, one: bytes, two: bytes, limits: Limits = LIMITS
     ) -> None:
         before = self.state()
-        with pytest.raises(BatchRejected) as found:
-            self.together(one, two, limits)
-        assert (found.value.index, found.value.error.error) == (guilty, error)
+        result = self.try_together(one, two, limits)
+        assert isinstance(result, BatchRejected)
+        assert (result.index, result.error.error) == (guilty, error)
         assert self.state() == before
 
     def refuse_batch(self, error: ErrorCode, data: bytes, limits: Limits = LIMITS) -> None:

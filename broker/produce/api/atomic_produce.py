@@ -62,13 +62,13 @@ def append_atomically(
     for batch in batches:
         if not batch[1].group.is_leader:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
-    try:
-        return appenders[groups.pop()].append_atomically(_within_time_limit(batches), produce_version)
-    except BatchRejected as rejected:
-        name, error = _name(batches[rejected.index]), rejected.error
+    result = appenders[groups.pop()].append_atomically(_within_time_limit(batches), produce_version)
+    if isinstance(result, BatchRejected):
+        name, error = _name(batches[result.index]), result.error
         line = error.message.removeprefix(REJECTION_PREFIX)
         text = f"{name}: {line}" if line == error.message else f"{REJECTION_PREFIX}batch={name} {line}"
-        raise RequestError(error.error, text[: max(MAX_TEXT, MAX_TEXTS // len(batches))]) from None
+        raise RequestError(error.error, text[: max(MAX_TEXT, MAX_TEXTS // len(batches))])
+    return result
 
 
 def _within_time_limit(batches: list[PartitionBatch]) -> Iterator[AppendRequest]:
