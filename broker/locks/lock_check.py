@@ -56,6 +56,8 @@ class _Conflict(NamedTuple):
     name: bytes
     mode: str
     is_exact: bool
+    is_of_same_batch: bool = False
+    """An earlier record of the refused batch raises the lock: reading on does not help."""
 
 
 class _Place:
@@ -201,7 +203,7 @@ class LockChecks:
                 mark, is_exact = place.marks.of(lock)
                 if lock in raised:
                     # By a record that is refused with this one: nobody will ever read it.
-                    conflict = _Conflict(False, log.next_offset - 1, name, mode, True)
+                    conflict = _Conflict(False, log.next_offset - 1, name, mode, True, True)
                 elif mark > hwm:
                     conflict = _Conflict(mark < log.log_start_offset, mark, name, mode, is_exact)
                 else:
@@ -216,6 +218,8 @@ class LockChecks:
             f"lock={quote_from_bytes(by.name, '')} mode={by.mode} hwm={hwm} conflict_offset={by.mark} "
             f"{'exact' if by.is_exact else 'estimate'}"
         )
+        if by.is_of_same_batch:
+            text += " raised_by=same-batch"
         reason = "TRIMMED" if by.is_trimmed else "LOCK"
         return LockConflict(
             NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact

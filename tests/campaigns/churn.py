@@ -49,7 +49,7 @@ from tests.broker.wire import Client, batch, fetch_request, produce_request
 from tests.campaigns import evidence
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until
 
-PRODUCT = ("broker.", "storage.", "protocol.", "player.")
+PRODUCT = ("lockstep.broker.", "lockstep.storage.", "lockstep.protocol.", "lockstep.player.")
 COLLECTIONS = (dict, list, set, deque, bytearray)
 WARM_UP = 60
 """So often each kind comes and goes before the first census: caches of a few dozen entries are full then."""

@@ -166,7 +166,7 @@ def coverage(directory: Path, seed: int, first_chunk: int, inputs: int, seconds:
     """libFuzzer on a corpus that stays from run to run. Does not return: libFuzzer ends the process."""
     import atheris
 
-    with atheris.instrument_imports(include=["protocol", "broker", "lockstep"]):
+    with atheris.instrument_imports(include=["lockstep.protocol", "lockstep.broker"]):
         from lockstep.protocol import source_text
         from tests.campaigns import fuzz_targets
         from tests.campaigns.fuzz_broker import Handlers

@@ -128,7 +128,7 @@ def test_an_answer_that_fails_after_its_client_left_is_found(
 ) -> None:
     waiting: list[PendingResponse] = []
 
-    def handle(context: Any, header: Any, request: Any) -> Any:
+    def handle(self: Any, client: Any, header: Any, request: Any) -> Any:
         waiting.append(PendingResponse())
         return waiting[-1]
 
@@ -154,7 +154,7 @@ def test_a_wrong_answer_is_found(handlers: Handlers) -> None:
 def test_an_answer_that_no_version_can_say_is_found(
     monkeypatch: pytest.MonkeyPatch, handlers: Handlers
 ) -> None:
-    def handle(context: Any, header: Any, request: Any) -> Any:
+    def handle(self: Any, client: Any, header: Any, request: Any) -> Any:
         return ApiVersionsResponse(api_keys=None)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ApiVersions, "handle", handle)

@@ -88,6 +88,7 @@ async def test_records_of_a_batch_see_those_before_them(locked: Client) -> None:
     same = await locked.produce("t", batch(asks(-1, write_lock="a"), asks(-1, write_lock="a")))
     words = said(same)
     assert (same.error_code, words["record"], words["conflict_offset"]) == (E.POLICY_VIOLATION, "1", "-1")
+    assert words["raised_by"] == "same-batch"
     same = await locked.produce("t", batch(asks(-1, append_lock="a"), asks(-1, read_lock="a")))
     assert same.error_code == E.POLICY_VIOLATION
     fine = batch(asks(-1, read_lock="a"), asks(-1, write_lock="a"), asks(None, append_lock="a"))
