@@ -1,27 +1,23 @@
-"""The Kafka-compatible broker, one room a feature; ARCHITECTURE.md has the floors.
+"""The Kafka-compatible broker, one room a feature, from the top floor down.
 
-| room | what it has |
+| floor | rooms |
 |---|---|
-| `server`, `assembly` | the broker as one object; the construction of its parts |
-| `process/` | standard output and the C library's heap |
-| `node/` | this node's life: first start, data directory, its log groups |
-| `metrics/` | the state of this node over HTTP |
-| `groups/` | consumer groups |
-| `transactions/` | transactions and producer ids |
-| `staging/` | staged appends (Lockstep's own) |
-| `controller/` | topics, configurations, nodes |
-| `produce/` | appends |
-| `fetch/` | reads |
-| `locks/` | lock headers (Lockstep's own) |
-| `coordination/` | what coordinators have in common |
-| `maintenance/` | retention, compaction, corruption, full disks |
-| `peers/` | the other nodes |
-| `membership/` | the members and the leader of each log group |
-| `metadata/` | topics, partitions and leaders as clients see them |
-| `network/` | clients' connections |
-| `security/` | access rules, quotas, login: absent features |
-| `requests/` | what a handler is, and the router |
-| `settings/` | settings of broker, topics, groups |
+| 13, 12 | `server`: the broker as one object and as a process; `assembly`: the construction of its objects |
+| 11 | `metrics/`: the state of this node over HTTP |
+| 10 | `node/`: this node's life: first start, data directory, its log groups |
+| 9 | `groups/`: consumer groups |
+| 8 | `staging/`: staged appends (Lockstep's own); `transactions/`: transactions and producer ids |
+| 7 | `controller/`: topics, configurations, nodes; `produce/`: appends |
+| 6 | `coordination/`: what coordinators have in common; `fetch/`: reads |
+| 6 | `locks/`: lock headers (Lockstep's own) |
+| 6 | `maintenance/`: retention, compaction, corruption, full disks; `peers/`: the other nodes |
+| 5 | `metadata/`: topics, partitions and leaders as clients see them; `network/`: clients' connections |
+| 5 | `security/`: access rules, quotas, login: absent features |
+| 4 | `requests/`: what a handler is, and the router |
+| 3 | `settings/`: settings of broker, topics, groups |
+| 2 | `membership/`: the members and the leader of each log group |
+| 1 | `process/`: standard output and the C library's heap |
 
+A room imports those on lower floors alone, imports for types included (a contract of pyproject.toml).
 A room has its rules and state, and `api/` with its request handlers where it serves any.
 """

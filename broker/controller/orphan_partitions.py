@@ -11,30 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from lockstep.broker.controller.partition_commands import GroupCommands, is_placed
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
-from lockstep.broker.metadata.metadata_image import ClusterImage
 from lockstep.protocol.plural import pluralize
 from lockstep.storage.types import NotLeader, StorageError
-
-if TYPE_CHECKING:
-    from lockstep.broker.controller.partition_commands import GroupCommands
 
 log = logging.getLogger("lockstep.topics")
 
 FIRST_SECONDS: Final = 15.0
 """After a controller began: commands of its predecessor that wait for a leader have ended by then."""
 EVERY_SECONDS: Final = 60.0
-_FIXED: Final = bytes(8)
-"""How ids begin that are not drawn."""
-
-
-def is_placed(image: ClusterImage, topic_id: bytes, index: int, number: int) -> bool:
-    """Returns whether a topic has this partition, or is getting it, in this log group."""
-    entry = image.topics.get(topic_id)
-    groups = [] if entry is None else entry.groups + entry.growing
-    return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
 
 
 class Orphans:

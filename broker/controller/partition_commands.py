@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from lockstep.broker.controller.orphan_partitions import is_placed
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_image import ClusterImage
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
@@ -41,6 +41,16 @@ DEPOSED: Final = "of a controller that was deposed"
 SOME_STAY = b"some stay"
 Forget = Callable[[int, str], Awaitable[bool]]
 """Group number, topic name; whether some offsets have to stay for now."""
+
+_FIXED: Final = bytes(8)
+"""The first bytes of an id that is not random."""
+
+
+def is_placed(image: ClusterImage, topic_id: bytes, index: int, number: int) -> bool:
+    """Returns whether a topic has this partition, or is getting it, in this log group."""
+    entry = image.topics.get(topic_id)
+    groups = [] if entry is None else entry.groups + entry.growing
+    return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
 
 
 class GroupCommands:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_responses import Outbox
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from lockstep.broker.groups.live_group import LiveGroup
 
 GROUP_BATCHES: Final = 16
 """Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two
@@ -53,8 +50,11 @@ class GroupLimits:
         return self.batch_bytes()
 
 
-class GroupContext:
-    """The shared context of one coordinator's live groups."""
+G = TypeVar("G")
+
+
+class GroupContext(Generic[G]):
+    """The shared context of one coordinator's live groups, of class G."""
 
     __slots__ = ("limits", "loop", "memory_bytes", "outbox", "settled", "store")
 
@@ -63,7 +63,7 @@ class GroupContext:
         store: GroupRecordStore,
         limits: GroupLimits,
         loop: asyncio.AbstractEventLoop,
-        settled: Callable[[LiveGroup], None],
+        settled: Callable[[G], None],
     ) -> None:
         self.store = store
         self.limits = limits

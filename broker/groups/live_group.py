@@ -69,7 +69,7 @@ class LiveGroup:
         "writes",
     )
 
-    def __init__(self, group: ClassicGroup, context: GroupContext) -> None:
+    def __init__(self, group: ClassicGroup, context: GroupContext[LiveGroup]) -> None:
         self.group = group
         self._context = context
         self._initial = False

@@ -12,9 +12,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from lockstep.broker.network.receive_memory import UnfinishedFrames
+from lockstep.broker.network.receive_memory import MemoryWaiter, UnfinishedFrames
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
@@ -22,12 +22,36 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.settings.config import Settings
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
-if TYPE_CHECKING:
-    from lockstep.broker.network.connection import Connection
-
 log = logging.getLogger("lockstep.connection")
 
 CLOSE_POLL_SECONDS: Final = 0.005
+
+
+class OpenConnection(MemoryWaiter, Protocol):
+    """A connection as this module calls it; `connection.py` has the class."""
+
+    @property
+    def has_requests(self) -> bool:
+        """True if requests are in flight."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True if requests are in flight or output is unsent."""
+
+    def write_out(self) -> None:
+        """Write the queued output."""
+
+    def reap_idle(self, now: float, max_idle_seconds: float, others_waiting: bool) -> None:
+        """Close it if it was silent for too long."""
+
+    def quiesce(self) -> None:
+        """Take no more requests."""
+
+    def close(self) -> None:
+        """Close it once its client has taken the output."""
+
+    def abort(self) -> None:
+        """Drop it now."""
 
 
 class Connections:
@@ -57,10 +81,10 @@ class Connections:
         self.unfinished_frames = UnfinishedFrames(loop)
         self.max_connections = settings.max_connections
         self._settings = settings
-        self._open: dict[Connection, None] = {}
+        self._open: dict[OpenConnection, None] = {}
         self._by_host: dict[str, int] = {}
-        self._unsent: list[Connection] = []
-        self._waiting_for_memory: dict[Connection, None] = {}
+        self._unsent: list[OpenConnection] = []
+        self._waiting_for_memory: dict[OpenConnection, None] = {}
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False
@@ -78,7 +102,7 @@ class Connections:
         """The context of a new connection, whose addresses are not known yet."""
         return ClientContext(listener, "", "")
 
-    def admit(self, connection: Connection, host: str) -> str | None:
+    def admit(self, connection: OpenConnection, host: str) -> str | None:
         """Count a new connection; returns the reason if a limit rejects it."""
         settings = self._settings
         if len(self._open) >= self.max_connections:
@@ -90,7 +114,7 @@ class Connections:
         self._by_host[host] = self._by_host.get(host, 0) + 1
         return None
 
-    def remove(self, connection: Connection, host: str) -> None:
+    def remove(self, connection: OpenConnection, host: str) -> None:
         """A connection is closed."""
         if connection not in self._open:
             return
@@ -103,7 +127,7 @@ class Connections:
         else:
             del self._by_host[host]
 
-    def send_later(self, connection: Connection) -> None:
+    def send_later(self, connection: OpenConnection) -> None:
         """Write this connection's output once in this iteration."""
         if not self._unsent:
             self.loop.call_soon(self._send)
@@ -148,11 +172,11 @@ class Connections:
         limit = self.max_in_flight_bytes
         return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
 
-    def wait_for_memory(self, connection: Connection) -> None:
+    def wait_for_memory(self, connection: OpenConnection) -> None:
         """Call `resume` when there is memory again."""
         self._waiting_for_memory[connection] = None
 
-    def is_waiting(self, connection: Connection) -> bool:
+    def is_waiting(self, connection: OpenConnection) -> bool:
         """True if it waits for memory of other connections."""
         return connection in self._waiting_for_memory or connection in self.unfinished_frames.waiting
 

@@ -22,6 +22,8 @@ from lockstep.broker.metadata.metadata_image import (
     ready_command,
 )
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.peers.node_registry import Nodes
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.request_context import (
@@ -52,6 +54,11 @@ def client(listener: str = LISTENER, *, is_forwarded: bool = False, peer: str = 
 def header(api_version: int, api_key: int = -1) -> RequestHeader:
     """The header of a request; handlers read its version alone."""
     return RequestHeader(api_key, api_version, 1, "client")
+
+
+def open_connections(connections: Connections) -> list[Connection]:
+    """The open connections of a broker."""
+    return [cast(Connection, each) for each in connections._open]
 
 
 class Caller:

@@ -27,6 +27,7 @@ from tests.broker.bad_input.attack import (
     serves_others,
 )
 from tests.broker.conftest import StartBroker
+from tests.broker.fakes import open_connections
 from tests.broker.wire import Client, batch, frame, produce_request
 from tests.protocol.test_hostile import _with_elements, arrays
 
@@ -178,7 +179,7 @@ async def test_a_hundred_thousand_requests_and_no_reads(target: Broker) -> None:
     stalled = []
     for _ in range(1000):
         await asyncio.sleep(0.01)
-        for each in connections._open:
+        for each in open_connections(connections):
             held = each._output_bytes + each._pending_reply_bytes + each._transport.get_write_buffer_size()
             assert held < 2 * limit + (256 << 10)
             stalled += [each] if each._queued_frames else []

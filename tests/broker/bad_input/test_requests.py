@@ -33,6 +33,7 @@ from lockstep.protocol.messages.offset_for_leader_epoch import (
 from lockstep.protocol.primitives import MalformedMessage
 from tests.broker.bad_input.attack import INT_MAX, SERVED, api_id, framed, head, outcome, request_class
 from tests.broker.conftest import StartBroker
+from tests.broker.fakes import open_connections
 from tests.broker.wire import Client, batch, fetch_request
 
 EMPTY = {"string": "", "bytes": b"", "records": b""}
@@ -221,7 +222,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
     await asyncio.sleep(0.5)
     assert len(broker.assembly.cluster.cached_responses) == 1
     limit = broker.settings.lockstep_connection_write_buffer_bytes
-    for connection in broker.assembly.connections._open:
+    for connection in open_connections(broker.assembly.connections):
         held = connection._output_bytes + connection._pending_reply_bytes
         assert held + connection._transport.get_write_buffer_size() < limit + (512 << 10)
     assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == 2_000

@@ -16,6 +16,7 @@ from lockstep.protocol.messages.api_versions import ApiVersionsResponse
 from lockstep.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from lockstep.protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
+from tests.broker.fakes import open_connections
 from tests.broker.network.rig import Rig, ask
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request, frame, produce_request
@@ -516,7 +517,8 @@ async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> 
     for _ in range(count):
         client.send(request, 12)
     # it waits for its client, with little in memory
-    await until(lambda: sum(bool(each._queued_frames) for each in broker.assembly.connections._open) == 1, 60)
+    opened = open_connections(broker.assembly.connections)
+    await until(lambda: sum(bool(each._queued_frames) for each in opened) == 1, 60)
     client.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for number in range(1, count + 1):
         correlation_id, _ = await asyncio.wait_for(client.receive(request, 12), 10)
