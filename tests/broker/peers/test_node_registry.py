@@ -12,6 +12,7 @@ from lockstep.broker.metadata.metadata_image import ClusterImage, NodeEntry
 from lockstep.broker.peers.node_registry import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, Nodes
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
+from lockstep.build_info import build
 from lockstep.storage.log_group import LogGroup
 
 GROUP = 1
@@ -253,3 +254,9 @@ def test_this_node_is_counted_in_where_one_that_lives_says_so(world: World) -> N
     assert world.nodes.is_registered_for_peers
     world.now += ALIVE_SECONDS
     assert not world.nodes.is_registered_for_peers
+
+
+def test_builds_of_the_nodes_that_report_one(world: World) -> None:
+    world.nodes.on_status(2, Status(build="0.2.0 abc"))
+    world.nodes.on_status(3, Status())
+    assert world.nodes.builds() == {1: build(), 2: "0.2.0 abc"}
