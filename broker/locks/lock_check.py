@@ -21,6 +21,7 @@ from lockstep.broker.locks.lock_headers import (
     PartitionLocks,
     TooManyLocks,
     lock_requests,
+    lock_requests_of,
 )
 from lockstep.broker.locks.lock_table import LockTable, begin, end, raises, since
 from lockstep.broker.locks.lock_versions import HASH_BYTES, LockVersions
@@ -28,7 +29,8 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.lock_words import REJECTION_PREFIX
-from lockstep.protocol.records.batch import BatchHeader, MalformedBatch, read_header
+from lockstep.protocol.records.batch import MalformedBatch, read_header
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import Buffer
 
@@ -93,15 +95,13 @@ class LockChecks:
         self.refused_by_estimate = 0
         """Of those refused: by an offset that may be too high."""
 
-    def check_and_encode(
-        self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str
-    ) -> bytes:
+    def check_and_encode(self, partition: PartitionLog, body: BatchBody, mode: str) -> bytes:
         """Checks a batch, the next of its partition; returns its notes for the tail machines.
 
         Args: mode: the topic's `lockstep.locks`.
         Raises RequestError: the batch may not be appended.
         """
-        number, next_offset = partition.number, partition.next_offset
+        header, number, next_offset = body.header, partition.number, partition.next_offset
         marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
         if mode == LOCKS_IGNORED:
             if marks is None:
@@ -109,7 +109,7 @@ class LockChecks:
             if marks.since <= metadata_index:
                 return end(number, next_offset)
             mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
-        requests = self._requests(partition, records, header)
+        requests = self._requests(partition, body)
         if mode != LOCKS_KEPT:
             if requests:
                 self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
@@ -131,10 +131,10 @@ class LockChecks:
         self.accepted += 1
         return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
 
-    def _requests(self, partition: PartitionLog, records: Buffer, header: BatchHeader) -> list[LockRequest]:
+    def _requests(self, partition: PartitionLog, body: BatchBody) -> list[LockRequest]:
         """Returns the lock requests to check. Raises RequestError."""
         try:
-            return [each for each in lock_requests(records, header) if each.is_conditional]
+            return [each for each in lock_requests_of(body) if each.is_conditional]
         except TooManyLocks as error:
             self._never("TOO_MANY_LOCKS", partition, error.record, error)
         except BadLockHeader as error:

@@ -27,6 +27,7 @@ from lockstep.protocol.lock_words import (
     WRITE,
 )
 from lockstep.protocol.records.batch import BatchHeader
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.record import Headers, TooManyRecords, headers_with_prefix
 from lockstep.storage.types import Buffer
 
@@ -108,12 +109,17 @@ class LockRequest(PartitionLocks):
 
 
 def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
-    """Returns the lock requests of the one batch in `records`, without records that have none.
+    """Returns the lock requests of the one batch in `records`. Raises as `lock_requests_of`."""
+    return lock_requests_of(BatchBody(records, header))
+
+
+def lock_requests_of(body: BatchBody) -> list[LockRequest]:
+    """Returns the lock requests of a batch, without records that have none.
 
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = headers_with_prefix(records, header, _PREFIX, MAX_RECORDS, MAX_OPENED_BYTES)
+        of_records = headers_with_prefix(body, _PREFIX, MAX_RECORDS, MAX_OPENED_BYTES)
     except TooManyRecords as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MAX_RECORDS} are looked at") from None
     found = []

@@ -45,6 +45,7 @@ from lockstep.protocol.records.batch import (
     read_header,
     set_log_append_time,
 )
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageFull
 
@@ -208,7 +209,8 @@ class Appender:
     ) -> ValidatedBatch | AppendResult:
         """The validated batch, or the result of its earlier append. Raises as `append`."""
         header = header_of(records)
-        check(records, header, limits, produce_version)
+        body = BatchBody(records, header)
+        check(body, limits, produce_version)
         if header.attributes & TRANSACTIONAL_FLAG:
             check_transactional(header, transactional_id)
         time_ms = self.clock_ms()
@@ -229,11 +231,10 @@ class Appender:
         notes = b""
         locks = self.locks
         if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):
-            notes = self._check_locks(partition, records, header, mode)
+            notes = self._check_locks(partition, body, mode)
         if limits.compression_type != COMPRESSED_AS_SENT:
-            original = records
-            records = recompress(original, header, limits.compression_type, limits.max_message_bytes)
-            header = header if records is original else read_header(records)
+            records = recompress(body, limits.compression_type, limits.max_message_bytes)
+            header = header if records is body.buf else read_header(records)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:
@@ -244,7 +245,7 @@ class Appender:
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 clear_log_append_time(batch, header)
             before_ms, after_ms = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
-            validate_timestamps(batch, header, before_ms, after_ms, time_ms)
+            validate_timestamps(batch, header, body, before_ms, after_ms, time_ms)
         return ValidatedBatch(partition, batch, header, notes, append_time_ms)
 
     def _require_leader(self) -> None:
@@ -253,12 +254,12 @@ class Appender:
         if not self.group.is_leader:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
 
-    def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
+    def _check_locks(self, partition: PartitionLog, body: BatchBody, mode: str) -> bytes:
         """The lock updates of the batch. Raises RequestError for a conflict."""
         self._require_leader()
         if self.locks is None:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
-        return self.locks.check_and_encode(partition, records, header, mode)
+        return self.locks.check_and_encode(partition, body, mode)
 
     def _append_together(self, validated: Sequence[ValidatedBatch]) -> list[AppendResult]:
         """Append them in one frame. Raises RequestError."""

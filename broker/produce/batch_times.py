@@ -12,15 +12,22 @@ from __future__ import annotations
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, set_max_timestamp
-from lockstep.protocol.records.batch_filter import MAX_RECORDS, open_batch, timestamps
+from lockstep.protocol.records.batch_body import BatchBody
+from lockstep.protocol.records.batch_filter import MAX_RECORDS, open_body, timestamps
 
 
 def validate_timestamps(
-    batch: bytearray, header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int
+    batch: bytearray,
+    header: BatchHeader,
+    body: BatchBody,
+    before_max_ms: int,
+    after_max_ms: int,
+    now_ms: int,
 ) -> None:
     """Set the newest timestamp of a batch with its producer's times, in `batch` and `header`.
 
     Args:
+        body: the records as they were sent, which another codec leaves as they are.
         before_max_ms, after_max_ms: how far before and after `now_ms` a record may be.
     Raises:
         RequestError: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
@@ -29,7 +36,7 @@ def validate_timestamps(
     opens_records = 1 < header.record_count <= MAX_RECORDS and before_max_ms < now_ms
     if newest < header.base_timestamp or opens_records:
         try:
-            record_timestamps = timestamps(header, open_batch(batch).parts)
+            record_timestamps = timestamps(header, open_body(body).parts)
         except MalformedBatch as error:
             raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
         newest = max(record_timestamps)

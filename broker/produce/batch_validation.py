@@ -25,6 +25,7 @@ from lockstep.protocol.records.batch import (
     read_header,
     verify,
 )
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import Codec
 from lockstep.storage.types import Buffer
 
@@ -97,8 +98,9 @@ def _code_of_malformed(records: Buffer) -> ErrorCode:
     return ErrorCode.INVALID_RECORD
 
 
-def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
+def check(body: BatchBody, limits: AppendLimits, produce_version: int) -> None:
     """Check that a client may write the batch to a topic with these limits. Raises RequestError."""
+    records, header = body.buf, body.header
     total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
     if total_bytes > limits.max_message_bytes:
         raise RequestError(
@@ -122,7 +124,7 @@ def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_ve
                 ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {available}"
             )
     if limits.is_compacted:
-        check_keys(records, limits.log_append_time)
+        check_keys(body, limits.log_append_time)
     if header.base_offset != 0:
         raise RequestError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if attributes & CONTROL_FLAG:

@@ -10,9 +10,10 @@ from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch
+from lockstep.protocol.records.batch import MalformedBatch
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.batch_filter import rebuild_batch
-from lockstep.protocol.records.compression import Codec, DecompressedTooLarge, decompress
+from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
 from lockstep.storage.types import Buffer
 
 CODECS: Final = {
@@ -28,23 +29,22 @@ MAX_BYTES: Final = 8 << 20
 own codec: a small one may expand to what would take seconds of the loop, and be sent again and again."""
 
 
-def recompress(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:
-    """The one batch in `records` as the topic wants it; itself where it is so already, or too large.
+def recompress(body: BatchBody, compression_type: str, max_bytes: int) -> Buffer:
+    """The batch as the topic wants it; itself where it is so already, or too large.
 
     Args:
         max_bytes: max.message.bytes, which a batch may exceed by it.
     Raises:
         RequestError: MESSAGE_TOO_LARGE, or INVALID_RECORD where it cannot be opened.
     """
-    codec = CODECS[compression_type]
+    codec, header = CODECS[compression_type], body.header
     if header.codec == codec:
-        return records
-    body = memoryview(records)[BATCH_HEADER_BYTES:]
+        return body.buf
     try:
-        data = decompress(header.codec, body, MAX_BYTES)
+        data = body.data(MAX_BYTES)
         rebuilt = rebuild_batch(header, data, header.record_count, header.max_timestamp, codec)
     except DecompressedTooLarge:
-        return records
+        return body.buf
     except MalformedBatch as error:
         raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
     if len(rebuilt) > max_bytes:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from lockstep.broker.requests.errors import RecordErrors, RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import MalformedBatch
-from lockstep.protocol.records.batch_filter import keyless_indexes, open_batch, overflowing_timestamps
-from lockstep.storage.types import Buffer
+from lockstep.protocol.records.batch_body import BatchBody
+from lockstep.protocol.records.batch_filter import keyless_indexes, open_body, overflowing_timestamps
 
 
-def check_keys(records: Buffer, log_append_time: bool) -> None:
-    """Raises RequestError where a record of the one batch in `records` has no key, a time of more than 64
+def check_keys(body: BatchBody, log_append_time: bool) -> None:
+    """Raises RequestError where a record of the batch has no key, a time of more than 64
     bits (unless the broker gives it one), or the batch cannot be opened. The error names the records without
     a key."""
     try:
-        batch = open_batch(records)
+        batch = open_body(body)
     except MalformedBatch as error:
         raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
     if not log_append_time and (overflowing := overflowing_timestamps(batch)):

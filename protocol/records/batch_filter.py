@@ -33,7 +33,8 @@ from lockstep.protocol.records.batch import (
     crc_of,
     read_header,
 )
-from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from lockstep.protocol.records.batch_body import BatchBody
+from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress
 from lockstep.protocol.records.record import read_varint, wrap_int64, write_varint
 
 _CRC_AT = 17
@@ -67,11 +68,15 @@ class OpenedBatch(NamedTuple):
 def open_batch(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> OpenedBatch:
     """The one batch in `buf`. Raises as `record.iter_records`, whatever headers its records have, and
     MalformedBatch for one of more than `MAX_RECORDS`."""
-    header = read_header(buf)
+    return open_body(BatchBody(buf, read_header(buf)), max_decompressed_bytes)
+
+
+def open_body(body: BatchBody, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> OpenedBatch:
+    """The batch of `body`. Raises as `open_batch`."""
+    header = body.header
     if header.record_count > MAX_RECORDS:
         raise MalformedBatch(f"{header.record_count} records in a batch, {MAX_RECORDS} are looked at")
-    body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
-    data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
+    data = memoryview(body.data(max_decompressed_bytes))
     return OpenedBatch(header, data, _parts(header, data))
 
 

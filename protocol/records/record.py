@@ -33,6 +33,7 @@ from lockstep.protocol.records.batch import (
     crc_of,
     read_header,
 )
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 
 Headers = list[tuple[str, bytes | None]]
@@ -120,15 +121,14 @@ def iter_record_spans(header: BatchHeader, data: memoryview) -> Iterator[tuple[i
 
 
 def headers_with_prefix(
-    buf: Buffer, header: BatchHeader, prefix: bytes, most: int, max_decompressed_bytes: int
+    body: BatchBody, prefix: bytes, most: int, max_decompressed_bytes: int
 ) -> list[Headers]:
-    """The headers whose names begin with `prefix`, for each record of the one batch in `buf`.
+    """The headers whose names begin with `prefix`, for each record of the batch.
 
     Empty, without a look at the records, where the batch does not contain the prefix. Raises as
     `iter_records`, and TooManyRecords where there are more than `most` records, or headers in one of them.
     """
-    body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
-    data = bytes(decompress(header.codec, body, max_decompressed_bytes))
+    header, data = body.header, bytes(body.data(max_decompressed_bytes))
     if prefix not in data:
         return []
     if header.record_count > most:

@@ -25,6 +25,7 @@ from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.protocol.records import control
 from lockstep.protocol.records.batch import MalformedBatch, iter_headers
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import decompress
 from lockstep.protocol.records.record import iter_records
 
@@ -89,7 +90,7 @@ def records(data: bytes) -> bool:
     """Record batches, as the append path, lookups by time and our client read them."""
     accepted = False
     try:
-        check(data, header_of(data), _LIMITS, 9)
+        check(BatchBody(data, header_of(data)), _LIMITS, 9)
         accepted = True
     except RequestError:
         pass

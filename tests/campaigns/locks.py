@@ -34,6 +34,7 @@ from lockstep.broker.metadata.metadata_cache import Cluster
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
 from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.record import BatchBuilder, Headers
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
@@ -141,7 +142,9 @@ class World:
         data = builder.build()
         wanted = self.judge(index, asked)
         try:
-            notes = self.checks.check_and_encode(log, data, read_header(data), self.config.lockstep_locks)
+            notes = self.checks.check_and_encode(
+                log, BatchBody(data, read_header(data)), self.config.lockstep_locks
+            )
         except RequestError as refused:
             is_estimate = isinstance(refused, LockConflict) and not refused.is_exact
             self.counts["refused"] += 1

@@ -18,6 +18,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import read_header
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Headers
 from lockstep.storage.log_group import LogGroup
@@ -44,7 +45,7 @@ class One:
         builder.append(b"v", headers=headers, timestamp_ms=5)
         data = builder.build()
         try:
-            notes = self.checks.check_and_encode(self.log, data, read_header(data), mode)
+            notes = self.checks.check_and_encode(self.log, BatchBody(data, read_header(data)), mode)
         except RequestError as refused:
             return refused.error
         self.checks.table.take(notes)
@@ -106,7 +107,7 @@ def test_batches_of_very_many_records(codec: Codec) -> None:
             builder.append(b"v", headers=[(key, b"x")], timestamp_ms=5)
         data = builder.build()
         if fits:
-            assert one.checks.check_and_encode(one.log, data, read_header(data), LOCKS_KEPT)
+            assert one.checks.check_and_encode(one.log, BatchBody(data, read_header(data)), LOCKS_KEPT)
             continue
         with pytest.raises(RequestError, match="reason=TOO_MANY_LOCKS"):
-            one.checks.check_and_encode(one.log, data, read_header(data), LOCKS_KEPT)
+            one.checks.check_and_encode(one.log, BatchBody(data, read_header(data)), LOCKS_KEPT)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.produce.recompression import CODECS, MAX_BYTES
+from lockstep.broker.settings.topic_config import LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records import batch_body, compression
 from lockstep.protocol.records.batch import read_header, verify
 from lockstep.protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
-from lockstep.protocol.records.record import iter_records
-from tests.broker.appends import HOUR_MS, NOW_MS, Limits, World, batch, changed, dated
+from lockstep.protocol.records.record import BatchBuilder, iter_records
+from lockstep.storage.types import Buffer
+from tests.broker.appends import HOUR_MS, NOW_MS, Limits, Transactional, World, batch, changed, dated
 
 CODEC_NAMES = {codec: name for name, codec in CODECS.items()}
 
@@ -60,12 +63,37 @@ async def test_no_record_is_opened_where_nothing_asks_for_it(
         raise AssertionError("the produce path works per batch")
 
     for name in (
-        "lockstep.broker.produce.batch_times.open_batch",
-        "lockstep.broker.produce.recompression.decompress",
-        "lockstep.broker.produce.record_keys.open_batch",
+        "lockstep.broker.produce.batch_times.open_body",
+        "lockstep.protocol.records.batch_body.decompress",
+        "lockstep.broker.produce.record_keys.open_body",
     ):
         monkeypatch.setattr(name, looked)
     for codec in Codec:
         world.append(bytes(dated(NOW_MS, NOW_MS - HOUR_MS, codec=codec)))
         world.append(bytes(batch(codec=codec)), Limits(timestamp_before_max_ms=10))
         world.append(bytes(batch(codec=codec)), Limits(compression_type=CODEC_NAMES[codec]))
+
+
+async def test_a_batch_is_decompressed_once_whatever_asks_for_its_records(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys, locks, another codec and limits of times each look at the records."""
+    calls: list[int] = []
+    real = compression.decompress
+
+    def counted(codec: int, data: Buffer, max_bytes: int) -> Buffer:
+        calls.append(codec)
+        return real(codec, data, max_bytes)
+
+    monkeypatch.setattr(batch_body, "decompress", counted)
+    limits = Limits(
+        is_compacted=True,
+        lockstep_locks=LOCKS_KEPT,
+        compression_type="lz4",
+        timestamp_before_max_ms=HOUR_MS,
+    )
+    builder = BatchBuilder(codec=Codec.ZSTD)
+    for key in (b"a", b"b"):
+        builder.append(b"v" * 100, key, timestamp_ms=NOW_MS)
+    both.appender.append(both.one, builder.build(), limits, 9)
+    assert calls == [Codec.ZSTD]

@@ -23,6 +23,7 @@ from lockstep.protocol.records.batch import (
     set_log_append_time,
     verify,
 )
+from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
 from lockstep.protocol.records.record import (
     BatchBuilder,
@@ -305,7 +306,7 @@ def test_bodies_that_are_not_what_the_header_says(body: bytes, count: int) -> No
 
 
 def all_headers(batch: bytes) -> list[Headers]:
-    return headers_with_prefix(batch, read_header(batch), b"", 2**31, 1 << 20)
+    return headers_with_prefix(BatchBody(batch, read_header(batch)), b"", 2**31, 1 << 20)
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1), st.integers(0, 7))
@@ -342,11 +343,13 @@ def test_headers_alone_are_those_of_the_records(codec: Codec) -> None:
     of_all = [each.headers for each in iter_records(data)]
     for prefix in ("a", "name ", "é", "name 1"):
         wanted = [[each for each in headers if each[0].startswith(prefix)] for headers in of_all]
-        assert headers_with_prefix(data, read_header(data), prefix.encode(), 1000, 1 << 20) == wanted
-    assert headers_with_prefix(data, read_header(data), b"nowhere", 0, 1 << 20) == []
+        assert (
+            headers_with_prefix(BatchBody(data, read_header(data)), prefix.encode(), 1000, 1 << 20) == wanted
+        )
+    assert headers_with_prefix(BatchBody(data, read_header(data)), b"nowhere", 0, 1 << 20) == []
     for most in (2, 199):
         with pytest.raises(TooManyRecords):
-            headers_with_prefix(data, read_header(data), b"a", most, 1 << 20)
+            headers_with_prefix(BatchBody(data, read_header(data)), b"a", most, 1 << 20)
 
 
 def test_headers_of_what_is_no_batch() -> None:
@@ -357,7 +360,7 @@ def test_headers_of_what_is_no_batch() -> None:
         for wrong in (data[at] ^ 1, 0xFF):
             broken = data[:at] + bytes([wrong]) + data[at + 1 :]
             try:
-                mine = headers_with_prefix(broken, read_header(broken), b"", 1000, 1 << 20)
+                mine = headers_with_prefix(BatchBody(broken, read_header(broken)), b"", 1000, 1 << 20)
             except MalformedBatch:
                 with pytest.raises(MalformedBatch):
                     list(iter_records(broken))
