@@ -38,6 +38,7 @@ from lockstep.broker.network.listeners import (
     host_and_port,
     is_loopback,
     own_host_name,
+    set_buffer_sizes,
 )
 from lockstep.broker.node.data_directory import (
     DataDirectory,
@@ -265,7 +266,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         for listener, sockets in self._sockets.items():
             for each in sockets:
-                _set_buffer_sizes(each, self.settings)
+                set_buffer_sizes(each, self.settings)
                 backlog = self.settings.socket_listen_backlog_size
                 try:
                     each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
@@ -379,13 +380,11 @@ class Broker:
 
     async def enforce_retention(self) -> int:
         """Apply retention now; returns how many partitions lost records."""
-        assert self._assembly is not None
-        return await self._assembly.retention.enforce(self.clock_ms())
+        return await self.assembly.retention.enforce(self.clock_ms())
 
     async def compact(self) -> int:
         """Run compaction now; returns how many bytes were freed on the disk."""
-        assert self._assembly is not None
-        return await self._assembly.compaction.enforce()
+        return await self.assembly.compaction.enforce()
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -448,16 +447,6 @@ class Broker:
             server.close()
         if self._assembly is not None:
             self._assembly.connections.abort()
-
-
-def _set_buffer_sizes(listening: socket.socket, settings: Settings) -> None:
-    """Buffer sizes are inherited by accepted sockets; they must be set before listen()."""
-    for option, size in (
-        (socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
-        (socket.SO_RCVBUF, settings.socket_receive_buffer_bytes),
-    ):
-        if size > 0:
-            listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -16,6 +16,7 @@ from itertools import combinations
 from typing import Final
 
 from lockstep.broker.settings.addresses import Listener
+from lockstep.broker.settings.config import Settings
 from lockstep.storage.log.segments import OPEN_FILES_MAX
 
 RESERVED_FILES: Final = 64
@@ -173,3 +174,13 @@ def _bind_one(family: socket.AddressFamily, address: str, port: int) -> socket.s
         new_socket.close()
         raise
     return new_socket
+
+
+def set_buffer_sizes(listening: socket.socket, settings: Settings) -> None:
+    """Buffer sizes are inherited by accepted sockets; they must be set before listen()."""
+    for option, size in (
+        (socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
+        (socket.SO_RCVBUF, settings.socket_receive_buffer_bytes),
+    ):
+        if size > 0:
+            listening.setsockopt(socket.SOL_SOCKET, option, size)
