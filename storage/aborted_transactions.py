@@ -212,7 +212,8 @@ class HasTransactions(Protocol):
     transactions: PartitionTransactions | None
 
     @property
-    def log_start_offset(self) -> int: ...
+    def log_start_offset(self) -> int:
+        """The lowest offset that readers get."""
 
 
 def snapshot(partitions: Mapping[int, HasTransactions]) -> bytes:
