@@ -16,22 +16,22 @@ from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import Controller, ForwardedRequests
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
-from lockstep.broker.controller.partition_commands import GroupCommands
+from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.groups import api as groups_api
-from lockstep.broker.groups.expiration import Expiration
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.expiration import OffsetExpiration
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.maintenance.compaction import Compaction
 from lockstep.broker.maintenance.retention import Retention
 from lockstep.broker.maintenance.scrub import Scrubber
 from lockstep.broker.metadata import api as metadata_api
 from lockstep.broker.metadata.api.api_versions import ApiVersions
-from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.metadata.metadata_image import Address, ClusterImage, NodeEntry
+from lockstep.broker.metadata.metadata_cache import MetadataCache
+from lockstep.broker.metadata.metadata_image import Address, MetadataImage, NodeEntry
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.unsent_bytes import UnsentBytes
@@ -39,7 +39,7 @@ from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers.controller_quorum import ControllerQuorum
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
 from lockstep.broker.requests.request_context import RequestHandler
@@ -49,13 +49,13 @@ from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.expiration import StagedExpiration
-from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.stage_commit import StageCommit
 from lockstep.broker.staging.staged_append import StagedAppenders
 from lockstep.broker.transactions import api as transactions_api
 from lockstep.broker.transactions.expiration import TransactionExpiration
-from lockstep.broker.transactions.marker_sender import Markers
+from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.broker.transactions.producer_id_blocks import ProducerIds
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.storage.log_group import LogGroup
@@ -95,10 +95,10 @@ class Assembly:
     def _make_metadata(self) -> None:
         """The recorded metadata, and the nodes of the cluster."""
         settings, groups = self._settings, dict[int, LogGroup]()
-        self.image = ClusterImage()
-        self.nodes = Nodes(settings.node_id, self.image, groups, time.monotonic)
+        self.image = MetadataImage()
+        self.nodes = NodeRegistry(settings.node_id, self.image, groups, time.monotonic)
         self.fetch_purgatory = FetchPurgatory(self.loop)
-        self.cluster = Cluster(
+        self.cluster = MetadataCache(
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
         )
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
@@ -119,9 +119,9 @@ class Assembly:
 
     def _make_controller(self) -> None:
         """The changes of the metadata, of which the deletion of a topic ends committed offsets."""
-        self.consumer_groups = Groups(self.cluster, self.clock_ms, self.loop)
-        self.expiration = Expiration(self.consumer_groups, self.cluster)
-        commands = GroupCommands(self.cluster, self.peering, self.expiration.forget)
+        self.consumer_groups = GroupCoordinators(self.cluster, self.clock_ms, self.loop)
+        self.expiration = OffsetExpiration(self.consumer_groups, self.cluster)
+        commands = PartitionCommands(self.cluster, self.peering, self.expiration.forget)
         self.topics = Topics(self.cluster, commands)
         self.controller = Controller(self.cluster, self.topics, self.peering)
         self.reports = GroupReports(self.cluster, self.peering)
@@ -131,13 +131,13 @@ class Assembly:
         cluster, peering, topics = self.cluster, self.peering, self.topics
         self.time_slicer = TimeSlicer(self.loop.call_soon)
         self.producer_ids = ProducerIds(topics.record, lambda: topics.leads, self.image, peering)
-        self.markers = Markers(cluster, self.appenders, peering, self.loop)
-        self.transactions = Transactions(cluster, self.appenders, self.markers, self.producer_ids)
+        self.markers = MarkerSender(cluster, self.appenders, peering, self.loop)
+        self.transactions = TransactionCoordinators(cluster, self.appenders, self.markers, self.producer_ids)
         self.verification = Verification(self.transactions, peering)
         self.verification_queue = VerificationQueue(
             cluster, self.appenders, self.verification, self.loop, self.time_slicer
         )
-        self.staged_ends = StagedEnds(cluster, self.appenders)
+        self.staged_ends = StageCommit(cluster, self.appenders)
 
     def _make_connections(self) -> None:
         """The handlers, the router and the connections of clients."""

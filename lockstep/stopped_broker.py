@@ -118,10 +118,10 @@ class TopicNames:
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Add the topics of a checkpoint of group 0."""
-        from lockstep.broker.metadata.metadata_image import METADATA_SECTION, ClusterImage
+        from lockstep.broker.metadata.metadata_image import METADATA_SECTION, MetadataImage
 
         if checkpoint is not None:
-            image = ClusterImage()
+            image = MetadataImage()
             image.restore(checkpoint.sections.get(METADATA_SECTION, b""))
             self.names.update({topic_id: topic.name for topic_id, topic in image.topics.items()})
 

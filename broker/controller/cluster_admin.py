@@ -15,9 +15,9 @@ from lockstep.broker.controller.group_report import Document
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.membership.placement import with_node, without_node
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.metadata_image import place_command, remove_node_command
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
@@ -32,8 +32,8 @@ class ClusterAdmin:
 
     def __init__(
         self,
-        cluster: Cluster,
-        nodes: Nodes,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
         topics: Topics,
         reports: GroupReports,
         transfers: LeadershipTransfers,

@@ -13,10 +13,10 @@ from typing import Final
 
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.group_report import Document, report
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.controller_quorum import ControllerQuorum
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.storage.peers.limits import PeerError
@@ -29,7 +29,7 @@ REPORT_SECONDS: Final = 1.0
 class GroupReports:
     """Reports of groups, wherever they are led. Args: peering: None for a node alone."""
 
-    def __init__(self, cluster: Cluster, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._peering = peering
         if peering is not None:
@@ -69,8 +69,8 @@ class ClusterStatus:
 
     def __init__(
         self,
-        cluster: Cluster,
-        nodes: Nodes,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
         endpoints: NodeEndpoints,
         reports: GroupReports,
         damage_reports: DamageReports,
@@ -149,7 +149,7 @@ class ClusterStatus:
         }
 
 
-def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:
+def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: NodeRegistry) -> Document:
     leader, term = nodes.live_leader_of(number), nodes.leader_of(number)[1]
     unknown = {
         "leader": leader,

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -31,7 +31,7 @@ from lockstep.broker.metadata.metadata_image import (
     topic_configs_command,
 )
 from lockstep.broker.metadata.topic_names import check_name
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings import dynamic_config
@@ -108,7 +108,7 @@ class _Plan:
 class ConfigChanges:
     """Configuration on the node that leads group 0."""
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lockstep.broker.maintenance.damage import Document, give_up, node_damage
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.peers.peer_rpc import PeerRpc, RequestKind
 from lockstep.storage.peers.limits import PeerError, PeerUnreachable
 
 if TYPE_CHECKING:
-    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.peers.node_registry import NodeRegistry
 
 ANSWER_SECONDS: Final = 1.0
 
@@ -32,7 +32,7 @@ class DamageAnswers(NamedTuple):
 class DamageReports:
     """Reports of this node and its peers. Args: peering: None for a cluster of one node."""
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._peering = peering

@@ -14,7 +14,7 @@ from struct import Struct as Binary
 from typing import Any, Final
 
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Topic
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse, await_response
@@ -40,7 +40,7 @@ _APPLIED: Final = Binary(">Q")
 class Controller:
     """See the module. Args: peering: None for a node alone, which is the controller."""
 
-    def __init__(self, cluster: Cluster, topics: Topics, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, topics: Topics, peering: PeerRpc | None) -> None:
         self._cluster = cluster
         self._topics = topics
         self._peering = peering
@@ -125,7 +125,9 @@ class Controller:
 class ForwardedRequests:
     """Serves the requests that other nodes forward to this one, the controller."""
 
-    def __init__(self, cluster: Cluster, controller: Controller, router: Router, peering: PeerRpc) -> None:
+    def __init__(
+        self, cluster: MetadataCache, controller: Controller, router: Router, peering: PeerRpc
+    ) -> None:
         self._cluster = cluster
         self._controller = controller
         self._router = router

@@ -13,8 +13,8 @@ import asyncio
 import logging
 from typing import Final
 
-from lockstep.broker.controller.partition_commands import GroupCommands, is_placed
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.controller.partition_commands import PartitionCommands, is_placed
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.protocol.plural import pluralize
 from lockstep.storage.types import NotLeader, StorageError
 
@@ -25,11 +25,11 @@ FIRST_SECONDS: Final = 15.0
 EVERY_SECONDS: Final = 60.0
 
 
-class Orphans:
+class OrphanPartitions:
     """On the controller. Args: growing: who is at work on a topic's partitions, by its id."""
 
     def __init__(
-        self, cluster: Cluster, commands: GroupCommands, growing: dict[bytes, asyncio.Task[None]]
+        self, cluster: MetadataCache, commands: PartitionCommands, growing: dict[bytes, asyncio.Task[None]]
     ) -> None:
         self._cluster = cluster
         self._commands = commands

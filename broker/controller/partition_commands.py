@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
-from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
+from lockstep.broker.metadata.metadata_image import MetadataImage
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
@@ -46,14 +46,14 @@ _FIXED: Final = bytes(8)
 """The first bytes of an id that is not random."""
 
 
-def is_placed(image: ClusterImage, topic_id: bytes, index: int, number: int) -> bool:
+def is_placed(image: MetadataImage, topic_id: bytes, index: int, number: int) -> bool:
     """Returns whether a topic has this partition, or is getting it, in this log group."""
     entry = image.topics.get(topic_id)
     groups = [] if entry is None else entry.groups + entry.growing
     return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
 
 
-class GroupCommands:
+class PartitionCommands:
     """See the module.
 
     Args:
@@ -61,7 +61,7 @@ class GroupCommands:
         forget_here: ends a topic's committed offsets in a group led here; raises RequestError: ask again.
     """
 
-    def __init__(self, cluster: Cluster, peering: PeerRpc | None, forget_here: Forget) -> None:
+    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None, forget_here: Forget) -> None:
         self._cluster = cluster
         self._peering = peering
         self.forget_here = forget_here

@@ -22,7 +22,7 @@ from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.replica_assignment import check_replicas
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.membership.placement import MAX_DATA_VOTERS
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import (
     Command,
     finish_reassignment_command,
@@ -36,7 +36,7 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import StorageError
 
 if TYPE_CHECKING:
-    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.peers.node_registry import NodeRegistry
 
 MAX_NAMED: Final = 100
 """LIMIT. Partitions that a refusal lists; it is told in full for the first partition of a group only."""
@@ -60,7 +60,7 @@ class ReassignmentRequest:
 class Reassignment:
     """One request, on the controller. Args: may_resize: whether the number of replicas may change."""
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics, may_resize: bool) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, may_resize: bool) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -172,7 +172,9 @@ def _refuse(requests: Sequence[ReassignmentRequest], number: int, why: str) -> N
         )
 
 
-async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports: GroupReports) -> None:
+async def note_arrivals(
+    cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, reports: GroupReports
+) -> None:
     """On the controller: record which groups are where they were sent. Raises StorageError."""
     moving = list(cluster.image.moving)
     arrived = []

@@ -19,10 +19,10 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from lockstep.broker.controller.orphan_partitions import Orphans
-from lockstep.broker.controller.partition_commands import GroupCommands
+from lockstep.broker.controller.orphan_partitions import OrphanPartitions
+from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.rejected_creations import RejectedCreations
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, MetadataCache, Topic
 from lockstep.broker.metadata.metadata_image import (
     Command,
     TopicEntry,
@@ -77,8 +77,8 @@ class Topics:
 
     def __init__(
         self,
-        cluster: Cluster,
-        commands: GroupCommands,
+        cluster: MetadataCache,
+        commands: PartitionCommands,
         new_id: Callable[[], bytes] = random_id,
     ) -> None:
         self._cluster = cluster
@@ -94,7 +94,7 @@ class Topics:
         """Counts the times that the leadership was lost."""
         self._records: PartitionLog | None = None
         self._finishing: asyncio.Task[None] | None = None
-        self._orphans = Orphans(cluster, commands, self._growing)
+        self._orphans = OrphanPartitions(cluster, commands, self._growing)
         self._rate_limited_log = RateLimitedLog(lambda: asyncio.get_running_loop().time(), log)
         """Failures that are retried each second are logged once a minute."""
         self.rejected_creations = RejectedCreations(lambda: asyncio.get_running_loop().time())

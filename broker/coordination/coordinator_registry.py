@@ -1,11 +1,11 @@
 """The front door to one kind of coordinator: which one has a key, and making the topic that holds the keys.
 
-Owns: `CoordinatorRegistry`, of which `Groups` and `Transactions` are the kinds; one of each per broker, with
-a coordinator per data log group that the node has a copy of. A key (group id, transactional id) belongs to
-the partition of the kind's topic that Kafka would give it, and so to the log group that holds that partition;
-its coordinator is the node that leads there. Invariants: the topic has its fixed id; an ordinary topic of its
-name, made before there was this kind of coordinator, is not used and not touched. Does not: follow
-leaderships (`coordinator_shard.py`), or know what is coordinated. Source: Kafka's
+Owns: `CoordinatorRegistry`, of which `GroupCoordinators` and `TransactionCoordinators` are the kinds; one of
+each per broker, with a coordinator per data log group that the node has a copy of. A key (group id,
+transactional id) belongs to the partition of the kind's topic that Kafka would give it, and so to the log
+group that holds that partition; its coordinator is the node that leads there. Invariants: the topic has its
+fixed id; an ordinary topic of its name, made before there was this kind of coordinator, is not used and not
+touched. Does not: follow leaderships (`coordinator_shard.py`), or know what is coordinated. Source: Kafka's
 GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
 from lockstep.broker.coordination.key_hash import positive_hash
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
 from lockstep.broker.metadata.topic_validation import new_partition_count
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -43,7 +43,7 @@ class CoordinatorRegistry(Generic[H]):
     """What is said where an ordinary topic has the name."""
     log: ClassVar[logging.Logger]
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
         self._hosted: dict[int, H] = {}
         """By data log group."""

@@ -12,9 +12,9 @@ from typing import Final
 
 from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
-from lockstep.broker.fetch.replica_selector import NearbyReplicas
+from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error, last_leader
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
@@ -36,11 +36,11 @@ class PartitionCheck:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         api_version: int,
         replica_id: int,
         read_committed: bool,
-        nearby_replicas: NearbyReplicas | None,
+        nearby_replicas: RackAwareReplicaSelector | None,
     ) -> None:
         self._cluster = cluster
         self._api_version = api_version

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockstep.broker.membership.group_view import is_up_to_date
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.storage.group_options import node_of
@@ -23,7 +23,7 @@ MAX_SCANNED_BYTES: Final = 64 << 20
 """The newest frames, which are in memory: more than an in-sync follower may be missing."""
 
 
-class NearbyReplicas:
+class RackAwareReplicaSelector:
     """The followers in one consumer's rack, looked for once per log group that it reads from here."""
 
     __slots__ = ("_client", "_cluster", "_endpoints", "_found", "_is_alive", "_rack")
@@ -33,7 +33,7 @@ class NearbyReplicas:
         rack: str,
         client: ClientContext,
         endpoints: NodeEndpoints,
-        cluster: Cluster,
+        cluster: MetadataCache,
         is_alive: Callable[[int], bool],
     ) -> None:
         self._rack = rack

@@ -20,10 +20,10 @@ from typing import Final
 from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import NEVER, CommittedOffset, group_record, offset_record
 from lockstep.broker.groups.group_store import GroupStore, kafka_error
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -41,10 +41,10 @@ HIDDEN_RETRY_SECONDS: Final = 0.01
 Place = tuple[str, int]
 
 
-class Expiration:
+class OffsetExpiration:
     """The expiration of one broker's committed offsets."""
 
-    def __init__(self, consumer_groups: Groups, cluster: Cluster) -> None:
+    def __init__(self, consumer_groups: GroupCoordinators, cluster: MetadataCache) -> None:
         self._consumer_groups = consumer_groups
         self._cluster = cluster
 

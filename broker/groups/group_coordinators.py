@@ -1,11 +1,10 @@
 """The front door to consumer groups: the coordinator and the store of each.
 
-Owns: `Groups`, one per broker, with a store and a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of a group but by its leader; whoever asks has taken a read barrier of the shards
-that `lapsed_shards` names.
-Does not: map groups to log groups or make `__consumer_offsets` (`broker/coordination/`), expire offsets
-(`expiration.py`), or know members (`group_coordinator.py`).
-Source: Kafka's GroupCoordinatorService.
+Owns: `GroupCoordinators`, one per broker, with a store and a coordinator per data log group that the node has
+a copy of. Invariants: nothing is said of a group but by its leader; whoever asks has taken a read barrier of
+the shards that `lapsed_shards` names. Does not: map groups to log groups or make `__consumer_offsets`
+(`broker/coordination/`), expire offsets (`expiration.py`), or know members (`group_coordinator.py`). Source:
+Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_shard import GroupShard
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.groups.group_store import GroupStore, OwnAppender
-from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_groups import ListedGroup
@@ -38,7 +37,7 @@ LONGEST_ID: Final = 1_024
 request about all partitions would come to gigabytes."""
 
 
-class Groups(CoordinatorRegistry[GroupShard]):
+class GroupCoordinators(CoordinatorRegistry[GroupShard]):
     """Nothing is hosted at first; see `host`."""
 
     topic_name = CONSUMER_OFFSETS
@@ -48,7 +47,7 @@ class Groups(CoordinatorRegistry[GroupShard]):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:

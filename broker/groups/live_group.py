@@ -19,7 +19,7 @@ from lockstep.broker.groups.classic_group import ClassicGroup, Member, State, Wa
 from lockstep.broker.groups.group_context import GroupContext
 from lockstep.broker.groups.group_records import group_record
 from lockstep.broker.groups.group_responses import NO_MEMBER, join_error, sync_error
-from lockstep.broker.groups.session_timer import Deadline
+from lockstep.broker.groups.session_timer import SessionTimer
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.process.log_text import printable
 from lockstep.protocol.errors import ErrorCode
@@ -77,7 +77,7 @@ class LiveGroup:
         self._joined_meanwhile = False
         self._join_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
-        self._sessions: dict[str, Deadline] = {}
+        self._sessions: dict[str, SessionTimer] = {}
         """By member id, handed out ones included."""
         self._storing_generation = -1
         self.writes = 0
@@ -114,7 +114,7 @@ class LiveGroup:
         """A sign of life: the member is expected again within `timeout_ms`."""
         session = self._sessions.get(member_id)
         if session is None:
-            session = Deadline(self._context.loop, self._on_session_timeout, member_id)
+            session = SessionTimer(self._context.loop, self._on_session_timeout, member_id)
             self._sessions[member_id] = session
         session.put_off(timeout_ms)
 

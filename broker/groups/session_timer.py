@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Deadline:
+class SessionTimer:
     """Calls `passed(*args)` once when its time has come; not is_armed until `put_off`."""
 
     __slots__ = ("_args", "_armed_at", "_at", "_loop", "_passed", "_timer")

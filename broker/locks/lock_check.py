@@ -35,7 +35,7 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import Buffer
 
 if TYPE_CHECKING:
-    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.broker.metadata.metadata_cache import MetadataCache
     from lockstep.storage.log_group import LogGroup
 
 RETRY: Final = ErrorCode.POLICY_VIOLATION
@@ -85,7 +85,7 @@ class _Place:
 class LockChecks:
     """The checks for one log group's partitions, while it is led here."""
 
-    def __init__(self, table: LockTable, group: LogGroup, cluster: Cluster) -> None:
+    def __init__(self, table: LockTable, group: LogGroup, cluster: MetadataCache) -> None:
         self.table = table
         self._group = group
         self._cluster = cluster

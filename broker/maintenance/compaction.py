@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from lockstep.broker.maintenance.future_records import FutureRecords
 from lockstep.broker.maintenance.segment_roll import ANY_TIME, SegmentRoll, roll_interval_ms
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, TopicPartition
 from lockstep.broker.process.heap import give_memory_back
 from lockstep.storage.compaction_pass import CompactionTarget, is_half_dead
 from lockstep.storage.log.batch_index import SegmentPartition
@@ -170,7 +170,7 @@ class Compaction:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         clock_ms: Callable[[], int],
         new_throttle: Callable[[float], Callable[[int], None]] = IoThrottle,
     ) -> None:

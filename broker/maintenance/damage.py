@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lockstep.storage.types import NO_PARTITION
 
 if TYPE_CHECKING:
-    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.broker.metadata.metadata_cache import MetadataCache
     from lockstep.storage.log.damage import DamagedRange
     from lockstep.storage.log_group import LogGroup
 
@@ -25,14 +25,14 @@ MAX_REPORTED_RANGES: Final = 200
 """LIMIT. Ranges of one node in the cluster's status."""
 
 
-def group_damage(cluster: Cluster, group_id: int, group: LogGroup) -> list[Document]:
+def group_damage(cluster: MetadataCache, group_id: int, group: LogGroup) -> list[Document]:
     """The damaged ranges of one log group on this node, by segment, partition and offset."""
     return [
         each for damage in group.log.damage.known() if (each := _document(cluster, group_id, group, damage))
     ]
 
 
-def node_damage(cluster: Cluster) -> list[Document]:
+def node_damage(cluster: MetadataCache) -> list[Document]:
     """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`."""
     ranges: list[Document] = []
     for group_id, group in sorted(cluster.groups.items()):
@@ -57,7 +57,7 @@ def _text(damage: Document, state: str) -> str:
 class HealedDamageLog:
     """Logs each damaged range of this node that was known at the last update and is not any more."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
         self._known: list[Document] = []
 
@@ -85,7 +85,7 @@ def _overlap(a: Document, b: Document) -> bool:
     )
 
 
-def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:
+def give_up(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
     """Have readers pass over the damaged ranges of a partition on this node; returns them. Raises OSError."""
     partition = cluster.partition(topic, index)
     if partition is None:
@@ -97,7 +97,9 @@ def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:
     return []
 
 
-def _document(cluster: Cluster, group_id: int, group: LogGroup, damage: DamagedRange) -> Document | None:
+def _document(
+    cluster: MetadataCache, group_id: int, group: LogGroup, damage: DamagedRange
+) -> Document | None:
     """The range as it is reported; None if it is not."""
     document = {
         "group": group_id,

@@ -17,7 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from lockstep.broker.maintenance.future_records import FutureRecords
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import (
+    METADATA_GROUP,
+    METADATA_TOPIC_ID,
+    MetadataCache,
+    TopicPartition,
+)
 from lockstep.protocol.plural import pluralize
 from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace
@@ -70,7 +75,7 @@ def expired_by_time(partition: TopicPartition, kept: BatchPlace | None) -> int:
 class Retention:
     """The loop over one broker's topics."""
 
-    def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, cluster: MetadataCache, clock_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._future_records = FutureRecords(log, "retention by time")

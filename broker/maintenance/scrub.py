@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from lockstep.broker.maintenance.compaction import IoThrottle
 from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, group_damage
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.storage.segment_repair import ScrubStopped
 
 log = logging.getLogger("lockstep.scrubbing")
@@ -60,7 +60,7 @@ class Scrubber:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         new_throttle: Callable[[float], Callable[[int], None]] = IoThrottle,
         monotonic: Callable[[], float] = time.monotonic,
         random_fraction: Callable[[], float] = random.random,

@@ -50,7 +50,7 @@ class _Entry(NamedTuple):
         return not is_later(self.lowest_sequence, other.lowest_sequence)
 
 
-class FirstSequences:
+class LowestSequences:
     """The lowest rejected sequence of each producer in each partition that does not know it.
 
     Args:

@@ -1,10 +1,10 @@
 """The cluster as this node serves it: topics that clients can see, their partitions, the settings in force.
 
-Owns: `Cluster`, which joins the recorded metadata (`metadata_image.py`) with the log groups of this node so
-that handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record to its
-`delete` record, on every node, because only replay shows and hides it; a partition without a log here is led
-elsewhere. Does not: decide what may be created or deleted (`broker/controller/topics.py` does), or know
-clients.
+Owns: `MetadataCache`, which joins the recorded metadata (`metadata_image.py`) with the log groups of this
+node so that handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record
+to its `delete` record, on every node, because only replay shows and hides it; a partition without a log here
+is led elsewhere. Does not: decide what may be created or deleted (`broker/controller/topics.py` does), or
+know clients.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from lockstep.broker.metadata.lowest_sequences import FirstSequences
+from lockstep.broker.metadata.lowest_sequences import LowestSequences
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     WHOLE_CLUSTER,
     Changed,
-    ClusterImage,
+    MetadataImage,
     TopicEntry,
     TopicState,
 )
-from lockstep.broker.metadata.remote_leader import UNBOUND, RemoteGroup, unbound
+from lockstep.broker.metadata.remote_leader import UNBOUND, RemoteLeader, unbound
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.dynamic_config import apply_accepted
 from lockstep.broker.settings.topic_config import TopicConfig, restored_config, topic_config
@@ -59,7 +59,7 @@ class TopicPartition:
         self.topic = topic
         self.index = index
         self.group = group
-        """The log group; a `RemoteGroup` in its place until it has opened the partition on this node."""
+        """The log group; a `RemoteLeader` in its place until it has opened the partition on this node."""
         self.log = unbound(topic.topic_id, index)
         self.delayed_fetches: dict[Any, None] = {}
         """Fetches to try again when this partition grows, oldest first; `FetchPurgatory` owns them."""
@@ -105,7 +105,7 @@ class Purgatory(Protocol):
         """The partition grew, or is gone: try its waiting fetches."""
 
 
-class Cluster:
+class MetadataCache:
     """Topics and partitions as clients see them, and the log groups of this node.
 
     Args:
@@ -117,7 +117,7 @@ class Cluster:
     def __init__(
         self,
         settings: Settings,
-        image: ClusterImage,
+        image: MetadataImage,
         groups: dict[int, LogGroup],
         fetch_purgatory: Purgatory,
         leader_of: Callable[[int], tuple[int, int]],
@@ -133,12 +133,12 @@ class Cluster:
         """Called when the recorded nodes or the placement changed."""
         self.on_group_added: list[Callable[[], None]] = []
         """Called when a log group was added to this node."""
-        self.first_sequences = FirstSequences(monotonic)
+        self.first_sequences = LowestSequences(monotonic)
         """The lowest sequences of batches that this node rejected, in all its partitions."""
         self._fetch_purgatory = fetch_purgatory
         self._leader_of = leader_of
         self.groups = groups
-        self._remote: dict[int, RemoteGroup] = {}
+        self._remote: dict[int, RemoteLeader] = {}
         self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
         """Encoded responses about all topics; cleared at each change of their content."""
         self._by_name: dict[str, Topic] = {}
@@ -248,7 +248,7 @@ class Cluster:
 
     def _remote_leader(self, group_id: int) -> LogGroup:
         """A remote leader in place of a log group: callers check `is_leader` before anything else."""
-        return cast("LogGroup", self._remote.setdefault(group_id, RemoteGroup(group_id, self._leader_of)))
+        return cast("LogGroup", self._remote.setdefault(group_id, RemoteLeader(group_id, self._leader_of)))
 
     def on_leader_change(self, group_id: int) -> None:
         """The leader of a group has changed: wake the delayed fetches of its partitions."""

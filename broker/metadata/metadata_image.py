@@ -1,9 +1,9 @@
 """The recorded metadata of the cluster: its id, nodes, topics, configurations and producer id blocks.
 
-Owns: the commands of the metadata partition of group 0, one function each, and `ClusterImage`, which they are
-replayed into; its listener is called at each change. Invariants: the image changes only in `replay`; a topic
-id is never used again. Commands are small JSON objects: this is a cold path.
-Does not: know log groups, or what clients may see (`metadata_cache.py`).
+Owns: the commands of the metadata partition of group 0, one function each, and `MetadataImage`, which they
+are replayed into; its listener is called at each change. Invariants: the image changes only in `replay`; a
+topic id is never used again. Commands are small JSON objects: this is a cold path. Does not: know log groups,
+or what clients may see (`metadata_cache.py`).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def producer_ids_command(next_producer_id: int) -> Command:
     return {"do": "producer_ids", "next": next_producer_id}
 
 
-class ClusterImage:
+class MetadataImage:
     """The state of the metadata records. A `StateMachine` of group 0."""
 
     __slots__ = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import Address
 from lockstep.broker.metadata.node_view import NodeAddresses
 from lockstep.broker.requests.endpoint import Endpoint
@@ -20,7 +20,9 @@ class NodeEndpoints:
 
     __slots__ = ("_advertised", "_cluster", "_nodes")
 
-    def __init__(self, nodes: NodeAddresses, advertised: Mapping[str, Address], cluster: Cluster) -> None:
+    def __init__(
+        self, nodes: NodeAddresses, advertised: Mapping[str, Address], cluster: MetadataCache
+    ) -> None:
         self._nodes = nodes
         self._advertised = advertised
         self._cluster = cluster

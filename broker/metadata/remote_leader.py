@@ -13,7 +13,7 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import NotLeader
 
 
-class RemoteGroup:
+class RemoteLeader:
     """Args: leader: the known leader of the group, (node id or -1, term)."""
 
     __slots__ = ("_leader", "group_id")

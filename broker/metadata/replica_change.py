@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class ReplicaChange:
     removing: list[int]
 
 
-def replica_change_of(cluster: Cluster, number: int) -> ReplicaChange:
+def replica_change_of(cluster: MetadataCache, number: int) -> ReplicaChange:
     """Returns the change that clients are shown; none added or removed where the group does not move."""
     placed = cluster.nodes_of(number)
     origin = cluster.image.moving.get(number, placed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeStates
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
@@ -28,7 +28,7 @@ class ReplicaState:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         nodes: NodeStates,
         endpoints: NodeEndpoints,
         client: ClientContext,
@@ -62,7 +62,7 @@ class ReplicaState:
         return copied
 
 
-def _voters(cluster: Cluster, group_id: int, change: ReplicaChange) -> set[int]:
+def _voters(cluster: MetadataCache, group_id: int, change: ReplicaChange) -> set[int]:
     """The voters of a group during a reassignment; the former replicas where this node does not know the
     group."""
     group = cluster.groups.get(group_id)
@@ -84,7 +84,7 @@ class ReplicaStates:
     )
 
     def __init__(
-        self, cluster: Cluster, nodes: NodeStates, endpoints: NodeEndpoints, client: ClientContext
+        self, cluster: MetadataCache, nodes: NodeStates, endpoints: NodeEndpoints, client: ClientContext
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes

@@ -23,11 +23,11 @@ from lockstep.build_info import VERSION, commit
 if TYPE_CHECKING:
     from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
     from lockstep.broker.locks.lock_check import LockChecks
-    from lockstep.broker.metadata.metadata_cache import Cluster
+    from lockstep.broker.metadata.metadata_cache import MetadataCache
     from lockstep.broker.network.connection_registry import Connections
-    from lockstep.broker.peers.node_registry import Nodes
+    from lockstep.broker.peers.node_registry import NodeRegistry
     from lockstep.broker.produce.appender import Appender
-    from lockstep.broker.transactions.transaction_coordinators import Transactions
+    from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
     from lockstep.storage.log_group import LogGroup
 
 PREFIX: Final = "lockstep_"
@@ -106,8 +106,8 @@ class NodeCollector(Collector):
 
     def __init__(
         self,
-        cluster: Cluster,
-        nodes: Nodes,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
         connections: Connections,
         fetch_purgatory: FetchPurgatory,
         unhealthy_reason: Callable[[], str],
@@ -184,10 +184,10 @@ class GroupCollector(Collector):
 
     def __init__(
         self,
-        cluster: Cluster,
-        nodes: Nodes,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
         appenders: Mapping[int, Appender],
-        transactions: Transactions,
+        transactions: TransactionCoordinators,
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from lockstep.broker.maintenance.damage import damage_text, group_damage
-from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.metadata.metadata_cache import MetadataCache
+from lockstep.broker.peers.node_registry import NodeRegistry
 
 
-def unhealthy_reason(cluster: Cluster, nodes: Nodes, is_stopping: bool, failed: BaseException | None) -> str:
+def unhealthy_reason(
+    cluster: MetadataCache, nodes: NodeRegistry, is_stopping: bool, failed: BaseException | None
+) -> str:
     """The first reason, in one line; "" where it serves. Args: failed: what ended the broker, if anything."""
     return " ".join(_unhealthy_reason(cluster, nodes, is_stopping, failed).split())
 
 
-def _unhealthy_reason(cluster: Cluster, nodes: Nodes, is_stopping: bool, failed: BaseException | None) -> str:
+def _unhealthy_reason(
+    cluster: MetadataCache, nodes: NodeRegistry, is_stopping: bool, failed: BaseException | None
+) -> str:
     if failed is not None:
         return f"the log cannot be trusted any more: {failed}"
     if is_stopping:

@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Final
 
 from lockstep.broker.network.connection_registry import Connections
-from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, Reply, coalesce, encode_reply
+from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
 from lockstep.broker.requests.request_context import (
     ConnectionRejected,
     EncodedResponse,
@@ -81,9 +81,9 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self._context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
-        self._replies: list[Reply] | None = None
+        self._replies: list[EncodedReply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
-        self._blocking_reply: Reply | None = None
+        self._blocking_reply: EncodedReply | None = None
         """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
         created again before its deletion is complete."""
         self._output: list[Buffer] = []
@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
                     if reply_bytes > shared.write_buffer_bytes:
                         self._count_unsent()
                     return
-                reply = Reply(self, header, len(frame), False)
+                reply = EncodedReply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
                 self._pending_reply_bytes += reply_bytes
                 if reply_bytes > shared.write_buffer_bytes:
@@ -308,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
                 request_bytes = len(frame)
                 if isinstance(response, PendingResponse) and not response.holds_request:
                     request_bytes = 0
-                reply = Reply(self, header, request_bytes, fetching)
+                reply = EncodedReply(self, header, request_bytes, fetching)
                 self._fetching = self._fetching or fetching
         except MalformedMessage as error:
             self._reject(str(error))
@@ -328,12 +328,12 @@ class Connection(asyncio.BufferedProtocol):
             reply.pending = pending
             pending.listen(reply.on_done)
 
-    def _start_task(self, reply: Reply, response: Any) -> PendingResponse:
+    def _start_task(self, reply: EncodedReply, response: Any) -> PendingResponse:
         """Run a coroutine in a task of its own."""
         self._blocking_reply = reply
         return PendingResponse.from_awaitable(response)
 
-    def _block_on(self, reply: Reply) -> None:
+    def _block_on(self, reply: EncodedReply) -> None:
         """Dispatch and read nothing else until this reply is complete."""
         self._blocking_reply, self._is_blocked = reply, True
         self._queued_frames = self._queued_frames or deque()
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- replies ------------------------------------------------------------------------------------------
 
-    def on_response(self, reply: Reply, pending: PendingResponse) -> None:
+    def on_response(self, reply: EncodedReply, pending: PendingResponse) -> None:
         """A response is complete; send the replies that are next in order."""
         if self._closing or self._replies is None:
             return
@@ -369,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._queued_frames is not None:
             self.resume()
 
-    def _send_ready(self, replies: list[Reply]) -> None:
+    def _send_ready(self, replies: list[EncodedReply]) -> None:
         """Output the replies that are next in order."""
         while replies and replies[0].buffers is not None:
             reply = replies.pop(0)
@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         if not replies:
             self._replies = None
 
-    def _await_response(self, reply: Reply, pending: PendingResponse) -> None:
+    def _await_response(self, reply: EncodedReply, pending: PendingResponse) -> None:
         """Wait for a response that a task returned as pending; further requests are dispatched, unless it
         blocks the connection."""
         if not pending.holds_request:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from lockstep.broker.network.receive_memory import MemoryWaiter, UnfinishedFrames
+from lockstep.broker.network.receive_memory import MemoryWaiter, ReceiveMemory
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
@@ -78,7 +78,7 @@ class Connections:
         self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes
         self.max_in_flight_bytes = settings.queued_max_request_bytes
         self.in_flight_bytes = 0
-        self.unfinished_frames = UnfinishedFrames(loop)
+        self.unfinished_frames = ReceiveMemory(loop)
         self.max_connections = settings.max_connections
         self._settings = settings
         self._open: dict[OpenConnection, None] = {}

@@ -22,7 +22,7 @@ class MemoryWaiter(Protocol):
         """There may be memory now."""
 
 
-class UnfinishedFrames:
+class ReceiveMemory:
     """Grants memory for the rest of frames."""
 
     __slots__ = ("_first", "_loop", "used_bytes", "waiting")

@@ -1,6 +1,6 @@
 """Encodes a response into the bytes of a reply.
 
-Owns: `Reply`, a response's place in the order; its length, header and body as pieces, large ones by
+Owns: `EncodedReply`, a response's place in the order; its length, header and body as pieces, large ones by
 reference; and which pieces are joined. Does not: keep replies in order or send them (`connection.py`).
 """
 
@@ -30,14 +30,14 @@ class ResponseEncodingError(Exception):
 class ReplySink(Protocol):
     """The connection that a reply is for."""
 
-    def on_response(self, reply: Reply, pending: PendingResponse) -> None:
+    def on_response(self, reply: EncodedReply, pending: PendingResponse) -> None:
         """The reply's response is complete."""
 
     def abort(self) -> None:
         """Close now."""
 
 
-class Reply:
+class EncodedReply:
     """The place of one response in its connection's order."""
 
     __slots__ = (

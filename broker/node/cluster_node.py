@@ -20,10 +20,10 @@ from typing import Final
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.reassignment import note_arrivals
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.membership.group_view import DesiredMembers
 from lockstep.broker.membership.reconciler import Reconciler, TransferRejected
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.metadata_image import (
     Command,
     NodeEntry,
@@ -36,12 +36,12 @@ from lockstep.broker.node.first_start import ClusterPart, explain, part_of
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
 from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
-from lockstep.broker.peers.quorum_watch import MajorityWatch
+from lockstep.broker.peers.quorum_watch import QuorumWatch
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.build_info import build
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.limits import PeerError
@@ -76,12 +76,12 @@ class ClusterNode:
         settings: Settings,
         directory: DataDirectory,
         local_groups: LocalGroups,
-        cluster: Cluster,
-        nodes: Nodes,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
         peering: PeerRpc,
         topics: Topics,
-        consumer_groups: Groups,
-        transactions: Transactions,
+        consumer_groups: GroupCoordinators,
+        transactions: TransactionCoordinators,
         reports: GroupReports,
         quorum: ControllerQuorum,
         entry: NodeEntry,
@@ -159,7 +159,7 @@ class ClusterNode:
 
     async def watch(self) -> None:
         """Say whom this node does not reach while it waits for a majority, until cancelled."""
-        watch = MajorityWatch()
+        watch = QuorumWatch()
         while True:
             if not self.removed.is_set():
                 watch.look(self._quorum.reach(), self._loop.time())

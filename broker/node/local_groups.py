@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_state import SECTION as GROUPS_SECTION
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.locks.lock_check import LockChecks
@@ -28,14 +28,14 @@ from lockstep.broker.metadata.metadata_cache import (
     METADATA_GROUP,
     METADATA_TOPIC_ID,
     TRANSACTION_STATE_TOPIC_ID,
-    Cluster,
+    MetadataCache,
 )
 from lockstep.broker.metadata.metadata_image import METADATA_SECTION
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_state import SECTION as TRANSACTIONS_SECTION
 from lockstep.broker.transactions.transaction_state import TransactionsState
 from lockstep.storage.append_codec import Send, no_peers
@@ -81,7 +81,7 @@ class LocalGroups:
         self,
         settings: Settings,
         directory: DataDirectory,
-        cluster: Cluster,
+        cluster: MetadataCache,
         clock_ms: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
         send: Callable[[int], Send] | None,
@@ -185,7 +185,11 @@ class LocalGroups:
         return replace(options, voters=(), incarnation=incarnation, salvage=True)
 
     def serve(
-        self, group: LogGroup, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
+        self,
+        group: LogGroup,
+        cluster: MetadataCache,
+        consumer_groups: GroupCoordinators,
+        transactions: TransactionCoordinators,
     ) -> None:
         """Let clients be served from a group that is open."""
         group_id = group.group_id
@@ -218,7 +222,11 @@ class LocalGroups:
         await in_thread(self._directory.forget_groups)
 
     async def remove(
-        self, group_id: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
+        self,
+        group_id: int,
+        cluster: MetadataCache,
+        consumer_groups: GroupCoordinators,
+        transactions: TransactionCoordinators,
     ) -> None:
         """Close a group that was placed on other nodes, and remove its files: this node is no member any
         more."""

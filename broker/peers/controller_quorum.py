@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lockstep.broker.membership.placement import Placement, initial
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.metadata.metadata_image import ClusterImage
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.metadata.metadata_image import MetadataImage
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.peers.quorum_watch import QuorumReach
 from lockstep.broker.settings.config import Settings
@@ -19,7 +19,9 @@ def founding_placement(settings: Settings) -> Placement:
 class ControllerQuorum:
     """See the module. Args: settings: they name the voters of group 0 until these are recorded."""
 
-    def __init__(self, settings: Settings, image: ClusterImage, nodes: Nodes, peering: PeerRpc) -> None:
+    def __init__(
+        self, settings: Settings, image: MetadataImage, nodes: NodeRegistry, peering: PeerRpc
+    ) -> None:
         self._image = image
         self._nodes = nodes
         self._peering = peering

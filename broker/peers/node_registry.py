@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.metadata.metadata_image import ClusterImage, NodeEntry
+from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
@@ -30,7 +30,7 @@ may wait for ever for a group's coordinator that metadata leaves out for a momen
 NOBODY: Final = -1
 
 
-class Nodes:
+class NodeRegistry:
     """See the module.
 
     Args:
@@ -41,7 +41,7 @@ class Nodes:
     def __init__(
         self,
         node_id: int,
-        image: ClusterImage,
+        image: MetadataImage,
         groups: Mapping[int, LogGroup],
         seconds: Callable[[], float],
     ) -> None:

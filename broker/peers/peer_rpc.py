@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from lockstep.broker.network.listeners import host_and_port
-from lockstep.broker.peers.node_registry import NOBODY, Nodes
+from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.storage.group_options import node_of
 from lockstep.storage.peers.limits import TOO_MANY_REQUESTS, PeerError, PeerUnreachable
@@ -122,7 +122,7 @@ class _NoNode:
 class PeerRpc:
     """One node's side of all conversations; the owner of its `PeerNetwork`."""
 
-    def __init__(self, nodes: Nodes, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, nodes: NodeRegistry, loop: asyncio.AbstractEventLoop) -> None:
         self._nodes = nodes
         self._loop = loop
         self._node: LocalNode = _NoNode()

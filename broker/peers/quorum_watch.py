@@ -41,7 +41,7 @@ class QuorumReach:
         return f"{self.reached_count} of {len(self.voters)}"
 
 
-class MajorityWatch:
+class QuorumWatch:
     """See the module; times are seconds of any clock that does not go back."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from lockstep.broker.locks.lock_check import require_no_locks
 from lockstep.broker.metadata.leader_epochs import last_leader
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.append_result import (
     SPECULATIVE_ERRORS,
@@ -76,7 +76,7 @@ class DelayedProduce(PendingResponse):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         appenders: Mapping[int, Appender],
         endpoints: NodeEndpoints,
         client: ClientContext,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from lockstep.broker.metadata.lowest_sequences import FirstSequences, is_later
+from lockstep.broker.metadata.lowest_sequences import LowestSequences, is_later
 from lockstep.protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from lockstep.protocol.records.control import ControlKind, parse
 from lockstep.protocol.staged_messages import is_staged
@@ -118,7 +118,7 @@ class ProducerState:
         self.expiration_ms = expiration_ms
         """`producer.id.expiration.ms`; the broker changes it while it runs."""
         self._clock_ms = clock_ms
-        self.first_sequences = FirstSequences()
+        self.first_sequences = LowestSequences()
         """Shared by all log groups of the node once clients are served."""
         self.partition_key: Callable[[int], tuple[bytes, int] | None] = lambda number: (b"", number)
         """Topic id and partition index, by the partition's number here; None for one that is not open."""

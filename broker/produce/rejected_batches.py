@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.produce.appender import Appender
 from lockstep.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from lockstep.protocol.primitives import ZERO_UUID
@@ -17,7 +17,7 @@ from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, 
 
 
 def record_rejected(
-    cluster: Cluster,
+    cluster: MetadataCache,
     appenders: Mapping[int, Appender],
     topic_data: TopicProduceData,
     data: PartitionProduceData,
@@ -48,7 +48,7 @@ def record_rejected(
     )
 
 
-def _topic(cluster: Cluster, topic_data: TopicProduceData) -> tuple[Topic | None, str | None]:
+def _topic(cluster: MetadataCache, topic_data: TopicProduceData) -> tuple[Topic | None, str | None]:
     """The topic to which the client will retry the batch, and its name; None for what is not known."""
     if topic_data.topic_id == ZERO_UUID:
         return cluster.topic(topic_data.name), topic_data.name

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
-from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.staging.stage_commit import LastWritten, StagedEnds
+from lockstep.broker.metadata.metadata_cache import MetadataCache
+from lockstep.broker.staging.stage_commit import LastWritten, StageCommit
 
 log = logging.getLogger("lockstep.staging")
 
@@ -27,8 +27,8 @@ class StagedExpiration:
 
     def __init__(
         self,
-        ends: StagedEnds,
-        cluster: Cluster,
+        ends: StageCommit,
+        cluster: MetadataCache,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

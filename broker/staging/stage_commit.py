@@ -1,6 +1,6 @@
 """The end of stages: a whole commit is one entry of the log group, with its record.
 
-Owns: `StagedEnds`, and which stages are left over. Invariants: a commit is one frame: the markers of all its
+Owns: `StageCommit`, and which stages are left over. Invariants: a commit is one frame: the markers of all its
 stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is in
 another log group, or the locks refuse; what else of the query is open in the group is aborted behind it; an
 abort ends what is still open, and so undoes no commit.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lockstep.broker.locks.lock_headers import lock_requests
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
@@ -56,10 +56,10 @@ LastWritten = tuple[int, tuple[tuple[int, int, int], ...]]
 each of its stages."""
 
 
-class StagedEnds:
+class StageCommit:
     """Ends of stages in the groups that this node leads. Args: appenders: by data group."""
 
-    def __init__(self, cluster: Cluster, appenders: Mapping[int, Appender]) -> None:
+    def __init__(self, cluster: MetadataCache, appenders: Mapping[int, Appender]) -> None:
         self._cluster = cluster
         self._appenders = appenders
         self._abandoned: dict[tuple[int, str], None] = {}

@@ -13,7 +13,7 @@ from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.batch_validation import AppendLimits
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.stage_commit import StageCommit
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
 from lockstep.protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
@@ -27,7 +27,7 @@ class StagedAppenders:
     __slots__ = ("_appenders", "_ends", "_query", "_transactional_id")
 
     def __init__(
-        self, appenders: Mapping[int, Appender], ends: StagedEnds, transactional_id: str, query: str
+        self, appenders: Mapping[int, Appender], ends: StageCommit, transactional_id: str, query: str
     ) -> None:
         self._appenders = appenders
         self._ends = ends

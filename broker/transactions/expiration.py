@@ -13,8 +13,8 @@ from typing import Final
 
 from lockstep.broker.coordination.expiration import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
-from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.metadata.metadata_cache import MetadataCache
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_rules import is_expired, is_overdue
 
 IDS_PER_STEP: Final = 2_000
@@ -26,7 +26,7 @@ ENDED_PER_STEP: Final = 100
 class TransactionExpiration:
     """The expiration of one broker's transactions and transactional ids."""
 
-    def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
+    def __init__(self, transactions: TransactionCoordinators, cluster: MetadataCache) -> None:
         self._transactions = transactions
         self._cluster = cluster
         self._serials: StableSince[str, int] = StableSince()

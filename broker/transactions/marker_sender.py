@@ -1,11 +1,11 @@
 """Ends of transactions in other log groups: markers carried to whoever leads the partitions.
 
-Owns: `Markers`, the coordinator's way to partitions outside its own group, and what a leader does when it is
-asked. Invariants: `write` returns when every partition has its marker committed, or its topic is gone, which
-only the controller can say; a marker may be written again, which changes nothing; whoever leads a group now
-is asked, again and again; few questions to one group are on their way at a time, each with all that waits.
-Does not: decide how a transaction ends, or keep anything: a coordinator that loses its leadership cancels
-`write`, and the next one begins again. Source: Kafka's TransactionMarkerChannelManager.
+Owns: `MarkerSender`, the coordinator's way to partitions outside its own group, and what a leader does when
+it is asked. Invariants: `write` returns when every partition has its marker committed, or its topic is gone,
+which only the controller can say; a marker may be written again, which changes nothing; whoever leads a group
+now is asked, again and again; few questions to one group are on their way at a time, each with all that
+waits. Does not: decide how a transaction ends, or keep anything: a coordinator that loses its leadership
+cancels `write`, and the next one begins again. Source: Kafka's TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
@@ -71,12 +71,12 @@ class _Waiting(NamedTuple):
     done: asyncio.Future[list[ErrorCode]]
 
 
-class Markers:
+class MarkerSender:
     """See the module. Args: appenders: by data group; peering: None for a node alone."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         appenders: Mapping[int, Appender],
         peering: PeerRpc | None,
         loop: asyncio.AbstractEventLoop,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.metadata.metadata_image import ClusterImage, Command, producer_ids_command
+from lockstep.broker.metadata.metadata_image import Command, MetadataImage, producer_ids_command
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.protocol.staged_messages import is_staged
 from lockstep.storage.peers.limits import PeerError
@@ -37,7 +37,7 @@ class ProducerIds:
         self,
         record: Callable[[Sequence[Command]], Awaitable[None]],
         leads: Callable[[], bool],
-        image: ClusterImage,
+        image: MetadataImage,
         peering: PeerRpc | None = None,
     ) -> None:
         self._record = record

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
@@ -117,7 +117,7 @@ class TransactionCoordinator:
         self,
         state: TransactionsState,
         partition_of: Callable[[str], PartitionLog | None],
-        cluster: Cluster,
+        cluster: MetadataCache,
         appender: Appender,
         markers: MarkerWriter,
         producer_ids: ProducerIdSource,

@@ -1,10 +1,9 @@
 """The front door to transactions: what producers and tools ask, by transactional id.
 
-Owns: `Transactions`, one per broker, with a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of an id but by its leader; whoever asks has taken a read barrier of the shards
-that `lapsed_shards` names.
-Does not: map ids to log groups or make `__transaction_state` (`broker/coordination/`), measure time
-(`expiration.py`), or know what is allowed (`transaction_rules.py`).
+Owns: `TransactionCoordinators`, one per broker, with a coordinator per data log group that the node has a
+copy of. Invariants: nothing is said of an id but by its leader; whoever asks has taken a read barrier of the
+shards that `lapsed_shards` names. Does not: map ids to log groups or make `__transaction_state`
+(`broker/coordination/`), measure time (`expiration.py`), or know what is allowed (`transaction_rules.py`).
 Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its sibling.
 """
 
@@ -17,7 +16,11 @@ from typing import Final
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
 from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
-from lockstep.broker.metadata.metadata_cache import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
+from lockstep.broker.metadata.metadata_cache import (
+    TRANSACTION_STATE,
+    TRANSACTION_STATE_TOPIC_ID,
+    MetadataCache,
+)
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import take_read_barrier
@@ -39,7 +42,7 @@ CONFLICTING_TOPIC: Final = (
 )
 
 
-class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]):
+class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]):
     """Nothing is hosted at first; see `host`."""
 
     topic_name = TRANSACTION_STATE
@@ -49,7 +52,7 @@ class Transactions(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         appenders: Mapping[int, Appender],
         markers: MarkerWriter,
         producer_ids: ProducerIdSource,

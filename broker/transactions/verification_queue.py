@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
 from lockstep.broker.produce.appender import (
     Appender,
@@ -101,7 +101,7 @@ class VerificationQueue:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         appenders: Mapping[int, Appender],
         verification: Verification,
         loop: asyncio.AbstractEventLoop,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.player.source.interface import (
     MULTIPLE_PARTITIONS,
     LogBounds,
@@ -54,7 +54,7 @@ class GroupSource:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         fetch_purgatory: FetchPurgatory,
         topic: Topic,
         group: LogGroup,

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.player.driver.errors import Deposed, PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player_host.config import Order
@@ -75,7 +75,7 @@ class LocalPlayers:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         fetch_purgatory: FetchPurgatory,
         topic: str,
         play: Play,

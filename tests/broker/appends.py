@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_table import LockTable
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender, BatchRejected, VerificationRequired
 from lockstep.broker.produce.producer_state import ProducerState
@@ -88,7 +88,7 @@ class Transactional:
         )
         self.appender = Appender(self.group, self.producers, lambda: NOW_MS)
         cluster = SimpleNamespace(metadata_index=1, topic_by_id=lambda _: None)
-        self.appender.locks = LockChecks(self.locks, self.group, cast(Cluster, cluster))
+        self.appender.locks = LockChecks(self.locks, self.group, cast(MetadataCache, cluster))
         if len(self.group.partitions) == 1:
             await self.group.open_partitions([(bytes(range(16)), 0), (bytes(range(16)), 1)])
         self.one, self.two = self.group.partitions[1], self.group.partitions[2]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.api import RequestHeader
@@ -112,6 +112,6 @@ class FakeCluster:
         topic = self._topics.get(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
 
-    def __call__(self) -> Cluster:
+    def __call__(self) -> MetadataCache:
         """As handlers take it."""
-        return cast(Cluster, self)
+        return cast(MetadataCache, self)

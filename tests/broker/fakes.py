@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Topic
 from lockstep.broker.metadata.metadata_image import (
-    ClusterImage,
     Command,
+    MetadataImage,
     NodeEntry,
     TopicEntry,
     TopicState,
@@ -24,7 +24,7 @@ from lockstep.broker.metadata.metadata_image import (
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.request_context import (
     ClientContext,
@@ -100,11 +100,11 @@ class FakeMetadata:
 
     def __init__(self, node_ids: tuple[int, ...] = (1,), **settings: object) -> None:
         self.now = 100.0
-        self.image = ClusterImage()
+        self.image = MetadataImage()
         groups: dict[int, LogGroup] = {}
-        self.nodes = Nodes(1, self.image, groups, lambda: self.now)
+        self.nodes = NodeRegistry(1, self.image, groups, lambda: self.now)
         purgatory = cast(FetchPurgatory, SimpleNamespace(wake=lambda partition: None))
-        self.cluster = Cluster(
+        self.cluster = MetadataCache(
             Settings(**settings),  # type: ignore[arg-type]
             self.image,
             groups,

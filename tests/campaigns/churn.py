@@ -72,7 +72,7 @@ CACHED_INDEXES = INDEX_CACHE_BYTES // INDEX_COST_BYTES
 PARTITIONS = 110
 """Of the broker's own topics and of the steady one, with a few to come and go."""
 BOUNDS = {
-    "FirstSequences._former_names": MAX_FORMER_NAMES,
+    "LowestSequences._former_names": MAX_FORMER_NAMES,
     "SegmentTable._cache": CACHED_INDEXES,
     "BatchIndex": CACHED_INDEXES + PARTITIONS,  # one for each partition in the segment that is written to
     "LogToClean": PARTITIONS,  # of each partition since the cleaner last looked

@@ -30,7 +30,7 @@ from lockstep.broker.locks import lock_table as table
 from lockstep.broker.locks.lock_check import LockChecks, LockConflict
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.locks.lock_versions import LockVersions
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
 from lockstep.protocol.records.batch import read_header
@@ -112,7 +112,7 @@ class World:
         cluster = SimpleNamespace(
             topic_by_id=lambda _: topic, partition=lambda _, index: found[index], metadata_index=1
         )
-        self.checks = LockChecks(self.table, group, cast(Cluster, cluster))
+        self.checks = LockChecks(self.table, group, cast(MetadataCache, cluster))
 
     def step(self) -> None:
         """One batch, or something that happens to the broker."""

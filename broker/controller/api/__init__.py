@@ -40,15 +40,15 @@ from lockstep.broker.controller.cluster_status import ClusterStatus, GroupReport
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.controller_quorum import ControllerQuorum
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import RequestHandler
 
 
 def handlers(
-    cluster: Cluster, nodes: Nodes, topics: Topics, alteration: ConfigAlteration
+    cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, alteration: ConfigAlteration
 ) -> list[RequestHandler]:
     """The handlers for topics, replicas, configurations, and what is fixed."""
     return [
@@ -71,8 +71,8 @@ def handlers(
 
 
 def node_handlers(
-    cluster: Cluster,
-    nodes: Nodes,
+    cluster: MetadataCache,
+    nodes: NodeRegistry,
     endpoints: NodeEndpoints,
     topics: Topics,
     reports: GroupReports,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.controller.raft_voters import voter_change_error
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -15,7 +15,7 @@ class AddRaftVoter(RequestHandler):
     api_key = ApiKey.ADD_RAFT_VOTER
     versions = (0, 1)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from lockstep.broker.controller.reassignment import Reassignment, ReassignmentRequest
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.metadata.metadata_cache import MetadataCache
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -28,7 +28,7 @@ class AlterPartitionReassignments(RequestHandler):
     versions = (0, 1)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -26,7 +26,7 @@ class AlterReplicaLogDirs(RequestHandler):
     api_key = ApiKey.ALTER_REPLICA_LOG_DIRS
     versions = (1, 2)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

@@ -14,8 +14,8 @@ from typing import Final
 from lockstep.broker.controller.api.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from lockstep.broker.controller.replica_assignment import check_groups, check_replicas
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
@@ -44,7 +44,7 @@ class CreatePartitions(RequestHandler):
     versions = (0, 3)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics

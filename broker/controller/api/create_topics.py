@@ -12,9 +12,9 @@ from typing import Final
 
 from lockstep.broker.controller.replica_assignment import check_assignments, check_groups
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.topic_validation import TopicPlan
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.described_config import describe_topic
@@ -48,7 +48,7 @@ class CreateTopics(RequestHandler):
     versions = (2, 7)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics

@@ -8,7 +8,7 @@ from typing import Final
 
 from lockstep.broker.controller.api.create_topics import TOPICS_AT_ONCE
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -32,7 +32,7 @@ class DeleteTopics(RequestHandler):
     versions = (1, 6)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, topics: Topics) -> None:
         self._cluster = cluster
         self._topics = topics
 

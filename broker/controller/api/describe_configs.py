@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 from lockstep.broker.controller.config_changes import RESOURCES_AT_ONCE, check_node
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.errors import RequestError
@@ -48,7 +48,7 @@ class DescribeConfigs(RequestHandler):
     api_key = ApiKey.DESCRIBE_CONFIGS
     versions = (1, 4)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     async def handle(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.topic_validation import METADATA_TOPIC
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -38,7 +38,11 @@ class DescribeQuorum(RequestHandler):
     needs = Needs.CONTROLLER
 
     def __init__(
-        self, cluster: Cluster, nodes: Nodes, endpoints: NodeEndpoints, clock_ms: Callable[[], int]
+        self,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
+        endpoints: NodeEndpoints,
+        clock_ms: Callable[[], int],
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes

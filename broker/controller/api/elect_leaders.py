@@ -12,9 +12,9 @@ import asyncio
 from typing import Final
 
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -39,7 +39,7 @@ class ElectLeaders(RequestHandler):
     versions = (0, 2)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster, nodes: Nodes, transfers: LeadershipTransfers) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, transfers: LeadershipTransfers) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._transfers = transfers

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.config_resources import ResourceType
@@ -35,7 +35,7 @@ class ListConfigResources(RequestHandler):
     api_key = ApiKey.LIST_CONFIG_RESOURCES
     versions = (0, 1)
 
-    def __init__(self, cluster: Cluster, nodes: Nodes) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry) -> None:
         self._cluster = cluster
         self._nodes = nodes
 

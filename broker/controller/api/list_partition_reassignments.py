@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -23,7 +23,7 @@ class ListPartitionReassignments(RequestHandler):
     versions = (0, 0)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

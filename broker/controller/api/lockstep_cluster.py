@@ -13,7 +13,7 @@ from lockstep.broker.controller.cluster_admin import ClusterAdmin
 from lockstep.broker.controller.cluster_status import ClusterStatus
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.group_report import Document
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.api import RequestHeader
@@ -37,7 +37,11 @@ class LockstepCluster(RequestHandler):
     is_advertised = False
 
     def __init__(
-        self, cluster: Cluster, status: ClusterStatus, admin: ClusterAdmin, damage_reports: DamageReports
+        self,
+        cluster: MetadataCache,
+        status: ClusterStatus,
+        admin: ClusterAdmin,
+        damage_reports: DamageReports,
     ) -> None:
         self._cluster = cluster
         self._status = status

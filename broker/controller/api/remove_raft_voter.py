@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.controller.raft_voters import voter_change_error
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -15,7 +15,7 @@ class RemoveRaftVoter(RequestHandler):
     api_key = ApiKey.REMOVE_RAFT_VOTER
     versions = (0, 0)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

@@ -6,7 +6,7 @@ Kafka removes a broker from the metadata at once, a live one, too. Here a node's
 
 from __future__ import annotations
 
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ class UnregisterBroker(RequestHandler):
     api_key = ApiKey.UNREGISTER_BROKER
     versions = (0, 0)
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeRegistry) -> None:
         self._nodes = nodes
 
     def handle(

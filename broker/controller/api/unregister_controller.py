@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lockstep.broker.controller.api.unregister_broker import REMOVE_NODE
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -24,7 +24,7 @@ class UnregisterController(RequestHandler):
     api_key = ApiKey.UNREGISTER_CONTROLLER
     versions = (0, 0)
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeRegistry) -> None:
         self._nodes = nodes
 
     def handle(

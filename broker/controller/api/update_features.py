@@ -7,7 +7,7 @@ rejects the whole request. Source: Kafka's FeatureControlManager.updateFeature.
 from __future__ import annotations
 
 from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -28,7 +28,7 @@ class UpdateFeatures(RequestHandler):
     api_key = ApiKey.UPDATE_FEATURES
     versions = (0, 2)
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: NodeRegistry) -> None:
         self._nodes = nodes
 
     def handle(

@@ -10,14 +10,14 @@ from lockstep.broker.fetch.api.list_offsets import ListOffsets
 from lockstep.broker.fetch.api.offset_for_leader_epoch import OffsetForLeaderEpoch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import RequestHandler
 
 
 def handlers(
-    cluster: Cluster,
+    cluster: MetadataCache,
     sessions: FetchSessions,
     purgatory: FetchPurgatory,
     unsent_bytes: UnsentBytes,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -40,7 +40,7 @@ class DeleteRecords(RequestHandler):
     api_key = ApiKey.DELETE_RECORDS
     versions = (0, 2)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     async def handle(

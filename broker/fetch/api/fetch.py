@@ -28,8 +28,8 @@ from lockstep.broker.fetch.partition_check import (
     PartitionCheck,
 )
 from lockstep.broker.fetch.partition_reads import ColdRead, PartitionReads, ReadLimits, read_from_memory
-from lockstep.broker.fetch.replica_selector import NearbyReplicas
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import (
@@ -63,7 +63,7 @@ class Fetch(RequestHandler):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         sessions: FetchSessions,
         purgatory: FetchPurgatory,
         unsent_bytes: UnsentBytes,
@@ -90,9 +90,11 @@ class Fetch(RequestHandler):
         replica_id = request.replica_id
         if header.api_version >= REPLICA_STATE_MIN_VERSION:
             replica_id = request.replica_state.replica_id
-        nearby: NearbyReplicas | None = None
+        nearby: RackAwareReplicaSelector | None = None
         if request.rack_id and settings.replica_selector_class == RACK_AWARE_SELECTOR:
-            nearby = NearbyReplicas(request.rack_id, client, self.endpoints, self.cluster, self._is_alive)
+            nearby = RackAwareReplicaSelector(
+                request.rack_id, client, self.endpoints, self.cluster, self._is_alive
+            )
         check = PartitionCheck(self.cluster, header.api_version, replica_id, read_committed, nearby)
         return _FetchRequest(self, client, header.api_version, request, fetch_context, check, limits).start()
 

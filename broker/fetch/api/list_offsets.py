@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -58,7 +58,7 @@ class ListOffsets(RequestHandler):
     api_key = ApiKey.LIST_OFFSETS
     versions = (1, 11)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -22,7 +22,7 @@ class OffsetForLeaderEpoch(RequestHandler):
     api_key = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = (2, 4)
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def handle(

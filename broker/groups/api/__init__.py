@@ -20,15 +20,15 @@ from lockstep.broker.groups.api.offset_delete import OffsetDelete
 from lockstep.broker.groups.api.offset_fetch import OffsetFetch
 from lockstep.broker.groups.api.sync_group import SyncGroup
 from lockstep.broker.groups.api.txn_offset_commit import TxnOffsetCommit
-from lockstep.broker.groups.group_coordinators import Groups
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.transactions.verification_client import Verification
 
 
 def handlers(
-    groups: Groups, cluster: Cluster, verification: Verification, time_slicer: TimeSlicer
+    groups: GroupCoordinators, cluster: MetadataCache, verification: Verification, time_slicer: TimeSlicer
 ) -> list[RequestHandler]:
     """The handlers of this room."""
     return [

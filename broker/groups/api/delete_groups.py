@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
@@ -34,7 +34,7 @@ class DeleteGroups(RequestHandler):
     versions = (0, 3)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
+    def __init__(self, groups: GroupCoordinators, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._time_slicer = time_slicer
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.groups.classic_group import State
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.authorized_operations import GROUP_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
@@ -34,7 +34,7 @@ class DescribeGroups(RequestHandler):
     versions = (0, 6)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, time_slicer: TimeSlicer) -> None:
+    def __init__(self, groups: GroupCoordinators, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._time_slicer = time_slicer
 

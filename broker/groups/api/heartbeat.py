@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
@@ -20,7 +20,7 @@ class Heartbeat(RequestHandler):
     versions = (0, 4)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordinators) -> None:
         self._groups = groups
 
     def lapsed_leaderships(self, request: HeartbeatRequest) -> Collection[Leadership]:

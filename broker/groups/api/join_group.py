@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_responses import JoinAnswer, join_error
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
@@ -25,7 +25,7 @@ class JoinGroup(RequestHandler):
     versions = (0, 9)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordinators) -> None:
         self._groups = groups
 
     def lapsed_leaderships(self, request: JoinGroupRequest) -> Collection[Leadership]:

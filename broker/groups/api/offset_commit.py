@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Final
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import (
     NEVER,
     CommittedOffset,
@@ -22,7 +22,7 @@ from lockstep.broker.groups.group_records import (
     offset_record,
 )
 from lockstep.broker.groups.group_store import GroupStore
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
@@ -55,7 +55,7 @@ class OffsetCommit(RequestHandler):
     versions = (2, 10)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, cluster: Cluster) -> None:
+    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache) -> None:
         self._groups = groups
         self._cluster = cluster
 
@@ -93,7 +93,7 @@ class _Commit:
 
     __slots__ = ("_api_version", "_cluster", "_request", "stored", "valid")
 
-    def __init__(self, cluster: Cluster, api_version: int, request: OffsetCommitRequest) -> None:
+    def __init__(self, cluster: MetadataCache, api_version: int, request: OffsetCommitRequest) -> None:
         self._cluster = cluster
         self._api_version = api_version
         self._request = request

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import Record, offset_record
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.groups.subscription import CONSUMER
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
@@ -42,7 +42,7 @@ class OffsetDelete(RequestHandler):
     versions = (0, 0)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, cluster: Cluster) -> None:
+    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache) -> None:
         self._groups = groups
         self._cluster = cluster
 

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from functools import partial
 from typing import Final, NamedTuple
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import CommittedOffset
 from lockstep.broker.groups.group_store import GroupStore
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
@@ -62,7 +62,7 @@ class OffsetFetch(RequestHandler):
     versions = (1, 10)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, cluster: Cluster, time_slicer: TimeSlicer) -> None:
+    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache, time_slicer: TimeSlicer) -> None:
         self._groups = groups
         self._cluster = cluster
         self._time_slicer = time_slicer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
@@ -27,7 +27,7 @@ class SyncGroup(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: GroupCoordinators) -> None:
         self._groups = groups
 
     def lapsed_leaderships(self, request: SyncGroupRequest) -> Collection[Leadership]:

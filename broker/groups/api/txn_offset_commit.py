@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
     Record,
@@ -23,7 +23,7 @@ from lockstep.broker.groups.group_records import (
     offset_record,
 )
 from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
-from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, MetadataCache, Topic
 from lockstep.broker.produce.appender import VerificationGuardMismatch, VerificationRequired
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
@@ -60,7 +60,7 @@ class TxnOffsetCommit(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: Groups, cluster: Cluster, verification: Verification) -> None:
+    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache, verification: Verification) -> None:
         self._groups = groups
         self._cluster = cluster
         self._verification = verification
@@ -91,7 +91,11 @@ class _Commit:
     __slots__ = ("_api_version", "_cluster", "_groups", "_request", "response", "valid")
 
     def __init__(
-        self, groups: Groups, cluster: Cluster, api_version: int, request: TxnOffsetCommitRequest
+        self,
+        groups: GroupCoordinators,
+        cluster: MetadataCache,
+        api_version: int,
+        request: TxnOffsetCommitRequest,
     ) -> None:
         self._groups = groups
         self._cluster = cluster

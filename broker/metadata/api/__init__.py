@@ -7,14 +7,14 @@ from lockstep.broker.metadata.api.describe_cluster import DescribeCluster
 from lockstep.broker.metadata.api.describe_log_dirs import DescribeLogDirs
 from lockstep.broker.metadata.api.describe_topic_partitions import DescribeTopicPartitions
 from lockstep.broker.metadata.api.metadata import EnsureTopic, Metadata
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.request_context import RequestHandler
 
 
 def handlers(
-    cluster: Cluster, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
+    cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
 ) -> list[RequestHandler]:
     """The handlers of this room but ApiVersions, which lists them all."""
     return [

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -57,7 +57,9 @@ class ApiVersions(RequestHandler):
     api_key = ApiKey.API_VERSIONS
     versions = (0, 5)
 
-    def __init__(self, cluster: Cluster, nodes: NodeView, advertised: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self, cluster: MetadataCache, nodes: NodeView, advertised: Mapping[int, tuple[int, int]]
+    ) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._advertised = advertised

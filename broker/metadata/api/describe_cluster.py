@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
@@ -29,7 +29,7 @@ class DescribeCluster(RequestHandler):
     api_key = ApiKey.DESCRIBE_CLUSTER
     versions = (0, 2)
 
-    def __init__(self, cluster: Cluster, nodes: NodeView, endpoints: NodeEndpoints) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints

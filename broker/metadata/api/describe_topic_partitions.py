@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeStates
 from lockstep.broker.metadata.replica_state import ReplicaStates
@@ -36,7 +36,7 @@ class DescribeTopicPartitions(RequestHandler):
     api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     versions = (0, 0)
 
-    def __init__(self, cluster: Cluster, nodes: NodeStates, endpoints: NodeEndpoints) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeStates, endpoints: NodeEndpoints) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints

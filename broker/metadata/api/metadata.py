@@ -17,7 +17,7 @@ from typing import Final
 from lockstep.broker.metadata.metadata_cache import (
     INTERNAL_TOPICS,
     METADATA_GROUP,
-    Cluster,
+    MetadataCache,
     Topic,
     TopicPartition,
 )
@@ -69,7 +69,7 @@ class Metadata(RequestHandler):
     versions = (0, 13)
 
     def __init__(
-        self, cluster: Cluster, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
+        self, cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes
@@ -173,7 +173,7 @@ class _MetadataBuilder:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         nodes: NodeView,
         endpoints: NodeEndpoints,
         client: ClientContext,

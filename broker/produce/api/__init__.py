@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.describe_producers import DescribeProducers
 from lockstep.broker.produce.api.produce import Produce
@@ -16,7 +16,7 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 
 
 def handlers(
-    cluster: Cluster,
+    cluster: MetadataCache,
     appenders: Mapping[int, Appender],
     endpoints: NodeEndpoints,
     time_slicer: TimeSlicer,

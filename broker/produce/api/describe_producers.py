@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.requests.duplicate_names import DuplicateNames
@@ -36,7 +36,7 @@ class DescribeProducers(RequestHandler):
     api_key = ApiKey.DESCRIBE_PRODUCERS
     versions = (0, 0)
 
-    def __init__(self, cluster: Cluster, appenders: Mapping[int, Appender]) -> None:
+    def __init__(self, cluster: MetadataCache, appenders: Mapping[int, Appender]) -> None:
         self._cluster = cluster
         self._appenders = appenders
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.atomic_produce import append_atomically, is_atomic
 from lockstep.broker.produce.append_result import AppendPaths
@@ -47,7 +47,7 @@ class Produce(RequestHandler):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MetadataCache,
         appenders: Mapping[int, Appender],
         endpoints: NodeEndpoints,
         time_slicer: TimeSlicer,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.staging.api.lockstep_staged import LockstepStaged
-from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.stage_commit import StageCommit
 
 
 def handlers(
-    ends: StagedEnds, take_producer_id: Callable[[], Awaitable[int]], cluster: Cluster
+    ends: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
 ) -> list[RequestHandler]:
     """The handlers of this room."""
     return [LockstepStaged(ends, take_producer_id, cluster)]

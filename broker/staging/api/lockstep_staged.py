@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import SPECULATIVE_ERRORS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
-from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.stage_commit import StageCommit
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.staged_messages import (
@@ -40,7 +40,7 @@ class LockstepStaged(RequestHandler):
     is_advertised = False
 
     def __init__(
-        self, ends: StagedEnds, take_producer_id: Callable[[], Awaitable[int]], cluster: Cluster
+        self, ends: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
     ) -> None:
         self._ends = ends
         self._take_producer_id = take_producer_id

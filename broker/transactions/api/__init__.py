@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.transactions.api.add_offsets_to_txn import AddOffsetsToTxn
 from lockstep.broker.transactions.api.add_partitions_to_txn import AddPartitionsToTxn
@@ -20,16 +20,16 @@ from lockstep.broker.transactions.api.end_txn import EndTxn
 from lockstep.broker.transactions.api.init_producer_id import InitProducerId
 from lockstep.broker.transactions.api.list_transactions import ListTransactions
 from lockstep.broker.transactions.api.write_txn_markers import WriteTxnMarkers
-from lockstep.broker.transactions.marker_sender import Markers
+from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 
 
 def handlers(
-    transactions: Transactions,
+    transactions: TransactionCoordinators,
     producer_ids: ProducerIdSource,
-    markers: Markers,
-    cluster: Cluster,
+    markers: MarkerSender,
+    cluster: MetadataCache,
     partition_of_group: Callable[[str], int],
     clock_ms: Callable[[], int],
 ) -> list[RequestHandler]:

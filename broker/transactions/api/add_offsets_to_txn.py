@@ -14,7 +14,7 @@ from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -31,7 +31,9 @@ class AddOffsetsToTxn(RequestHandler):
     versions = (0, 4)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions, partition_of_group: Callable[[str], int]) -> None:
+    def __init__(
+        self, transactions: TransactionCoordinators, partition_of_group: Callable[[str], int]
+    ) -> None:
         self._transactions = transactions
         self._partition_of_group = partition_of_group
 

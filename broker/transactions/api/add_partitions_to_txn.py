@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, Cluster
+from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import Place
 from lockstep.broker.transactions.verification_client import Question
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -43,7 +43,7 @@ class AddPartitionsToTxn(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
+    def __init__(self, transactions: TransactionCoordinators, cluster: MetadataCache) -> None:
         self._transactions = transactions
         self._cluster = cluster
 

@@ -11,7 +11,7 @@ from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -28,7 +28,7 @@ class DescribeTransactions(RequestHandler):
     versions = (0, 0)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: TransactionCoordinators) -> None:
         self._transactions = transactions
 
     def lapsed_leaderships(self, request: DescribeTransactionsRequest) -> Collection[Leadership]:

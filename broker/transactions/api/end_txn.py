@@ -12,7 +12,7 @@ from typing import Final
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -29,7 +29,7 @@ class EndTxn(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: TransactionCoordinators) -> None:
         self._transactions = transactions
 
     def lapsed_leaderships(self, request: EndTxnRequest) -> Collection[Leadership]:

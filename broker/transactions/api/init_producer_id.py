@@ -14,7 +14,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,7 +33,7 @@ class InitProducerId(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions, producer_ids: ProducerIdSource) -> None:
+    def __init__(self, transactions: TransactionCoordinators, producer_ids: ProducerIdSource) -> None:
         self._transactions = transactions
         self._producer_ids = producer_ids
 

@@ -14,7 +14,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import TransactionMetadata
 from lockstep.broker.transactions.transaction_records import TransactionState as State
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -36,7 +36,7 @@ class ListTransactions(RequestHandler):
     versions = (0, 2)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: Transactions, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, transactions: TransactionCoordinators, clock_ms: Callable[[], int]) -> None:
         self._transactions = transactions
         self._clock_ms = clock_ms
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
-from lockstep.broker.transactions.marker_sender import Markers
+from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -27,7 +27,7 @@ class WriteTxnMarkers(RequestHandler):
     api_key = ApiKey.WRITE_TXN_MARKERS
     versions = (1, 2)
 
-    def __init__(self, markers: Markers) -> None:
+    def __init__(self, markers: MarkerSender) -> None:
         self._markers = markers
 
     async def handle(

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.node.cluster_node import ClusterNode
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -53,7 +53,7 @@ async def all_tell(cluster: BrokerCluster, in_sync: set[int], offline: set[int])
 async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive, hear = ClusterNode.receive, Nodes.on_status
+    receive, hear = ClusterNode.receive, NodeRegistry.on_status
     heard: Counter[tuple[int, int]] = Counter()
     held: set[int] = set()
 
@@ -62,12 +62,12 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
         if not (brings and node._settings.node_id in held):
             receive(node, number, message)
 
-    def listened(nodes: Nodes, node_id: int, status: Status) -> None:
+    def listened(nodes: NodeRegistry, node_id: int, status: Status) -> None:
         hear(nodes, node_id, status)
         heard[nodes.node_id, node_id] += 1
 
     monkeypatch.setattr(ClusterNode, "receive", received)
-    monkeypatch.setattr(Nodes, "on_status", listened)
+    monkeypatch.setattr(NodeRegistry, "on_status", listened)
     monkeypatch.setattr("lockstep.broker.peers.peer_rpc.STATUS_SECONDS", 0.05)
     cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.controller.partition_commands import Forget, GroupCommands
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.controller.partition_commands import Forget, PartitionCommands
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ class Group:
 
 
 class Here:
-    """A node's groups, as `Cluster` shows them."""
+    """A node's groups, as `MetadataCache` shows them."""
 
     def __init__(self, **groups: Group) -> None:
         self.groups = {int(name.removeprefix("g")): group for name, group in groups.items()}
@@ -77,11 +77,11 @@ class Way:
         return await self.other.handlers[kind](1, body)
 
 
-def commands(here: Here, way: Way | None, forget: Forget = forget_nothing) -> GroupCommands:
-    return GroupCommands(cast(Cluster, here), cast(PeerRpc | None, way), forget)
+def commands(here: Here, way: Way | None, forget: Forget = forget_nothing) -> PartitionCommands:
+    return PartitionCommands(cast(MetadataCache, here), cast(PeerRpc | None, way), forget)
 
 
-def asking(there: Way) -> GroupCommands:
+def asking(there: Way) -> PartitionCommands:
     """Of a node that has no part in any group."""
     way = Way()
     way.other = there

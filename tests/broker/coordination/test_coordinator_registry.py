@@ -9,29 +9,29 @@ import pytest
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
 from lockstep.broker.coordination.key_hash import positive_hash
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.metadata.metadata_cache import Topic
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
 
-KINDS = pytest.mark.parametrize("kind", [Groups, Transactions])
-Kind = type[Groups] | type[Transactions]
+KINDS = pytest.mark.parametrize("kind", [GroupCoordinators, TransactionCoordinators])
+Kind = type[GroupCoordinators] | type[TransactionCoordinators]
 KEYS = [f"key-{number}" for number in range(20)]
 
 
 def front_door(broker: Broker, kind: Kind) -> CoordinatorRegistry[Any]:
-    return broker.assembly.consumer_groups if kind is Groups else broker.assembly.transactions
+    return broker.assembly.consumer_groups if kind is GroupCoordinators else broker.assembly.transactions
 
 
 def refused(coordination: CoordinatorRegistry[Any]) -> tuple[ErrorCode, str]:
     """What is said to whoever asks of a key."""
     with pytest.raises(RequestError) as found:
-        if isinstance(coordination, Groups):
+        if isinstance(coordination, GroupCoordinators):
             coordination.coordinator("a")
-        elif isinstance(coordination, Transactions):
+        elif isinstance(coordination, TransactionCoordinators):
             coordination.describe("a")
     return found.value.error, found.value.message
 

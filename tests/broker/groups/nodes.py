@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_state import SECTION, GroupsState
 from lockstep.broker.groups.group_store import OffsetTransaction
@@ -40,7 +40,7 @@ CLOCK_MS = 1_700_000_000_000
 
 
 class Known:
-    """What `Groups` asks of the broker's cluster: one topic, on one log group."""
+    """What `GroupCoordinators` asks of the broker's cluster: one topic, on one log group."""
 
     def __init__(self, group: LogGroup, settings: Settings) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class Nodes:
         self.cluster = Cluster(directory, machines=self._machines, seconds=clock)
         self._clock = clock
         self.known: dict[int, Known] = {}
-        self.groups: dict[int, Groups] = {}
+        self.groups: dict[int, GroupCoordinators] = {}
         self.appenders: dict[int, Appender] = {}
         """What they know of producers is what they appended themselves."""
         texts = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
@@ -93,7 +93,7 @@ class Nodes:
         for node in cluster.groups:
             known = self.known[node] = Known(cluster.groups[node], self.settings)
             loop: Any = PatientLoop(self._clock)
-            self.groups[node] = Groups(known, lambda: CLOCK_MS, loop)  # type: ignore[arg-type]
+            self.groups[node] = GroupCoordinators(known, lambda: CLOCK_MS, loop)  # type: ignore[arg-type]
             self.appenders[node] = appender = Appender(
                 cluster.groups[node], ProducerState(86_400_000), lambda: CLOCK_MS
             )

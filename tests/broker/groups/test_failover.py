@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.groups.expiration import Expiration
+from lockstep.broker.groups.expiration import OffsetExpiration
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.requests.errors import RequestError
@@ -295,7 +295,7 @@ async def test_what_is_pending_is_so_on_the_next_leader_too(nodes: Nodes) -> Non
 async def test_only_the_coordinator_expires_and_forgets(nodes: Nodes) -> None:
     assert await nodes.write(1, "g", commit(1), commit(2, 1)) is E.NONE
     await nodes.cluster.agreed()
-    expiration = {node: Expiration(nodes.groups[node], nodes.known[node]) for node in (1, 2)}  # type: ignore[arg-type]
+    expiration = {node: OffsetExpiration(nodes.groups[node], nodes.known[node]) for node in (1, 2)}  # type: ignore[arg-type]
     last_index = nodes.cluster.groups[1].log.last_index
     for each in expiration.values():
         assert await each.enforce() == 0
@@ -318,7 +318,7 @@ async def test_a_topic_that_stays_to_be_seen(nodes: Nodes, monkeypatch: pytest.M
     assert await nodes.write(1, "g", commit(1)) is E.NONE
     known = nodes.known[1]
     known.visible.add("t")
-    expiration = Expiration(nodes.groups[1], known)  # type: ignore[arg-type]
+    expiration = OffsetExpiration(nodes.groups[1], known)  # type: ignore[arg-type]
     with pytest.raises(RequestError) as refused:
         await expiration.forget(NUMBER, "t")
     assert refused.value.error is E.REQUEST_TIMED_OUT
@@ -346,7 +346,7 @@ async def test_groups_of_log_groups_that_others_have(nodes: Nodes) -> None:
 async def test_what_cannot_be_forgotten_now(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller is told, and asks again."""
     assert await nodes.write(1, "g", commit(1)) is E.NONE
-    expiration = Expiration(nodes.groups[1], nodes.known[1])  # type: ignore[arg-type]
+    expiration = OffsetExpiration(nodes.groups[1], nodes.known[1])  # type: ignore[arg-type]
 
     def full(*_: Any, **__: Any) -> int:
         raise StorageFull("no room")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.groups.expiration import Expiration, expired
+from lockstep.broker.groups.expiration import OffsetExpiration, expired
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
     GroupMetadata,
@@ -171,7 +171,7 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
     await write(broker, "mixed", offset_record("mixed", "t", 0, old), offset_record("mixed", "t", 1, new))
     await write(broker, "empty", group_record("empty", GroupMetadata("consumer", 9, None, None, 1, ())))
     groups.store("busy").append("busy", [offset_record("busy", "t", 0, old)], lambda error: None)
-    expiration = Expiration(groups, broker.assembly.cluster)
+    expiration = OffsetExpiration(groups, broker.assembly.cluster)
     assert await expiration.enforce() == 4
     for store, _ in groups.active_shards():
         await store.group.committed()
@@ -197,7 +197,7 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker
     )
     store.group._replica.time_ms += 2 * RETENTION_MS
     assert store.time_ms() > now_ms + RETENTION_MS
-    assert await Expiration(groups, broker.assembly.cluster).enforce() == 0
+    assert await OffsetExpiration(groups, broker.assembly.cluster).enforce() == 0
     await store.group.committed()
     assert set(store.state.offsets("g")) == {("t", 0)}
 

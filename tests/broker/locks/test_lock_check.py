@@ -13,7 +13,7 @@ import pytest
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_headers import MAX_RECORDS
 from lockstep.broker.locks.lock_table import LockTable
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ class One:
         self.log = PartitionLog(1, bytes(16), 0)
         self.cluster = SimpleNamespace(topic_by_id=lambda _: SimpleNamespace(name="t"), metadata_index=10)
         self.group = SimpleNamespace(has_lease=True)
-        self.checks = LockChecks(LockTable(), cast(LogGroup, self.group), cast(Cluster, self.cluster))
+        self.checks = LockChecks(LockTable(), cast(LogGroup, self.group), cast(MetadataCache, self.cluster))
 
     def append(
         self, hwm: int, *, write: str = "", read: str = "", expected: int = -1, mode: str = LOCKS_KEPT

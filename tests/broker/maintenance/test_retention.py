@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.maintenance.retention import Retention, expired_by_size, first_kept_by_time
-from lockstep.broker.metadata.metadata_cache import Cluster, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
 from lockstep.broker.metadata.metadata_image import (
     TopicEntry,
     TopicState,
@@ -125,7 +125,7 @@ async def test_a_join_beside_the_look_at_sizes_deletes_nothing(
         return function(*arguments)
 
     monkeypatch.setattr(asyncio, "to_thread", to_thread)
-    assert await Retention(cast("Cluster", cluster), lambda: 0).enforce(0) == 0
+    assert await Retention(cast("MetadataCache", cluster), lambda: 0).enforce(0) == 0
 
 
 async def test_by_size_end_to_end(start_broker: StartBroker) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.metadata import lowest_sequences
-from lockstep.broker.metadata.lowest_sequences import TTL_SECONDS, FirstSequences, is_later
+from lockstep.broker.metadata.lowest_sequences import TTL_SECONDS, LowestSequences, is_later
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
 
-class Firsts(FirstSequences):
+class Firsts(LowestSequences):
     """With a clock of its own."""
 
     def __init__(self) -> None:

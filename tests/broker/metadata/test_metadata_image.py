@@ -8,8 +8,8 @@ import pytest
 
 from lockstep.broker.metadata.metadata_image import (
     Changed,
-    ClusterImage,
     Command,
+    MetadataImage,
     NodeEntry,
     TopicEntry,
     TopicState,
@@ -39,7 +39,7 @@ ID = bytes(range(16))
 NODE = NodeEntry(2, {"PLAINTEXT": ("two", 9092), "LAN": ("10.0.0.2", 9093)}, ("two", 19092), "rack-b")
 
 
-def replay(image: ClusterImage, *commands: Command) -> None:
+def replay(image: MetadataImage, *commands: Command) -> None:
     building = BatchBuilder()
     for command in commands:
         building.append(json.dumps(command).encode(), timestamp_ms=1)
@@ -51,7 +51,7 @@ def entry() -> TopicEntry:
 
 
 def test_a_topics_life() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, cluster_command("abc"), create_command(entry()))
     made = image.topics[ID]
 
@@ -69,7 +69,7 @@ def test_a_topics_life() -> None:
 
 
 def test_the_cluster_id_never_changes_and_producer_ids_never_go_back() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, cluster_command("abc"), cluster_command("xyz"))
     assert image.cluster_id == "abc"
     replay(image, producer_ids_command(2000), producer_ids_command(1000))
@@ -77,9 +77,9 @@ def test_the_cluster_id_never_changes_and_producer_ids_never_go_back() -> None:
 
 
 def test_snapshot_and_restore() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, cluster_command("abc"), create_command(entry()), ready_command(ID), producer_ids_command(9))
-    copy = ClusterImage()
+    copy = MetadataImage()
     copy.restore(image.snapshot(1))
     assert copy.snapshot(2) == image.snapshot(1)
     assert copy.topics[ID].state is TopicState.READY
@@ -103,14 +103,14 @@ def test_snapshot_and_restore() -> None:
     ],
 )
 def test_what_it_does_not_understand_stops_it(command: Command) -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, create_command(entry()))
     with pytest.raises(CorruptLog):
         replay(image, command)
 
 
 def test_nodes_come_move_and_go_and_groups_are_placed_on_them() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, node_command(NodeEntry(1)), node_command(NODE), place_command({0: (1, 2), 1: (1, 2)}))
     assert image.nodes == {1: NodeEntry(1), 2: NODE}
     replay(image, node_command(NodeEntry(2, peer=("elsewhere", 1))), place_command({1: (2, 1)}))
@@ -121,7 +121,7 @@ def test_nodes_come_move_and_go_and_groups_are_placed_on_them() -> None:
 
 
 def test_groups_that_move_are_known_by_where_they_come_from() -> None:
-    image, copy = ClusterImage(), ClusterImage()
+    image, copy = MetadataImage(), MetadataImage()
     replay(image, place_command({1: (1, 2), 2: (1, 2)}), start_reassignment_command({1: (2, 3), 2: (2, 1)}))
     assert (image.placement, image.moving) == ({1: (2, 3), 2: (2, 1)}, {1: (1, 2)})
     replay(
@@ -142,7 +142,7 @@ def test_groups_that_move_are_known_by_where_they_come_from() -> None:
 
 
 def test_nodes_and_placement_outlive_a_snapshot() -> None:
-    image, copy = ClusterImage(), ClusterImage()
+    image, copy = MetadataImage(), MetadataImage()
     replay(image, node_command(NODE), place_command({0: (2,), 1: (2, 3)}))
     copy.restore(image.snapshot(0))
     assert (copy.nodes, copy.placement) == ({2: NODE}, {0: (2,), 1: (2, 3)})
@@ -151,7 +151,7 @@ def test_nodes_and_placement_outlive_a_snapshot() -> None:
 
 
 def test_partitions_are_promised_before_they_are_there() -> None:
-    image, copy = ClusterImage(), ClusterImage()
+    image, copy = MetadataImage(), MetadataImage()
     replay(image, create_command(entry()), grow_command(ID, [2, 1]))
     copy.restore(image.snapshot(0))
     for each in (image, copy):
@@ -161,7 +161,7 @@ def test_partitions_are_promised_before_they_are_there() -> None:
 
 
 def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     told: list[tuple[Changed, bytes]] = []
     image.changed = lambda what, topic_id: told.append((what, topic_id))
     replay(image, cluster_command("abc"), producer_ids_command(9), create_command(entry()), ready_command(ID))
@@ -183,13 +183,13 @@ def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
 
 
 def test_configurations_are_replaced_as_a_whole() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, create_command(entry()), topic_configs_command(ID, {"retention.bytes": "7"}))
     assert image.topics[ID].overrides == {"retention.bytes": "7"}
     replay(image, configs_command("broker", "", {"log.retention.ms": "5"}))
     replay(image, configs_command("broker", "1", {"max.connections": "9"}))
     replay(image, configs_command("group", "g", {"consumer.session.timeout.ms": "50000"}))
-    restored = ClusterImage()
+    restored = MetadataImage()
     restored.restore(image.snapshot(0))
     assert restored.configs == image.configs
     assert restored.topics[ID].overrides == {"retention.bytes": "7"}
@@ -201,14 +201,14 @@ def test_configurations_are_replaced_as_a_whole() -> None:
 
 
 def test_a_configuration_that_comes_after_its_topic_went_is_nobodys() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, create_command(entry()), delete_command(ID), deleted_command(ID))
     replay(image, topic_configs_command(ID, {"retention.bytes": "7"}))
     assert image.topics == {}
 
 
 def test_a_state_of_the_first_version_has_no_configurations() -> None:
-    image = ClusterImage()
+    image = MetadataImage()
     replay(image, cluster_command("abc"), create_command(entry()))
     state = json.loads(image.snapshot(0))
     for later in ("configs", "growing", "nodes", "placement"):
@@ -218,7 +218,7 @@ def test_a_state_of_the_first_version_has_no_configurations() -> None:
 
 
 def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
-    for machine in (ClusterImage(), ControlPartition()):
+    for machine in (MetadataImage(), ControlPartition()):
         state = json.loads(machine.snapshot(0)) | {"version": 99}
         with pytest.raises(NewerFormat, match="version 99"):
             machine.restore(json.dumps(state).encode())

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metrics import health
 from lockstep.broker.metrics.health import unhealthy_reason
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from tests.broker.conftest import StartCluster
 from tests.broker.metrics.scraping import get, scrape
 from tests.storage.log.memory_log import NoDamage
@@ -26,8 +26,8 @@ class Node:
         self.connections = SimpleNamespace(stopping=False)
 
     def unhealthy_reason(self, failed: BaseException | None = None) -> str:
-        cluster = cast(Cluster, SimpleNamespace(groups=self.groups))
-        return unhealthy_reason(cluster, cast(Nodes, self.nodes), self.connections.stopping, failed)
+        cluster = cast(MetadataCache, SimpleNamespace(groups=self.groups))
+        return unhealthy_reason(cluster, cast(NodeRegistry, self.nodes), self.connections.stopping, failed)
 
 
 def _group() -> Any:

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.metadata.metadata_image import ClusterImage, NodeEntry
-from lockstep.broker.peers.node_registry import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, Nodes
+from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
+from lockstep.broker.peers.node_registry import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
@@ -23,8 +23,8 @@ class World:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.image = ClusterImage()
-        self.nodes = Nodes(1, self.image, {}, lambda: self.now)
+        self.image = MetadataImage()
+        self.nodes = NodeRegistry(1, self.image, {}, lambda: self.now)
 
     def has_group(self, leader_id: int, term: int) -> None:
         group = SimpleNamespace(leader_id=leader_id, term=term)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstep.broker.metadata.metadata_image import ClusterImage
-from lockstep.broker.peers.node_registry import NOBODY, Nodes
+from lockstep.broker.metadata.metadata_image import MetadataImage
+from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import MAX_NEWCOMERS, STATUS_SECONDS, PeerRpc, RequestKind
 from lockstep.storage.raft.messages import Message
@@ -43,7 +43,7 @@ class Node:
 @pytest.fixture
 async def peering() -> AsyncIterator[PeerRpc]:
     loop = asyncio.get_running_loop()
-    made = PeerRpc(Nodes(1, ClusterImage(), {}, loop.time), loop)
+    made = PeerRpc(NodeRegistry(1, MetadataImage(), {}, loop.time), loop)
     made.serve(Node())
     yield made
     await made.network.close()

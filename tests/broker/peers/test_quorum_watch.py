@@ -8,8 +8,8 @@ from lockstep.broker.peers.quorum_watch import (
     CHANGED_SECONDS,
     REPEAT_SECONDS,
     TIMEOUT_SECONDS,
-    MajorityWatch,
     QuorumReach,
+    QuorumWatch,
 )
 
 REFUSED = QuorumReach((1, 2, 3), {2: "at b:1 (connection refused)", 3: "at c:1 (no answer)"})
@@ -36,7 +36,7 @@ def test_a_majority_is_more_than_half(voters: tuple[int, ...], unreached: int, e
 
 def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lockstep")
-    watch = MajorityWatch()
+    watch = QuorumWatch()
     times = []
     for now in range(200):
         watch.look(REFUSED, float(now))
@@ -52,7 +52,7 @@ def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixtur
 
 
 def test_what_changes_is_told_and_no_flood(caplog: pytest.LogCaptureFixture) -> None:
-    watch = MajorityWatch()
+    watch = QuorumWatch()
     for now in (0.0, TIMEOUT_SECONDS):
         watch.look(REFUSED, now)
     (line,) = lines(caplog)

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from lockstep.broker.metadata.lowest_sequences import FirstSequences
+from lockstep.broker.metadata.lowest_sequences import LowestSequences
 from lockstep.broker.produce.producer_state import (
     LAST_EPOCH,
     NEW,
@@ -124,7 +124,7 @@ def test_what_was_refused_does_not_count_for_ever() -> None:
 
 def test_what_was_refused_counts_where_the_partition_is_open() -> None:
     """The node remembers it by topic and index; a state that is restored takes nothing from that."""
-    state, firsts = ProducerState(DAY_MS), FirstSequences()
+    state, firsts = ProducerState(DAY_MS), LowestSequences()
     state.first_sequences, state.partition_key = firsts, {1: (b"topic", 4)}.get
     state.track_lowest_sequence(1, header(3))
     state.track_lowest_sequence(2, header(3))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.metadata.metadata_cache import Cluster, Topic
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.produce import sliced_produce
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
@@ -141,12 +141,12 @@ async def test_each_turn_is_waited_for(
 @pytest.mark.usefixtures("one_a_turn")
 async def test_a_topic_that_goes_between_two_turns(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.create("t", 4)
-    find, asked = Cluster.topic, itertools.count()
+    find, asked = MetadataCache.topic, itertools.count()
 
-    def gone(cluster: Cluster, name: str) -> Topic | None:
+    def gone(cluster: MetadataCache, name: str) -> Topic | None:
         return find(cluster, name) if name != "t" or next(asked) < 2 else None
 
-    monkeypatch.setattr(Cluster, "topic", gone)
+    monkeypatch.setattr(MetadataCache, "topic", gone)
     response = await client.call(request(0, 1, 2, 3), 9)
     assert outcomes(response) == [(0, 0), (0, 0), (UNKNOWN, -1), (UNKNOWN, -1)]
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Cluster
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import marker_sender as of_markers
-from lockstep.broker.transactions.marker_sender import Markers, PendingMarkers
+from lockstep.broker.transactions.marker_sender import MarkerSender, PendingMarkers
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader, StorageFull
@@ -92,7 +92,7 @@ class Partition:
 
 
 class Stand:
-    """A `RemoteGroup`."""
+    """A `RemoteLeader`."""
 
     def __init__(self, number: int) -> None:
         self.group_id = number
@@ -108,8 +108,8 @@ class Node:
         self.spread = spread
         self.appends = {number: Appends() for number in self.groups if number != METADATA_GROUP}
         self.way = way
-        self.markers = Markers(
-            cast(Cluster, self),
+        self.markers = MarkerSender(
+            cast(MetadataCache, self),
             cast(dict[int, Appender], self.appends),
             cast(PeerRpc | None, way),
             asyncio.get_running_loop(),

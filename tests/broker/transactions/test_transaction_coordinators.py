@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.verification_client import Question
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
@@ -41,7 +41,7 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease has lapsed: a refusal would end its producers, of which some do not ask again."""
-    transactions: Transactions = broker.assembly.transactions
+    transactions: TransactionCoordinators = broker.assembly.transactions
     await transactions.create_topic(broker.assembly.controller)
     await broker.assembly.controller.ensure("t")
     monkeypatch.setattr(LogGroup, "has_lease", False)
@@ -59,7 +59,7 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it may be so is found out first, by whoever asks."""
-    transactions: Transactions = broker.assembly.transactions
+    transactions: TransactionCoordinators = broker.assembly.transactions
     await transactions.create_topic(broker.assembly.controller)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
 
@@ -83,7 +83,7 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
 
 
 async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
-    transactions: Transactions = broker.assembly.transactions
+    transactions: TransactionCoordinators = broker.assembly.transactions
     await transactions.create_topic(broker.assembly.controller)
     await transactions.init_producer_id("a", 1_000, -1, -1)
     group, state = broker.groups[1], transactions.coordinators()[0].state

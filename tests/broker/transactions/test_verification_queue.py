@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
 from lockstep.broker.produce.appender import (
     Appender,
@@ -130,7 +130,7 @@ class World:
         if real is not None:
             self.logs = {0: real.one, 1: real.two}
         self.gate = VerificationQueue(
-            cast(Cluster, self),
+            cast(MetadataCache, self),
             {2: cast(Appender, self.appends) if real is None else real.appender},
             cast(Verification, self.coordinator),
             asyncio.get_running_loop(),

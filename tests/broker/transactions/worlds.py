@@ -16,7 +16,7 @@ from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
 from lockstep.broker.transactions.transaction_coordinator import MarkerWriter, TransactionCoordinator
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import Place, TransactionMetadata, TransactionState
 from lockstep.broker.transactions.transaction_rules import Identity
 from lockstep.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ class World:
         self.markers: HeldMarkers
 
     @property
-    def transactions(self) -> Transactions:
+    def transactions(self) -> TransactionCoordinators:
         return self.broker.assembly.transactions
 
     @property

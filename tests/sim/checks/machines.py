@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.broker.groups.group_state import GroupsState
-from lockstep.broker.metadata.metadata_image import ClusterImage
+from lockstep.broker.metadata.metadata_image import MetadataImage
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
@@ -310,6 +310,6 @@ def form(machine: StateMachine, open_numbers: frozenset[int], time_ms: int) -> o
         }
     if isinstance(machine, GroupsState):
         return machine._groups, machine._offsets, machine._topics
-    if isinstance(machine, ClusterImage):
+    if isinstance(machine, MetadataImage):
         return json.loads(machine.snapshot(time_ms))
     return machine.snapshot(time_ms)

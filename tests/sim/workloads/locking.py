@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from lockstep.broker.locks.lock_check import LockChecks, hash_of
 from lockstep.broker.locks.lock_headers import lock_requests
 from lockstep.broker.locks.lock_table import SECTION, LockTable
-from lockstep.broker.metadata.metadata_cache import Cluster
+from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.errors import RequestError
@@ -117,7 +117,7 @@ class Locking(Workload):
         assert isinstance(producers, ProducerState) and isinstance(table, LockTable)
         cluster: Any = SimpleNamespace(metadata_index=0, topic_by_id=lambda _: SimpleNamespace(name="t"))
         appender = Appender(group_of(node), producers, node.clock_ms)
-        appender.locks = LockChecks(table, group_of(node), cast(Cluster, cluster))
+        appender.locks = LockChecks(table, group_of(node), cast(MetadataCache, cluster))
         node.memory["appender"] = appender
 
     # -- clients ----------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The `metadata` workload: commands of group 0 into `ClusterImage`, and producer ids that nobody has twice.
+"""The `metadata` workload: commands of group 0 into `MetadataImage`, and producer ids that nobody has twice.
 
-The broker's own parts: `ClusterImage` is replayed, `ProducerIds` takes blocks of ids. `Topics` needs a whole
+The broker's own parts: `MetadataImage` is replayed, `ProducerIds` takes blocks of ids. `Topics` needs a whole
 server (settings, other log groups), so `change` does on the node what it does with group 0: append commands,
 wait for their commit, look at the image.
 """
@@ -16,8 +16,8 @@ from lockstep.broker.metadata.metadata_cache import METADATA_TOPIC_ID
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     METADATA_SECTION,
-    ClusterImage,
     Command,
+    MetadataImage,
     TopicEntry,
     TopicState,
     cluster_command,
@@ -126,7 +126,7 @@ async def take_ids(node: Node) -> list[int]:
     ids = node.memory.get("ids")
     if ids is None:
         image = node.machines.commit[METADATA_TOPIC_ID][1]
-        assert isinstance(image, ClusterImage)
+        assert isinstance(image, MetadataImage)
 
         async def record(commands: Sequence[Command]) -> None:
             values = [json.dumps(command).encode() for command in commands]
@@ -143,7 +143,7 @@ def describe(node: Node, check: Commands) -> tuple[int, dict[bytes, str]]:
     """As broker/metadata/api/metadata.py asked of the leader: the topics there are."""
     must_lead_alone(node)
     image = node.machines.commit[METADATA_TOPIC_ID][1]
-    assert isinstance(image, ClusterImage)
+    assert isinstance(image, MetadataImage)
     topics = {topic_id: entry.state.value for topic_id, entry in image.topics.items()}
     return check.told(node), topics
 
@@ -163,7 +163,7 @@ class Metadata(Workload):
         self._count = 0
 
     def machines(self, node: Node) -> Machines:
-        return Machines(commit={METADATA_TOPIC_ID: (METADATA_SECTION, ClusterImage())})
+        return Machines(commit={METADATA_TOPIC_ID: (METADATA_SECTION, MetadataImage())})
 
     def checks(self) -> Sequence[Check]:
         return (self.commands,)

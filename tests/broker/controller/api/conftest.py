@@ -14,7 +14,7 @@ from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import Controller
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
-from lockstep.broker.controller.partition_commands import GroupCommands
+from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Topic
 from lockstep.broker.metadata.metadata_image import Command, delete_command, grow_command, grown_command
@@ -30,7 +30,7 @@ class FakeTopics(Topics):
     """Checks topics as the controller does, and records them at once: no partition is opened."""
 
     def __init__(self, metadata: FakeMetadata) -> None:
-        super().__init__(metadata.cluster, GroupCommands(metadata.cluster, None, forget_nothing))
+        super().__init__(metadata.cluster, PartitionCommands(metadata.cluster, None, forget_nothing))
         self.metadata = metadata
         self.is_controller = True
         self.failure: RequestError | None = None

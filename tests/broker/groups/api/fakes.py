@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.errors import ErrorCode
@@ -23,9 +23,9 @@ class FakeGroups:
         self.lookups: list[str] = []
         self.time_slicer = TimeSlicer(self.world.loop.call_soon)
 
-    def __call__(self) -> Groups:
+    def __call__(self) -> GroupCoordinators:
         """The same as handlers take it."""
-        return cast(Groups, self)
+        return cast(GroupCoordinators, self)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         self.lookups.append(group_id)

@@ -10,7 +10,7 @@ from lockstep.broker.groups.api.heartbeat import Heartbeat
 from lockstep.broker.groups.api.join_group import JoinGroup
 from lockstep.broker.groups.api.leave_group import LeaveGroup
 from lockstep.broker.groups.api.sync_group import SyncGroup
-from lockstep.broker.groups.group_coordinators import Groups
+from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
@@ -41,7 +41,7 @@ def syncing(group_id: str = "g", protocol_type: str | None = "consumer") -> Sync
     )
 
 
-CASES: list[tuple[Callable[[Groups], RequestHandler], Callable[[str], Struct]]] = [
+CASES: list[tuple[Callable[[GroupCoordinators], RequestHandler], Callable[[str], Struct]]] = [
     (JoinGroup, joining),
     (SyncGroup, syncing),
     (Heartbeat, lambda group_id: HeartbeatRequest(group_id=group_id, generation_id=1, member_id="m")),
@@ -54,7 +54,7 @@ CASES: list[tuple[Callable[[Groups], RequestHandler], Callable[[str], Struct]]] 
 
 @pytest.mark.parametrize(("handler", "request_for"), CASES)
 def test_an_empty_group_id_is_invalid_and_not_looked_up(
-    handler: Callable[[Groups], RequestHandler], request_for: Callable[[str], Struct]
+    handler: Callable[[GroupCoordinators], RequestHandler], request_for: Callable[[str], Struct]
 ) -> None:
     groups = FakeGroups()
     answer = handler(groups()).handle(client(), header(5), request_for(""))
@@ -64,7 +64,7 @@ def test_an_empty_group_id_is_invalid_and_not_looked_up(
 
 @pytest.mark.parametrize(("handler", "request_for"), CASES)
 def test_the_coordinators_error_is_the_response(
-    handler: Callable[[Groups], RequestHandler], request_for: Callable[[str], Struct]
+    handler: Callable[[GroupCoordinators], RequestHandler], request_for: Callable[[str], Struct]
 ) -> None:
     groups = FakeGroups()
     groups.error = E.NOT_COORDINATOR

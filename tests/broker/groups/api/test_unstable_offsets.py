@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.groups.expiration import Expiration, expired
+from lockstep.broker.groups.expiration import OffsetExpiration, expired
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -122,7 +122,7 @@ async def test_nothing_expires_that_a_transaction_may_change(broker: Broker, cli
     assert expired(store, coordinator, "g", later_ms, 500) == [("t", 0)]
     await commit_within(broker, PENDING, {("t", 2): 9}, "only")
     broker.assembly.consumer_groups._clock_ms = store._clock_ms = lambda: later_ms + 10 * 86_400_000
-    await Expiration(broker.assembly.consumer_groups, broker.assembly.cluster).enforce()
+    await OffsetExpiration(broker.assembly.consumer_groups, broker.assembly.cluster).enforce()
     await store.group.committed()
     assert set(store.state.offsets("g")) == {("t", 1)} and "only" in store.state
 

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.broker.metadata.api import metadata
 from lockstep.broker.metadata.metadata_image import NodeEntry
-from lockstep.broker.peers.node_registry import Nodes
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
@@ -153,9 +153,9 @@ async def test_a_leader_without_the_listener(
     await client.create("t")
     image = broker.assembly.cluster.image
     monkeypatch.setitem(image.nodes, 2, NodeEntry(2, {listener: ("there.example", 9092)}))
-    monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
-    monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
-    monkeypatch.setattr(Nodes, "has_followed", lambda self, node_id, index: True)
+    monkeypatch.setattr(NodeRegistry, "live_leader_of", lambda self, group_id: 2)
+    monkeypatch.setattr(NodeRegistry, "is_alive", lambda self, node_id: True)
+    monkeypatch.setattr(NodeRegistry, "has_followed", lambda self, node_id, index: True)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     response: MetadataResponse = await client.call(request, version)
     (partition,) = response.topics[0].partitions
@@ -186,8 +186,8 @@ async def test_a_leader_is_named_once_it_serves_the_partition(
     reached = cluster.metadata_index
     await client.create("new")
     monkeypatch.setitem(cluster.image.nodes, 2, NodeEntry(2, {"PLAINTEXT": ("there.example", 9092)}))
-    monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
-    monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
+    monkeypatch.setattr(NodeRegistry, "live_leader_of", lambda self, group_id: 2)
+    monkeypatch.setattr(NodeRegistry, "is_alive", lambda self, node_id: True)
     monkeypatch.setattr(metadata, "SERVED_WAIT_SECONDS", 0.02)
     nodes.statuses[2] = Status(applied=reached)
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from lockstep.broker.metadata.lowest_sequences import FirstSequences
+from lockstep.broker.metadata.lowest_sequences import LowestSequences
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.produce import Produce
 from lockstep.broker.produce.append_result import AppendResult, DelayedAppend
@@ -77,7 +77,7 @@ class Handler:
         self.group = self.cluster.group = Group()
         self.cluster.add("t", 3)
         self.cluster.add("__consumer_offsets")
-        self.cluster.first_sequences = FirstSequences()  # type: ignore[attr-defined]
+        self.cluster.first_sequences = LowestSequences()  # type: ignore[attr-defined]
         self.path = Path()
         self.asked: list[tuple[str, ...]] = []
         self.later: list[Callable[[], None]] = []

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.staging.api.lockstep_staged import LockstepStaged
-from lockstep.broker.staging.stage_commit import StagedEnds
+from lockstep.broker.staging.stage_commit import StageCommit
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.staged_messages import (
     MAX_QUERY_CHARACTERS,
@@ -65,7 +65,7 @@ class World:
         return [self.group]
 
     async def ask(self, **fields: Any) -> LockstepStagedResponse:
-        handler = LockstepStaged(cast(StagedEnds, self), self.take, self.metadata.cluster)
+        handler = LockstepStaged(cast(StageCommit, self), self.take, self.metadata.cluster)
         return await handler.handle(client(), header(0), LockstepStagedRequest(**fields))
 
 

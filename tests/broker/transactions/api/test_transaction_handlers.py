@@ -19,8 +19,8 @@ from lockstep.broker.transactions.api.end_txn import EndTxn
 from lockstep.broker.transactions.api.init_producer_id import InitProducerId
 from lockstep.broker.transactions.api.list_transactions import ListTransactions
 from lockstep.broker.transactions.api.write_txn_markers import WriteTxnMarkers
-from lockstep.broker.transactions.marker_sender import Markers
-from lockstep.broker.transactions.transaction_coordinators import Transactions
+from lockstep.broker.transactions.marker_sender import MarkerSender
+from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import TransactionMetadata, TransactionState
 from lockstep.broker.transactions.verification_client import Question
 from lockstep.protocol.errors import ErrorCode
@@ -71,9 +71,9 @@ class FakeTransactions:
             "b": metadata_of(2, TransactionState.ONGOING, ("t", 0)),
         }
 
-    def __call__(self) -> Transactions:
+    def __call__(self) -> TransactionCoordinators:
         """The same as handlers take it."""
-        return cast(Transactions, self)
+        return cast(TransactionCoordinators, self)
 
     def lapsed_shards(self, keys: Sequence[str] = ()) -> list[Sequence[str]]:
         """Notes in its result what was asked."""
@@ -148,7 +148,7 @@ SEVERAL = [AddPartitionsToTxnTransaction(transactional_id=name) for name in ("a"
     ],
 )
 def test_the_shards_of_a_request(request_: Struct, keys: list[list[str]]) -> None:
-    markers = cast(Markers, FakeMarkers())
+    markers = cast(MarkerSender, FakeMarkers())
     cluster = FakeMetadata().cluster
     room = handlers(FakeTransactions()(), FakeProducerIds(), markers, cluster, len, lambda: NOW_MS)
     (handler,) = [each for each in room if each.api_key == request_.SCHEMA.api_key]
@@ -403,7 +403,7 @@ async def test_markers_of_an_administrator() -> None:
             )
         ]
     )
-    response = await WriteTxnMarkers(cast(Markers, markers)).handle(client(), header(1), request)
+    response = await WriteTxnMarkers(cast(MarkerSender, markers)).handle(client(), header(1), request)
     (result,) = response.markers
     (topic,) = result.topics
     assert (result.producer_id, topic.name) == (7, "t")
