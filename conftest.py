@@ -13,6 +13,7 @@ import signal
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
+import hypothesis
 import pytest
 
 from lockstep.native import enable_if_requested
@@ -20,6 +21,10 @@ from lockstep.native import enable_if_requested
 enable_if_requested()  # before anything of ours is imported
 
 from compat_tests import harness  # noqa: E402
+
+# An example may be held up by the other processes of a run; pytest's timeout ends what hangs.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background passes that on
     signal.signal(signal.SIGINT, signal.default_int_handler)

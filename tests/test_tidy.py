@@ -130,3 +130,14 @@ def test_a_module_that_its_package_does_not_name_is_caught() -> None:
     found = list(tidy.listing_findings("storage", text, files))
     assert found == ["storage/__init__.py: gaps is not named"]
     assert list(tidy.listing_findings("storage", text + ", by `gaps`", files)) == []
+
+
+def test_a_file_that_a_docstring_names_is_there() -> None:
+    files = {"broker/a.py", "broker/room/b.py", "storage/c.py"}
+    text = "`b.py`, `a.py`, `room/b.py`, `storage/c.py`; as `a.py:Name`"
+    assert list(tidy.mention_findings("broker/room/b.py", text, files)) == []
+    found = list(tidy.mention_findings("broker/room/b.py", "one\n`c.py` and `room/d.py`", files))
+    assert found == [
+        "broker/room/b.py:2: `c.py` is not there",
+        "broker/room/b.py:2: `room/d.py` is not there",
+    ]

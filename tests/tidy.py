@@ -2,9 +2,9 @@
 
 Owns: sizes, banned names, module docstrings, what the pure modules may import, also by way of others, that
 the product imports no test and no benchmark, no trace of one machine or of a package registry in tracked
-text, `make help` lists every target, the documents' links lead somewhere, packages that list their modules
-list all of them. Each rule is shown to catch a planted violation in `test_tidy.py`.
-Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
+text, `make help` lists every target, the documents' links and the files that docstrings name are there,
+packages that list their modules list all of them. Each rule is shown to catch a planted violation in
+`test_tidy.py`. Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
 """
 
 from __future__ import annotations
@@ -290,6 +290,16 @@ def reach_findings(texts: Mapping[str, str]) -> Iterator[str]:
                     ordered.append(file)
 
 
+def mention_findings(name: str, text: str, exists: Iterable[str]) -> Iterator[str]:
+    """Files in backticks that are not there: beside the file, in its package, or from the root."""
+    known = set(exists)
+    places = ("", f"{name.split('/')[0]}/", f"{Path(name).parent.as_posix()}/")
+    for number, line in enumerate(text.splitlines(), 1):
+        for mentioned in re.findall(r"`([\w/]+\.py)\b", line):
+            if not known.intersection(place + mentioned for place in places):
+                yield f"{name}:{number}: `{mentioned}` is not there"
+
+
 def text_findings(name: str, text: str) -> Iterator[str]:
     """Traces of one machine or of a package registry in any tracked text."""
     for number, line in enumerate(text.splitlines(), 1):
@@ -357,6 +367,8 @@ def findings(root: Path = ROOT) -> list[str]:
         found += text_findings(name, text)
         if path.suffix == ".py":
             found += python_findings(name, text)
+            if name.startswith(PRODUCT):
+                found += mention_findings(name, text, names)
             sources[name] = text
         if path.suffix == ".md":
             found += link_findings(name, text, names)

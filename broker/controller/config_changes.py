@@ -5,7 +5,7 @@ acting on them. Invariants: one change at a time, so that two clients that chang
 each other; a change is in force once its request is answered, and was recorded before; a resource is changed
 as a whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and
 one made again under its name is another: changes go by topic id.
-Does not: speak Kafka's messages (the handlers do) or describe (`described_config.py`).
+Does not: speak Kafka's messages (the handlers do) or describe (`broker/settings/described_config.py`).
 Source: Kafka's ConfigurationControlManager and ConfigAdminManager for which error answers what.
 """
 

@@ -27,11 +27,11 @@ _HEAD: Final = Struct(">qqqII")
 
 
 class LockVersions:
-    """The marks of one partition.
+    """The lock versions of one partition.
 
     Args:
         floor: what every lock counts as raised by.
-        since: how much of the cluster's metadata was known to whoever began to keep them (`checks`).
+        since: how much of the cluster's metadata was known to whoever began to keep them (`lock_check`).
     """
 
     __slots__ = ("_cells", "_mask", "_most", "_recent", "floor", "horizon", "since")

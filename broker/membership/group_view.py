@@ -1,7 +1,7 @@
 """The view of a log group's leader: its members and their progress.
 
 Owns: when a member counts as up to date. Invariant: what is not known speaks against nobody; a member is up
-to date only by its own recent answers. Decides nothing: `steps` does.
+to date only by its own recent answers. Decides nothing: `next_change` does.
 """
 
 from __future__ import annotations

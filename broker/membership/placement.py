@@ -4,7 +4,7 @@ A placement maps a group's number to its nodes; the first is the preferred leade
 returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
 node holds or leads two more than another. A change moves copies only where these rules ask for it, because
 each is a whole log to be shipped; who leads may change freely, that costs nothing. Same input, same answer.
-Does not know who is alive, nor move anything: what is placed here is wanted, and `steps` gets there.
+Does not know who is alive, nor move anything: what is placed here is wanted, and `next_change` gets there.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Owns: the timer, and the words in the log. Invariants: acts only while the group is led here; asks for one
 thing at a time; what the group refuses is asked for again later, if it is still right then. Where the group
-is not led, and in a group of one that nobody else is to join, no timer runs.
-Does not: decide (`steps`, `transfer_backoff`) or know the desired members: its owner does, and calls `look`
-when they change.
+is not led, and in a group of one that nobody else is to join, no timer runs. Does not: decide (`next_change`,
+`transfer_backoff`) or know the desired members: its owner does, and calls `look` when they change.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The metrics for Prometheus: the broker's own counts and positions, read at each scrape.
 
 Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
-for the sake of metrics but one integer per request (`router.py`) and two numbers per flush; labels have few
-values: log groups, nodes, APIs, never topics, partitions or clients. A scrape costs a look at each log group
-and each of its segments, and at each partition that has producers. Counters begin at 0 with the process, and
-where a group moves here.
+for the sake of metrics but one integer per request (`broker/requests/router.py`) and two numbers per flush;
+labels have few values: log groups, nodes, APIs, never topics, partitions or clients. A scrape costs a look at
+each log group and each of its segments, and at each partition that has producers. Counters begin at 0 with
+the process, and where a group moves here.
 """
 
 from __future__ import annotations

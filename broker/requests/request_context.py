@@ -5,7 +5,7 @@ Owns: `RequestHandler` (what a handler declares), `ClientContext` (one per conne
 Invariants: memoryviews inside a decoded request point into the connection's receive buffer and are
 valid only until `handle` returns; a handler that needs the bytes later copies them (Produce does, once,
 into the group's frame).
-Does not: read sockets, encode, or order replies (`connection.py` does).
+Does not: read sockets, encode, or order replies (`broker/network/connection.py` does).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ served only where a client would fail otherwise: Produce is advertised from 0 (K
 Invariants: an unknown API or version closes the connection, as in Kafka; but for ApiVersions itself, where
 the response names the versions to try. A handler is called once; for a coordinator without a lease that is
 after a read barrier, and the next request of its connection waits until then.
-Does not: read frames or write replies (`connection.py`).
+Does not: read frames or write replies (`broker/network/connection.py`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ for this node before those for the whole cluster. Invariants: a setting with an 
 Kafka lets it be changed too and it takes effect here at once; none of them names an address, a path, a class
 or a module, and none can shut out the client that would change it back. A setting that only warns in a
 properties file is no error here: Kafka's settings without effect are stored and warned of, and so are at most
-MAX_FOREIGN unknown names that are not misspelt (`suggestions.py`).
-Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
-Source: Kafka's DynamicBrokerConfig.
+MAX_FOREIGN unknown names that are not misspelt (`suggestions.py`). Does not: store the changes
+(`broker/metadata/metadata_image.py` does) or spread them (`broker/controller/config_changes.py`). Source:
+Kafka's DynamicBrokerConfig.
 """
 
 from __future__ import annotations

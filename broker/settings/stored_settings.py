@@ -2,8 +2,9 @@
 
 Pure. Owns: their types and bounds as Kafka has them, and which of them are per-broker settings. In a
 properties file each of these warns; a change while running is stored and warned of, too, so that a tool that
-sets several is not rejected for one of them. Does not: know what is stored (`cluster_image.py` does).
-Source: Kafka's DynamicBrokerConfig.dynamicConfigUpdateModes and KafkaConfig's definitions.
+sets several is not rejected for one of them. Does not: know what is stored
+(`broker/metadata/metadata_image.py` does). Source: Kafka's DynamicBrokerConfig.dynamicConfigUpdateModes and
+KafkaConfig's definitions.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ is accepted only with Kafka's default (`NOT_YET`).
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted, and stay stored whatever the broker's settings become; a default
 follows the broker's own setting, also while that changes. A configuration never names a class, a path or an
-address.
-Does not: store anything (`cluster_image.py` does) or describe it to clients (`described_config.py`).
+address. Does not: store anything (`broker/metadata/metadata_image.py` does) or describe it to clients
+(`described_config.py`).
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Owns: which offset ranges of each partition are damaged in each segment, and which of those an operator gave
 up, so that readers pass over them. Both are kept in the file `damage` of the log's directory across restarts;
-if that file cannot be read or written, the next read or scrub finds the damage again.
-Invariants: an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned.
-Ranges that touch are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a
-segment that are not given up, a new one is merged with the nearest of them, even over sound batches; these
-are still read. Only an operator gives a range up, and no later damage takes that back.
-Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/segment_repair.py`). Thread-safe.
+if that file cannot be read or written, the next read or scrub finds the damage again. Invariants: an entry is
+dropped with its segment, when that is repaired, freed, truncated or cleaned. Ranges that touch are merged,
+those given up only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not given up, a
+new one is merged with the nearest of them, even over sound batches; these are still read. Only an operator
+gives a range up, and no later damage takes that back. Does not: look for damage (`batch_reader`,
+`segment_compaction`) or repair it (`storage/segment_repair.py`). Thread-safe.
 """
 
 from __future__ import annotations

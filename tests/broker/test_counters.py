@@ -1,8 +1,8 @@
 """Every counter that is handed out or compared, at its largest value, over the wire.
 
 Others have their tests beside their rules: producer epochs of transactional ids in
-`transactions/test_transitions.py`, generations in `groups/test_classic.py`, fetch sessions in
-`test_fetch_session.py`, record counts in `test_append.py`, our client's correlation ids in
+`transactions/test_transaction_rules.py`, generations in `groups/test_classic_group.py`, fetch sessions in
+`fetch/test_fetch_session.py`, record counts in `produce/test_appender.py`, our client's correlation ids in
 `tests/protocol/test_client_protocol.py`.
 """
 

@@ -1,4 +1,4 @@
-"""What is counted and said of flushes; where they run is in `test_group.py`."""
+"""What is counted and said of flushes; where they run is in `test_log_group.py`."""
 
 from __future__ import annotations
 
