@@ -7,11 +7,13 @@ result; `lockstep/native.py` refuses it once a source has changed. Takes about a
 from __future__ import annotations
 
 import ast
+import glob
 import json
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +38,6 @@ WANTED = (
     "lockstep/storage/log/read_plan.py",
     "lockstep/storage/log/recent_frames.py",
     "lockstep/storage/log/log_truncation.py",
-    "lockstep/storage/log/segment_scan.py",
     "lockstep/storage/log/segments.py",
     "lockstep/storage/log/shared_reads.py",
     "lockstep/storage/log/tail_cache.py",
@@ -60,6 +61,7 @@ WANTED = (
 )
 LEFT_OUT = {
     "lockstep/broker/produce/producer_state.py": "an exception's attribute with a default",
+    "lockstep/storage/log/segment_scan.py": "a module that is not compiled (damage_search) inherits from it",
     "lockstep/storage/raft/__init__.py": "nothing in it",
     "lockstep/storage/raft/configuration.py": "a dataclass: mypyc cannot make some of its fields",
     "lockstep/storage/raft/messages.py": "dataclasses with fields of type object, which mypyc cannot make",
@@ -79,10 +81,14 @@ def _is_exception(made: ast.ClassDef) -> bool:
 
 
 def misread(source: str) -> list[str]:
-    """What compiles and then fails: names that one function binds to different exceptions (mypyc gives such a
-    name the type of the first), and defaults for attributes of exceptions (it does not set them)."""
-    found = []
-    for function in ast.walk(ast.parse(source)):
+    """What mypyc refuses, or compiles and then fails.
+
+    It refuses `break` and `continue` out of try/finally or `with`. It gives a name that one function binds to
+    different exceptions the type of the first, and does not set defaults for attributes of exceptions.
+    """
+    tree = ast.parse(source)
+    found = _jumps(tree, False)
+    for function in ast.walk(tree):
         if isinstance(function, ast.ClassDef) and _is_exception(function):
             given = (each for each in function.body if isinstance(each, ast.Assign | ast.AnnAssign))
             found += [f"{function.name}: a default" for each in given if each.value is not None]
@@ -97,6 +103,62 @@ def misread(source: str) -> list[str]:
     return found
 
 
+def _jumps(node: ast.AST, inside: bool) -> list[str]:
+    """`break` and `continue` whose loop is outside of a try/finally or `with` that they leave.
+
+    `inside`: the node is in such a block, without a loop in between.
+    """
+    if isinstance(node, ast.Break | ast.Continue):
+        name = type(node).__name__.lower()
+        return [f"line {node.lineno}: {name} inside try/finally or with"] if inside else []
+    found = []
+    for name, value in ast.iter_fields(node):
+        within = inside
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            within = inside and name == "orelse"
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            within = False
+        elif isinstance(node, ast.With | ast.AsyncWith) or (isinstance(node, ast.Try) and node.finalbody):
+            within = inside or name != "finalbody"
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.AST):
+                found += _jumps(each, within)
+    return found
+
+
+def interpreted_subclasses(sources: Mapping[str, str], compiled: Collection[str]) -> list[str]:
+    """Classes of modules that stay Python with a base of a compiled class's name, which mypyc lets nothing
+    inherit from; exceptions and protocols are free of that. `sources`: texts by path from the root."""
+    classes = {
+        path: [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.ClassDef)]
+        for path, text in sources.items()
+    }
+    closed = {
+        made.name
+        for path in compiled
+        for made in classes[path]
+        if not _is_exception(made) and "Protocol" not in map(_name, made.bases)
+    }
+    return [
+        f"{path}: {made.name} inherits from {_name(base)}"
+        for path in sorted(set(sources) - set(compiled))
+        for made in classes[path]
+        for base in made.bases
+        if _name(base) in closed
+    ]
+
+
+def _name(base: ast.expr) -> str:
+    """`Base` of `module.Base[int]`."""
+    return ast.unparse(base).split("[")[0].split(".")[-1]
+
+
+def product() -> dict[str, str]:
+    """The texts of the package's sources by path from the root, through the links too."""
+    paths = glob.glob("lockstep/**/*.py", root_dir=ROOT, recursive=True)
+    return {path: (ROOT / path).read_text() for path in paths}
+
+
 def build(directory: Path) -> int:
     """Compile into a directory of its own, and put it in the place of the former one; how many modules."""
     from mypyc.build import mypycify
@@ -104,7 +166,9 @@ def build(directory: Path) -> int:
 
     os.chdir(ROOT)
     paths = modules()
-    problems = [f"{path}: {each}" for path in paths for each in misread(Path(path).read_text())]
+    sources = product()
+    problems = [f"{path}: {each}" for path in paths for each in misread(sources[path])]
+    problems += interpreted_subclasses(sources, paths)
     if problems:
         raise SystemExit("\n".join(problems))
     with tempfile.TemporaryDirectory(prefix="lockstep-native-") as work:
@@ -119,8 +183,8 @@ def build(directory: Path) -> int:
         )
         names = [path.removesuffix(".py").replace("/", ".") for path in paths]
         shared = next(Path(work, "lib").glob(f"*__mypyc{SUFFIX}")).name.removesuffix(SUFFIX)
-        sources = {name: checksum(source_of(ROOT, name)) for name in names}
-        manifest = {"suffix": SUFFIX, "shared": shared, "sources": sources}
+        sums = {name: checksum(source_of(ROOT, name)) for name in names}
+        manifest = {"suffix": SUFFIX, "shared": shared, "sources": sums}
         Path(work, "lib", MANIFEST).write_text(json.dumps(manifest, indent=1))
         shutil.rmtree(directory, ignore_errors=True)
         shutil.move(f"{work}/lib", directory)

@@ -138,7 +138,8 @@ class LogReader:
                 break
             try:
                 if buffers and segment.first_sequence <= given:
-                    break  # joined meanwhile: it holds as well what those before it have given
+                    # Joined meanwhile: it holds as well what those before it have given.
+                    return ReadResult(buffers, total)
                 given = sequence
                 index = self._index_in(segment, partition, wait)
                 if index is None:

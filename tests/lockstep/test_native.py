@@ -25,7 +25,6 @@ SAME_TESTS = (
     "tests/storage/log/test_format.py",
     "tests/storage/log/test_marker.py",
     "tests/storage/log/test_recent_frames.py",
-    "tests/storage/log/test_segment_scan.py",
     "tests/storage/log/test_shared_reads.py",
     "tests/storage/log/test_tail_cache.py",
     "tests/broker/produce/test_appender.py",
@@ -150,6 +149,45 @@ def test_a_default_of_an_exception_is_found() -> None:
     assert build_script().misread(text) == ["E: a default"]
     assert build_script().misread(text.replace("ValueError", "Plain")) == []
     assert build_script().misread((ROOT / "broker/produce/producer_state.py").read_text()) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("for a in b:\n try:\n  if a: break\n finally: c()\n", ["line 3: break inside try/finally or with"]),
+        (
+            "while a:\n try: b()\n except E: continue\n finally: c()\n",
+            ["line 3: continue inside try/finally or with"],
+        ),
+        ("while a:\n with b:\n  continue\n", ["line 3: continue inside try/finally or with"]),
+        (
+            "while a:\n try:\n  for b in c: d()\n  else: break\n finally: e()\n",
+            ["line 4: break inside try/finally or with"],
+        ),
+        ("try:\n while a: break\nfinally: b()\n", []),
+        ("while a:\n try: b()\n finally: c()\n break\n", []),
+        ("while a:\n try: break\n except E: continue\n", []),
+        ("while a:\n try: b()\n finally: break\n", []),
+    ],
+)
+def test_a_jump_that_mypyc_refuses_is_found(text: str, found: list[str]) -> None:
+    assert build_script().misread(text) == found
+
+
+def test_no_compiled_class_has_a_subclass_that_is_not_compiled() -> None:
+    build = build_script()
+    sources, paths = build.product(), build.modules()
+    assert build.interpreted_subclasses(sources, paths) == []
+    scan = "lockstep/storage/log/segment_scan.py"
+    search = "lockstep/storage/log/damage_search.py: _TolerantScan inherits from SegmentScan"
+    assert build.interpreted_subclasses(sources, [*paths, scan]) == [search]
+
+
+def test_each_way_to_name_a_compiled_class() -> None:
+    compiled = "class A: pass\nclass P(Protocol[T]): pass\nclass E(ValueError): pass\n"
+    bases = "class B(A[int]): pass\nclass C(a.A): pass\nclass Q(P): pass\nclass F(E): pass\n"
+    found = build_script().interpreted_subclasses({"a.py": compiled, "b.py": bases}, ["a.py"])
+    assert found == ["b.py: B inherits from A", "b.py: C inherits from A"]
 
 
 def test_the_same_tests_pass_compiled() -> None:
