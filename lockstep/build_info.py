@@ -15,7 +15,8 @@ VERSION: Final = "0.2.0"
 """The distribution's version, as pyproject.toml has it; a test compares the two."""
 COMMIT_FILE: Final = "commit.txt"
 UNKNOWN: Final = "unknown"
-_COMMIT: Final = re.compile(r"[0-9a-f]{40,64}")
+_COMMIT: Final = re.compile(r"[0-9a-f]{12,64}")
+"""From the 12 digits of a wheel's file to SHA-256."""
 _DIGITS: Final = 12
 
 

@@ -15,12 +15,14 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from lockstep.build_info import build
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, os_error
+from lockstep.linked_packages import missing_links
 from lockstep.native import enable_if_requested
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -81,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     status: int = 0
     try:
+        if problem := missing_links(Path(__file__).parent):
+            raise CommandFailed(problem)
         enable_if_requested()
         status = options.run(options)
         sys.stdout.flush()

@@ -81,7 +81,7 @@ def _is_exception(made: ast.ClassDef) -> bool:
 
 
 def misread(source: str) -> list[str]:
-    """What mypyc refuses, or compiles and then fails.
+    """Returns the places that mypyc refuses, or compiles and then fails.
 
     It refuses `break` and `continue` out of try/finally or `with`. It gives a name that one function binds to
     different exceptions the type of the first, and does not set defaults for attributes of exceptions.

@@ -30,6 +30,7 @@ def lay_out(root: Path, files: dict[str, str]) -> None:
     "files",
     [
         {"commit.txt": COMMIT},
+        {"commit.txt": COMMIT[:12]},
         {".git/HEAD": COMMIT},
         {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": COMMIT},
         {
@@ -55,6 +56,9 @@ def test_each_form_of_a_commit(tmp_path: Path, files: dict[str, str]) -> None:
         {},
         {"commit.txt": "no commit"},
         {".git/HEAD": "ref: refs/heads/main"},
+        {".git/HEAD": "ref: refs/heads/.invalid", ".git/reftable/tables.list": ""},
+        {".git/config": ""},
+        {".git": "gitdir: nowhere/worktrees/w"},
         {".git/HEAD": "ref: refs/heads/main", ".git/packed-refs": f"{COMMIT} refs/heads/other"},
     ],
 )

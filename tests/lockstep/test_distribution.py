@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.build_info import COMMIT_FILE, UNKNOWN, commit
+from lockstep.linked_packages import LINKED
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("lockstep", "spark_connector")
-LINKED = ("broker", "player", "protocol", "storage")
 
 SERVICE = """
 import storage.table
@@ -82,7 +82,11 @@ wrong: int = serve
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build a wheel or an sdist of a source tree; its path."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    temporary = target.with_name(f"{target.name}-temporary")
+    temporary.mkdir()
+    where = {**os.environ, "TMPDIR": str(temporary)}
+    subprocess.run(command, cwd=source, env=where, check=True, capture_output=True, timeout=120)
+    assert not list(temporary.iterdir())
     (built,) = target.iterdir()
     return built
 
@@ -118,8 +122,13 @@ def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None
     error."""
     sdist = build("sdist", ROOT, tmp_path / "sdist")
     subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)
-    (source,) = (path for path in tmp_path.iterdir() if path.is_dir() and path.name != "sdist")
+    (source,) = tmp_path.glob("lockstep_broker-*")
     assert contents(build("wheel", source, tmp_path / "wheel")) == contents(wheel)
+    (source / "lockstep" / COMMIT_FILE).unlink()
+    (source / ".git").write_text("gitdir: /nowhere/worktrees/w\n")
+    unknown = contents(build("wheel", source, tmp_path / "unknown"))
+    assert unknown.pop(f"lockstep/{COMMIT_FILE}").decode() == f"{UNKNOWN}\n"
+    assert set(unknown) < set(contents(wheel))
     assert {path.name for path in source.iterdir()}.isdisjoint({"bench", "tests", "docs", *LINKED})
 
 

@@ -35,6 +35,8 @@ NOT_COMPILED = (
     "a_fault_",  # planted into classes, which compiled code does not look into
     "segment_header_comes_back",  # asks the class for __slots__
     "file_brings_both_back",  # likewise
+    "another_format_s_file",  # replaces a constant of a module
+    "what_frames_really_take",  # measures Python's objects; compiled ones are smaller
     "kind_of_frame_that_is_not_known",  # makes a frame with a kind that is no FrameKind
     "former_leader_answers_nothing",  # replaces a property of a class
     "new_leader_asks_for_what_came_before",  # likewise
