@@ -22,6 +22,7 @@ from typing import Any, Final
 from lockstep.broker.controller.orphan_partitions import OrphanPartitions
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.rejected_creations import RejectedCreations
+from lockstep.broker.controller.start_checks import check_metadata, close_orphans, lost_partitions
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, MetadataCache, Topic
 from lockstep.broker.metadata.metadata_image import (
     Command,
@@ -54,7 +55,7 @@ from lockstep.protocol.plural import pluralize
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.rate_limited_log import RateLimitedLog
-from lockstep.storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFull
+from lockstep.storage.types import NotLeader, StorageError, StorageFull
 
 log = logging.getLogger("lockstep.topics")
 
@@ -111,7 +112,7 @@ class Topics:
         image = self._cluster.image
         self.commands.term = group.term
         if self._cluster.is_single_node:
-            self._check_metadata()
+            check_metadata(self._cluster)
         names = [*self._creating, *(entry.name for entry in image.topics.values())]
         self._names_in_use = {collision_key(name): name for name in names}
         self._records = next(
@@ -126,7 +127,7 @@ class Topics:
                 await self._finish(entry)
                 if entry.state is TopicState.READY:
                     await self._check_open(entry)
-            await self._close_orphans()
+            await close_orphans(self._cluster)
             self._finishing = asyncio.ensure_future(self._keep_finishing())
 
     def become_controller(self, founding: Sequence[Command]) -> None:
@@ -196,63 +197,14 @@ class Topics:
         await self.record([grown_command(entry.topic_id)])
         log.info("topic %s: finished its growth", entry.name)
 
-    def _check_metadata(self) -> None:
-        """A cluster has its id before its first topic: without one, data of lost metadata would be closed."""
-        if self._cluster.image.cluster_id is not None:
-            return
-        for group in self._cluster.groups.values():
-            for partition in group.partitions.values():
-                if partition.number != CONTROL_PARTITION and partition.topic_id != METADATA_TOPIC_ID:
-                    raise StorageError(
-                        f"log group {METADATA_GROUP} is empty, but others hold partitions ({partition}): "
-                        f"groups/{METADATA_GROUP} of the data directory was lost or replaced; bring it back"
-                    )
-
     async def _check_open(self, entry: TopicEntry) -> None:
-        """Single node: with log.flush=os a power loss may take partitions of one group and leave their topic
-        in another. Raises StorageError for any other loss."""
-        lost_indexes = []
-        for index, number in enumerate(entry.groups):
-            group = self._cluster.groups.get(number)
-            if self._cluster.open_partition(entry.topic_id, number, index) is not None:
-                continue
-            fresh = group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned)
-            self._reject_loss(entry, index, number, is_whole_group=fresh)
-            lost_indexes.append(index)
-        if lost_indexes:
-            count_text = pluralize(len(lost_indexes), "partition")
+        """Single node: open the partitions of a topic that a power loss took. Raises StorageError for any
+        other loss."""
+        lost = lost_partitions(self._cluster, entry)
+        if lost:
+            count_text = pluralize(len(lost), "partition")
             log.error("topic %s: a power loss destroyed %s, which is empty again", entry.name, count_text)
-            await self._open(entry, lost_indexes)
-
-    def _reject_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
-        if is_whole_group:
-            raise StorageError(
-                f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
-                "lost; bring it back"
-            )
-        if self._settings.log_flush != "os":
-            raise StorageError(
-                f"topic {entry.name} lacks partition {index} in the records of log group {number}; after "
-                "a power loss with log.flush=os, start with that once more"
-            )
-
-    async def _close_orphans(self) -> None:
-        """Partitions that no topic knows of: opened before a crash that lost nothing else of them. For a node
-        alone: no other could have recorded the topic meanwhile."""
-        topics = self._cluster.image.topics
-        known = {(each.topic_id, index) for each in topics.values() for index in range(len(each.groups))}
-        known.add((METADATA_TOPIC_ID, 0))
-        for group in self._cluster.groups.values():
-            orphans = [
-                partition.number
-                for partition in group.partitions.values()
-                if partition.number != CONTROL_PARTITION
-                and (partition.topic_id, partition.index) not in known
-            ]
-            if orphans:
-                count_text = pluralize(len(orphans), "partition")
-                log.warning("log group %d: closing %s of no topic", group.group_id, count_text)
-                await group.close_partitions(orphans)
+            await self._open(entry, lost)
 
     @property
     def records(self) -> PartitionLog:
@@ -387,8 +339,7 @@ class Topics:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile."
             )
         self.rejected_creations.forget(plan.name)
-        count = plan.partition_count
-        log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
+        log.info("topic %s: created with %s", plan.name, pluralize(plan.partition_count, "partition"))
         for line in without_effect(plan.overrides):
             log.warning("topic %s: %s", plan.name, line)
         return topic
@@ -444,8 +395,7 @@ class Topics:
         return partition_count - current
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
-        """Give a visible topic so many partitions. Not undone when the caller goes away. Raises
-        RequestError."""
+        """Give a visible topic so many partitions, also where the caller goes away. Raises RequestError."""
         while topic.topic_id in self._growing:
             await asyncio.wait([self._growing[topic.topic_id]])
         added = self.check_growth(topic, partition_count)
@@ -482,9 +432,10 @@ class Topics:
 
     async def _undo_growth(self, entry: TopicEntry, controller_epoch: int) -> None:
         self._check_controller_epoch(controller_epoch)
-        first = len(entry.groups)
-        groups = set(entry.growing)
-        await self._run_in_groups({each: self.commands.close(each, entry.topic_id, first) for each in groups})
+        topic_id, first = entry.topic_id, len(entry.groups)
+        await self._run_in_groups(
+            {each: self.commands.close(each, topic_id, first) for each in entry.growing}
+        )
         await self.record([grow_command(entry.topic_id, [])], controller_epoch)
 
     # --- delete -------------------------------------------------------------------------------------------
