@@ -15,7 +15,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -214,15 +214,22 @@ class Compaction:
         return saved
 
     async def _clean_guarded(self, group: LogGroup) -> int:
+        """Joins also where cleaning failed: a segment that nobody can mend must not keep all others small."""
+        saved = await self._run_guarded(group, "compaction", self._clean)
+        await self._run_guarded(group, "joining small segments", self._join)
+        return saved
+
+    async def _run_guarded(
+        self, group: LogGroup, what: str, run: Callable[[LogGroup], Coroutine[object, object, int]]
+    ) -> int:
+        """The bytes it saved; 0 where it failed, which is logged."""
         try:
-            saved = await self._clean(group)
-            await self._join(group)
-            return saved
+            return await run(group)
         except (StorageError, OSError) as error:
             group.log.reading_failed(error)
-            log.warning("log group %d: compaction is delayed: %s", group.group_id, error)
+            log.warning("log group %d: %s is delayed: %s", group.group_id, what, error)
         except Exception:  # a group may be given up in the midst of it; files only grow where this ends
-            log.exception("log group %d: compaction failed", group.group_id)
+            log.exception("log group %d: %s failed", group.group_id, what)
         return 0
 
     async def _clean(self, group: LogGroup) -> int:
@@ -279,16 +286,17 @@ class Compaction:
         )
         return result.saved_bytes
 
-    async def _join(self, group: LogGroup) -> None:
-        """Join the files that are small now, whatever made them so."""
+    async def _join(self, group: LogGroup) -> int:
+        """Join the files that are small now, whatever made them so. Saves no bytes to speak of: 0."""
         if not await asyncio.to_thread(group.log.has_small_neighbours):
-            return
+            return 0
         throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
         with _short_switches():
             fewer = await group.join_small(throttle)
         if fewer:
             self._has_rewritten = True
             log.info("log group %d: small segments were joined, there are %d fewer", group.group_id, fewer)
+        return 0
 
     async def _plan(
         self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int
