@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from lockstep.storage.log.checkpoint_file import (
     PREFIX,
@@ -28,6 +30,11 @@ from lockstep.storage.log.segment_pool import ReadyFile, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.state_file import LogState, StateFile
 from lockstep.storage.types import Checkpoint, HardState, StorageFull
+
+REMOVED_AT_ONCE: Final = 4
+"""Joined files whose names are removed before others get their turn: a name may take milliseconds."""
+REMOVING_PAUSE: Final = 0.001
+"""The seconds between: the lock is given to nobody, so who waits needs the time to take it."""
 
 
 class Housekeeping:
@@ -105,13 +112,20 @@ class Housekeeping:
             self._state_file.save(replace(self.state, joins=number))
 
     def remove_joined(self, segments: Sequence[Segment]) -> None:
-        """Removes the files of joined segments, which do not count any more; readers go on in them. The next
-        open removes what cannot be removed now."""
-        for segment in segments:
-            self._discard_unindexed(segment)
-            for path in (segment.path, segment.index_path):
-                with contextlib.suppress(OSError):
-                    self._fs.unlink(path)
+        """Removes the files of joined segments, which do not count any more; readers go on in them. A few at
+        a time, as the event loop may wait for `quiet`. The next open removes what cannot be removed now, or
+        is left at a stop: a new log may then be in this directory."""
+        for at in range(0, len(segments), REMOVED_AT_ONCE):
+            if at:
+                time.sleep(REMOVING_PAUSE)
+            with self._turn_lock:
+                if self.is_stopped:
+                    return
+                for segment in segments[at : at + REMOVED_AT_ONCE]:
+                    self._discard_unindexed(segment)
+                    for path in (segment.path, segment.index_path):
+                        with contextlib.suppress(OSError):
+                            self._fs.unlink(path)
 
     # -- running ----------------------------------------------------------------------------------------
 
@@ -124,6 +138,11 @@ class Housekeeping:
     def disk_failures(self) -> int:
         """Such tries that failed since open."""
         return self.pool.failures + self._failures
+
+    @property
+    def is_stopped(self) -> bool:
+        """The log is being closed, or was. False within `quiet`: it is not closed before the end of that."""
+        return self._stopping
 
     def start(self) -> None:
         """From now on work is done in a daemon thread, as it comes up."""

@@ -7,9 +7,9 @@ the chain of heads and what the next header says of it stay true. Its name is ne
 The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name, the
 directory is flushed, and then **one save of the state file switches**: up to there the file counts for
 nothing, from there on the segments that are in it do, whatever of their names comes back. Only then are those
-removed, at once: readers go on in the files they have open. A flush of the directory that failed, here or
-beside a join, leaves unknown what the disk has: nothing is switched, and the log ends as after any failed
-flush.
+removed, a few at a time: nothing relies on it, and readers go on in the files they have open. A flush of the
+directory that failed, here or beside a join, leaves unknown what the disk has: nothing is switched, and the
+log ends as after any failed flush.
 
 A join changes no frame. It takes only what lies below the older kept checkpoint, and holds no place of one.
 """
@@ -24,19 +24,19 @@ from pathlib import Path
 from typing import Final
 
 from lockstep.storage.log.background_maintenance import Housekeeping
-from lockstep.storage.log.file_system import WatchedFileSystem
+from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
 from lockstep.storage.log.marker import MARKER_BYTES
 from lockstep.storage.log.segment_compaction import Rewriter
 from lockstep.storage.log.segment_files import JoinedFile
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import FlushFailed, Frame, FramesUnavailable, StorageFull
+from lockstep.storage.types import CorruptLog, FlushFailed, Frame, FramesUnavailable, StorageFull
 
 OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
 """The bytes of each file beside its frames."""
 MAX_FILES: Final = 1000
-"""LIMIT. Files joined at a time: their names are removed while the log's other housekeeping waits."""
+"""LIMIT. Files joined at a time: one replaces them in the table while readers wait."""
 MAX_GROUPS: Final = 8
 """LIMIT. Groups of neighbours that one pass joins, each at most a segment: the cleaner has other logs to look
 after. The next pass goes on."""
@@ -114,6 +114,14 @@ def _worthwhile(run: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield list(run)
 
 
+class _ReadingFailed(Exception):
+    """A segment could not be read: this is no error of the file that is written."""
+
+    def __init__(self, cause: OSError | CorruptLog) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Joiner:
     """Joins segments of one log. `run` may be called in another thread than the log's own.
 
@@ -164,12 +172,22 @@ class Joiner:
         is_closed: Callable[[int], bool],
     ) -> int:
         """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
-        `Rewriter.clean`. CorruptLog where one is corrupt; StorageFull; FlushFailed: the log has ended."""
+        `Rewriter.clean`. CorruptLog or OSError, after the other groups, where a segment has rotted or is
+        lost: once it is known to be damaged it is left out. StorageFull; FlushFailed: the log has ended."""
         fewer = 0
+        rotten: list[OSError | CorruptLog] = []
         for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
-            with contextlib.suppress(FramesUnavailable):  # freed or replaced meanwhile
+            try:
                 self._join(group, breathe, is_closed)
                 fewer += len(group) - 1
+            except FramesUnavailable:  # freed or replaced meanwhile
+                continue
+            except _ReadingFailed as error:
+                if not is_rot(error.cause):
+                    raise error.cause from None
+                rotten.append(error.cause)
+        if rotten:
+            raise rotten[0]
         return fewer
 
     def _join(
@@ -189,6 +207,7 @@ class Joiner:
             except BaseException:
                 self._discard(temporary)
                 raise
+            self._remove_former(old, new)
 
     def _require_joinable(self, old: list[Segment]) -> None:
         for each in old:
@@ -223,7 +242,10 @@ class Joiner:
     def _frames(self, old: list[Segment], breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         for each in old:
             with contextlib.closing(self._rewriter.frames_of(each, breathe)) as frames:
-                yield from frames
+                try:
+                    yield from frames
+                except (OSError, CorruptLog) as error:
+                    raise _ReadingFailed(error) from error
 
     def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:
         fs, directory = self._fs, self._directory
@@ -244,17 +266,24 @@ class Joiner:
             except OSError as error:  # recovery finds out which of both counts, and removes the other
                 raise self._fail(f"{new.path}: join failed: {error}") from error
             self._table.replace_run(old, new)
-            self._house.remove_joined(old)
-            try:
-                fs.fsync_dir(directory)
-            except OSError as error:  # it may have been about another's change
-                raise self._fail(f"{new.path}: flush failed: {error}") from error
-            with contextlib.suppress(OSError):  # it can be made again
-                self._table.write_index(new)
-        if not new.indexed:
-            self._house.add_unindexed(new)
         self.joins += 1
         self.joined_files += len(old)
+
+    def _remove_former(self, old: list[Segment], new: Segment) -> None:
+        """After the switch. The event loop may wait for other housekeeping, so this lets it in between."""
+        self._house.remove_joined(old)
+        with self._house.quiet():
+            if self._house.is_stopped:
+                return
+            try:
+                self._fs.fsync_dir(self._directory)
+            except OSError as error:  # it may have been about another's change
+                raise self._fail(f"{new.path}: flush failed: {error}") from error
+            if self._table.is_current(new):
+                with contextlib.suppress(OSError):  # it can be made again
+                    self._table.write_index(new)
+        if not new.indexed:
+            self._house.add_unindexed(new)
 
     def _rename(self, temporary: Path, path: Path) -> None:
         """StorageFull: the name is not there. After another OSError it may be."""
