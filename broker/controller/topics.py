@@ -432,10 +432,8 @@ class Topics:
 
     async def _undo_growth(self, entry: TopicEntry, controller_epoch: int) -> None:
         self._check_controller_epoch(controller_epoch)
-        topic_id, first = entry.topic_id, len(entry.groups)
-        await self._run_in_groups(
-            {each: self.commands.close(each, topic_id, first) for each in entry.growing}
-        )
+        close, first = self.commands.close, len(entry.groups)
+        await self._run_in_groups({each: close(each, entry.topic_id, first) for each in set(entry.growing)})
         await self.record([grow_command(entry.topic_id, [])], controller_epoch)
 
     # --- delete -------------------------------------------------------------------------------------------
