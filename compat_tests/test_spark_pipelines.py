@@ -348,10 +348,12 @@ def test_by_spark_submit_on_two_executors(
     broker: LockstepTarget, cluster: ClusterClient, topics: list[str], tmp_path: Path
 ) -> None:
     """Each executor is a process with a working directory of its own, which has what spark-submit sent it."""
-    with zipfile.ZipFile(tmp_path / "connector.zip", "w") as archive:
-        for package in ("spark_connector", "protocol"):
+    archive = tmp_path / "connector.zip"
+    with zipfile.ZipFile(archive, "w") as packed:  # as docs/spark_pipelines.md has it
+        packed.write(ROOT / "lockstep" / "__init__.py", "lockstep/__init__.py")
+        for package in ("spark_connector", "lockstep/protocol"):
             for path in (ROOT / package).rglob("*.py"):
-                archive.write(path, path.relative_to(ROOT))
+                packed.write(path, path.relative_to(ROOT))
     script = shutil.copy(ROOT / "spark_connector" / "pipelines" / "__main__.py", tmp_path / "pipelines.py")
     python = installed()
     home = next((python.parent.parent / "lib").glob("python*/site-packages/pyspark"))
@@ -359,7 +361,7 @@ def test_by_spark_submit_on_two_executors(
     environment |= {"SPARK_WORKER_DIR": str(tmp_path / "work"), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment.pop("PYTHONPATH", None)
     submit = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]", "--jars", jars()]
-    submit += ["--py-files", str(tmp_path / "connector.zip")]
+    submit += ["--py-files", str(archive)]
     submit += [word for key, value in SMALL.items() for word in ("--conf", f"{key}={value}")]
 
     def run(name: str, *words: object) -> dict[str, Any]:

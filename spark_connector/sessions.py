@@ -142,7 +142,8 @@ def register(spark: SparkSession) -> None:
     """Registers `format("lockstep")` in an existing session and its executors."""
     from spark_connector.data_source import LockstepDataSource
 
-    if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
+    is_found = _is_local(spark.sparkContext.master) and str(_ROOT) in os.environ.get("PYTHONPATH", "")
+    if not is_found and _ROOT.is_dir():  # else spark-submit has sent the archive that this is in
         spark.sparkContext.addPyFile(str(_archive()))
     spark.dataSource.register(LockstepDataSource)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lockstep.broker.locks import lock_check as checks
 from lockstep.broker.locks.lock_check import LockChecks
-from lockstep.broker.locks.lock_headers import LockRequest, PartitionLocks, lock_requests
+from lockstep.broker.locks.lock_headers import LockRequest, PartitionLocks, lock_requests_of
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.locks.lock_versions import LockVersions
 from lockstep.broker.requests.errors import RequestError
@@ -54,8 +54,8 @@ def _without_reads(self: LockChecks, place: Any, record: int, asked: PartitionLo
         asked.reads = kept
 
 
-def _own_partition_only(records: Any, header: Any) -> list[LockRequest]:
-    found = lock_requests(records, header)
+def _own_partition_only(body: Any) -> list[LockRequest]:
+    found = lock_requests_of(body)
     for each in found:
         each.other_partitions.clear()
     return found
@@ -95,7 +95,7 @@ PLANTS: Final[dict[str, tuple[Change, ...]]] = {
         (LockTable, "restore", _deaf(LockTable.restore)),
     ),
     "read-locks-are-not-checked": ((LockChecks, "_check", _without_reads),),
-    "locks-elsewhere-are-not-checked": ((checks, "lock_requests", _own_partition_only),),
+    "locks-elsewhere-are-not-checked": ((checks, "lock_requests_of", _own_partition_only),),
     "a-request-conflicts-with-itself": ((checks, "_together", _one_by_one),),
     "marks-beyond-the-end-are-taken": ((LockChecks, "_check", _within_limits),),
     "a-refused-batch-raises": ((LockChecks, "_check_all", _in_any_case),),

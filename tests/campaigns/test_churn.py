@@ -50,4 +50,4 @@ async def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setitem(churn.KINDS, "leak", leak)
     found = churn.problems(await churn.churn("leak", 100, tmp_path))
-    assert any("Cluster.cached_responses" in each for each in found), found
+    assert any("MetadataCache.cached_responses" in each for each in found), found
