@@ -23,7 +23,11 @@ PLAYED ?= 1000000
 COMPARED := $(addsuffix -lockstep-vs-kafka,headline nodes3 transactions atomic)
 PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
 newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
-NOT_QUICK := tests/broker/bad_input tests/protocol/test_hostile.py tests/storage/log/test_crash_states.py
+NOT_QUICK := tests/broker/bad_input tests/broker/cluster tests/protocol/test_hostile.py tests/protocol/test_compiler.py \
+	tests/protocol/test_against_kio.py tests/storage/log/test_crash_states.py tests/storage/log/test_join_faults.py \
+	tests/storage/test_replication.py tests/storage/test_attacks.py tests/storage/test_disk_full_release.py \
+	tests/broker/membership/test_reconciler.py \
+	$(addprefix tests/broker/controller/test_,cluster_admin.py cluster_topics.py reassignment.py)
 SECOND_TRY := --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
@@ -46,7 +50,7 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LI
 # Every process that a test starts would compile the product anew, every test process all tests.
 test test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
 
-test: setup ## Run the checks and all tests, real clients included: what CI runs, about 40 minutes on two cores
+test: setup ## Run the checks and all tests, real clients included: what CI runs, about 30 minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
 

@@ -299,6 +299,7 @@ async def test_giving_up_names_the_node_that_did_not_answer(
     cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="0")
     await cluster.settled()
     leading, _ = await cluster.create("t")
+    await cluster.settled()  # all nodes have the partition
     silent = next(each for each in (1, 2, 3) if each != leading)
     client = await Client.connect(cluster.brokers[leading].port)
     question = {"do": "give_up", "topic": "t", "partition": 0}
