@@ -299,7 +299,12 @@ async def test_giving_up_names_the_node_that_did_not_answer(
     cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="0")
     await cluster.settled()
     leading, _ = await cluster.create("t")
-    await cluster.settled()  # all nodes have the partition
+
+    def has_replica(broker: Broker) -> bool:
+        partition = broker.assembly.cluster.partition("t", 0)
+        return partition is not None and any(partition.group is each for each in broker.groups.values())
+
+    await cluster.until(lambda: all(map(has_replica, cluster.brokers.values())), "a replica on every node")
     silent = next(each for each in (1, 2, 3) if each != leading)
     client = await Client.connect(cluster.brokers[leading].port)
     question = {"do": "give_up", "topic": "t", "partition": 0}
