@@ -93,8 +93,11 @@ class ClusterStatus:
             _group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())
         ]
         known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
-        metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
-        told = [self._node(client, each, metadata, disks_full.get(each)) for each in sorted(known)]
+        metadata, disks_full, builds = reports.get(METADATA_GROUP), nodes.disks_full(), nodes.builds()
+        told = [
+            {**self._node(client, each, metadata, disks_full.get(each)), "build": builds.get(each)}
+            for each in sorted(known)
+        ]
         in_order = bool(groups) and all(map(_is_healthy, groups))
         return {
             "cluster_id": self._cluster.cluster_id,
@@ -145,7 +148,6 @@ class ClusterStatus:
             "rack": rack,
             "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
             "metadata": _part(node_id, metadata),
-            "build": nodes.builds().get(node_id),
         }
 
 

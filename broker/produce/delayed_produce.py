@@ -135,9 +135,8 @@ class DelayedProduce(PendingResponse):
         if self._abort_reason is None:
             response = self._append_to_partition(topic, topic_data, data)
             if self._is_sliced and response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self.abort(
-                    "a batch before it could not be appended"
-                )  # the client learns at once that later batches fail
+                # The client learns at once that later batches fail.
+                self.abort("a batch before it could not be appended")
             return response
         return self.reject(topic_data, data, self._abort_reason)
 

@@ -17,7 +17,6 @@ from lockstep.storage.raft.role_changes import (
     has_live_leader,
     may_campaign,
     new_term,
-    restart_timer,
 )
 from lockstep.storage.raft.state import NOBODY, LeaderState, RaftState
 from lockstep.storage.raft.transitions import Role
@@ -28,7 +27,7 @@ def start_pre_vote(raft: RaftState) -> None:
     raft.become(Role.PRE_CANDIDATE)
     raft.leader_id = NOBODY
     raft.granted = {raft.member_id: True}
-    restart_timer(raft)
+    raft.restart_timer()
     _request_votes(raft, pre=True, term=raft.term + 1, transfer=False)
     _count(raft)
 
@@ -39,7 +38,7 @@ def start_election(raft: RaftState, transfer: bool) -> None:
     new_term(raft, raft.term + 1)
     raft.voted_for = raft.member_id
     raft.granted = {}
-    restart_timer(raft)
+    raft.restart_timer()
     _request_votes(raft, pre=False, term=raft.term, transfer=transfer)
 
 
@@ -82,7 +81,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         raft.voted_for = request.sender
         raft.hard_state_pending = True
         raft.hard_state_flushed = False
-        restart_timer(raft)
+        raft.restart_timer()
     respond(raft, request, granted, raft.term)
 
 

@@ -30,13 +30,12 @@ from lockstep.storage.raft import (
     term_checks,
     transfer,
 )
-from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
+from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import Progress
 from lockstep.storage.raft.ready import Ready
-from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
+from lockstep.storage.raft.settings import LONG_AGO_MS, NEVER_MS
 from lockstep.storage.raft.state import LeaderState, RaftState
-from lockstep.storage.raft.term_index import TermIndex
 from lockstep.storage.types import HardState, NotLeader
 
 
@@ -50,27 +49,10 @@ class Raft(RaftState):
         terms: index, term and size of the recovered log's entries, all of them flushed.
         commit_index: the checkpoint's index; the commits above it become known again from a leader.
         now_ms: a monotonic clock, as in every later call; where it is omitted, the last one holds.
-        draw: `random_below(n)` gives a number from 0 to n - 1.
+        random_below: `random_below(n)` gives a number from 0 to n - 1.
     """
 
     __slots__ = ()
-
-    def __init__(
-        self,
-        member_id: int,
-        configurations: ConfigurationStack,
-        hard_state: HardState,
-        terms: TermIndex,
-        commit_index: int,
-        settings: RaftSettings,
-        now_ms: int,
-        random_below: Callable[[int], int],
-    ) -> None:
-        super().__init__(
-            member_id, configurations, hard_state, terms, commit_index, settings, now_ms, random_below
-        )
-        if configurations.current.voter_sets() != ((member_id,),):
-            role_changes.restart_timer(self)
 
     # --- state --------------------------------------------------------------------------------------------
 

@@ -27,13 +27,6 @@ def may_campaign(raft: RaftState) -> bool:
     return removed and configurations.current_index > raft.commit_index
 
 
-def restart_timer(raft: RaftState) -> None:
-    """Waits for one to two election timeouts from now on."""
-    timeout_ms = raft.settings.election_timeout_ms
-    raft.wait_ms = timeout_ms + raft.random_below(timeout_ms)
-    raft.election_due_ms = raft.now_ms + raft.wait_ms
-
-
 def on_leader_stopped(raft: RaftState, member: int) -> None:
     """Ends the lease of a leader whose process is known to have ended.
 
@@ -72,6 +65,6 @@ def become_follower(raft: RaftState, term: int) -> None:
         raft.become(Role.FOLLOWER)
         raft.leader_state = None
         raft.leader_id = NOBODY
-        restart_timer(raft)
+        raft.restart_timer()
     if term > raft.term:
         new_term(raft, term)

@@ -177,6 +177,7 @@ class RaftState:
         self.election_due_ms = now_ms
         if configurations.current.voter_sets() != ((member_id,),):
             self.leader_contact_ms = now_ms
+            self.restart_timer()
         self.outbox: list[Message] = []
         self.truncate_after: int | None = None
         self.accepted: tuple[int, int] | None = None
@@ -208,6 +209,12 @@ class RaftState:
         """True where this leader takes proposals now: it serves, and does not transfer."""
         leader_state = self.leader_state
         return leader_state is not None and leader_state.is_serving and leader_state.transfer_target == NOBODY
+
+    def restart_timer(self) -> None:
+        """Waits for one to two election timeouts from now on."""
+        timeout_ms = self.settings.election_timeout_ms
+        self.wait_ms = timeout_ms + self.random_below(timeout_ms)
+        self.election_due_ms = self.now_ms + self.wait_ms
 
     def become(self, role: Role) -> None:
         """Changes the role, as the table allows."""

@@ -78,7 +78,7 @@ class Fetch(RequestHandler):
         self._is_alive = is_alive
 
     def handle(self, client: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
-        """Respond at once if there is enough, an error or no time to wait; else when one comes true."""
+        """Respond at once if there is enough, an error or no time to wait; else once there is one of them."""
         try:
             fetch_context = self._sessions.begin(request, header.api_version)
         except FetchSessionError as error:
@@ -218,7 +218,7 @@ class _FetchRequest:
                 return True  # the next batch is more than was missing
         return False
 
-    # --- answering ----------------------------------------------------------------------------------------
+    # --- the response -----------------------------------------------------------------------------------
 
     def _response(self, partition_data: list[tuple[FetchItem, PartitionData]]) -> FetchResponse:
         session = self._fetch_context.session
