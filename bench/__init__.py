@@ -12,7 +12,7 @@ A row may import those below it (`make check` holds this).
 | `sessions` | a warm broker, and what is measured on it |
 | `figures` | what is made of what was measured: ratios, intervals, tables, pictures |
 | `load`, `machine` | the load generator; the device, the memory, the processes |
-| `settings`, `kept`, `raw`, `argument_types`, `exit_status`, `progress` | what all of them share |
+| `settings`, `kept`, `raw`, `argument_types`, `exit_status` | what all of them share |
 
 A kind is one file of `kinds`, or a package whose `command` is the declaration. Jobs of `load` may be named as
 a module and a function of those above it.

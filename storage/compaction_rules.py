@@ -39,7 +39,7 @@ from lockstep.storage.aborted_transactions import AbortedTransaction
 from lockstep.storage.types import Buffer, CorruptLog
 
 DIGEST_BYTES = 20
-LONGEST_OWN_KEY = DIGEST_BYTES - 1
+MAX_OWN_KEY_LENGTH = DIGEST_BYTES - 1
 """A longer key stands in the map as a digest, which is longer than any other: they cannot be mixed up."""
 LATEST_MS = (1 << 63) - 1
 """The last time that a batch can name: a `delete.retention.ms` may reach beyond it."""
@@ -75,7 +75,7 @@ class OffsetMap:
 
 
 def _own(key: bytes) -> bytes:
-    return key if len(key) <= LONGEST_OWN_KEY else blake2b(key, digest_size=DIGEST_BYTES).digest()
+    return key if len(key) <= MAX_OWN_KEY_LENGTH else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 class PartitionCleaning:

@@ -33,7 +33,7 @@ from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.ready import NOTHING, Ready
 from lockstep.storage.raft.settings import NEVER_MS
 from lockstep.storage.replica_listener import ReplicaListener
-from lockstep.storage.segment_repair import Repairing
+from lockstep.storage.segment_repair import SegmentRepair
 from lockstep.storage.snapshot_install import SnapshotInstaller
 from lockstep.storage.types import (
     CorruptLog,
@@ -116,7 +116,7 @@ class Replica:
         self._log_start: Callable[[int], int] = lambda number: state.control.log_start(number)
         self.compaction_progress = CompactionProgress()
         forget = self.compaction_progress.forget
-        self.repairing = Repairing(log, raft, self._log_start, self._post, forget, self._loop, threads)
+        self.repairing = SegmentRepair(log, raft, self._log_start, self._post, forget, self._loop, threads)
         self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, seconds, self._on_flush_end)
         self._work: deque[Work] = deque()
         """Log work in the core's order."""

@@ -91,7 +91,7 @@ class _Repair:
         return True
 
 
-class Repairing:
+class SegmentRepair:
     """See the module."""
 
     __slots__ = (

@@ -50,8 +50,8 @@ log = logging.getLogger("lockstep.groups")
 
 MEMBERS_SHARE: Final = 1.25
 """So much of `lockstep.groups.max.bytes` those that are members already may fill."""
-OWN_REBALANCE_TIMEOUT_SINCE: Final = 1
-BATCHED_LEAVE_SINCE: Final = 3
+OWN_REBALANCE_TIMEOUT_MIN_VERSION: Final = 1
+BATCHED_LEAVE_MIN_VERSION: Final = 3
 CLASSIC: Final = "classic"
 
 
@@ -161,7 +161,7 @@ class GroupCoordinator:
             answer.complete(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
             return answer
         timeout_ms = request.session_timeout_ms
-        if api_version >= OWN_REBALANCE_TIMEOUT_SINCE:
+        if api_version >= OWN_REBALANCE_TIMEOUT_MIN_VERSION:
             timeout_ms = max(request.rebalance_timeout_ms, 0)
         joining = Joining(
             member_id=member_id,
@@ -224,12 +224,12 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return LeaveGroupResponse(error_code=error)
         leaving = request.members
-        if api_version < BATCHED_LEAVE_SINCE:
+        if api_version < BATCHED_LEAVE_MIN_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
         live = self._live.get(request.group_id)
         member_count = 0 if live is None else len(live.group.members)
         members = [_leave(live, each) for each in leaving]
-        if api_version < BATCHED_LEAVE_SINCE:
+        if api_version < BATCHED_LEAVE_MIN_VERSION:
             response = LeaveGroupResponse(error_code=members[0].error_code)
         else:
             response = LeaveGroupResponse(members=members)

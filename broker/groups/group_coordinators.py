@@ -32,7 +32,7 @@ CONFLICTING_TOPIC: Final = (
 )
 
 
-LONGEST_ID: Final = 1_024
+MAX_ID_LENGTH: Final = 1_024
 """Characters of a group's id. Kafka allows 32,767 bytes; each offset is written with its group's id, so one
 request about all partitions would come to gigabytes."""
 
@@ -99,12 +99,12 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         return [(each.store, each.coordinator) for each in self._serving_shards()]
 
     def lapsed_shards(self, keys: Sequence[str] = ()) -> Collection[GroupShard]:
-        is_too_long = len(keys) == 1 and len(keys[0]) > LONGEST_ID
+        is_too_long = len(keys) == 1 and len(keys[0]) > MAX_ID_LENGTH
         return () if is_too_long else super().lapsed_shards(keys)
 
     def _find_shard(self, key: str) -> GroupShard:
-        if len(key) > LONGEST_ID:
-            problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
+        if len(key) > MAX_ID_LENGTH:
+            problem = f"a group id of {len(key)} characters; at most {MAX_ID_LENGTH}"
             raise RequestError(ErrorCode.INVALID_GROUP_ID, problem)
         return super()._find_shard(key)
 

@@ -26,8 +26,8 @@ from lockstep.protocol.messages.join_group import JoinGroupResponse
 
 log = logging.getLogger("lockstep.groups")
 
-MEMBER_ID_REQUIRED_SINCE: Final = 4
-SKIP_ASSIGNMENT_SINCE: Final = 9
+MEMBER_ID_REQUIRED_MIN_VERSION: Final = 4
+SKIP_ASSIGNMENT_MIN_VERSION: Final = 9
 NAME_CHARACTERS: Final = 8_000
 """Of a client's name at the beginning of a member id: an id must fit a string of the wire."""
 
@@ -101,7 +101,7 @@ def _has_room(group: ClassicGroup, joining: Joining, member: Member | None, limi
 
 def _join_new(live: LiveGroup, joining: Joining) -> None:
     member_id = joining.new_member_id()
-    if joining.instance_id is None and joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
+    if joining.instance_id is None and joining.api_version >= MEMBER_ID_REQUIRED_MIN_VERSION:
         live.group.hand_out(member_id)
         live.refresh_session(member_id, joining.session_timeout_ms)
         joining.answer.complete(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
@@ -206,7 +206,7 @@ def _came_back(
 ) -> JoinGroupResponse:
     """The generation as it is. Before version 9 a leader is told the old leader's id, so that it follows."""
     response = live.generation_for(member)
-    if api_version >= SKIP_ASSIGNMENT_SINCE:
+    if api_version >= SKIP_ASSIGNMENT_MIN_VERSION:
         response.skip_assignment = bool(response.members)
     else:
         response.members = []

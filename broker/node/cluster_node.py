@@ -36,13 +36,12 @@ from lockstep.broker.node.first_start import ClusterPart, explain, part_of
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
 from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
-from lockstep.broker.peers.node_registry import NodeRegistry
+from lockstep.broker.peers.node_registry import BUILD, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.peers.quorum_watch import QuorumWatch
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
-from lockstep.build_info import build
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.raft.messages import Message
@@ -269,7 +268,7 @@ class ClusterNode:
             max(len(image.placement) - 1, 0),
             self._nodes.disk_full,
             self._behind(),
-            build(),
+            BUILD,
         )
 
     def _behind(self) -> dict[int, tuple[int, ...]]:

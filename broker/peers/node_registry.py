@@ -29,6 +29,9 @@ LISTED_SECONDS: Final = 9.0
 may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
 NOBODY: Final = -1
 
+BUILD: Final = build()
+"""Read from files here, once, and not by a request on the event loop."""
+
 
 class NodeRegistry:
     """See the module.
@@ -184,7 +187,7 @@ class NodeRegistry:
     def builds(self) -> dict[int, str]:
         """Node -> its version and commit, of those that say so."""
         reported = {node: status.build for node, status in self.statuses.items() if status.build is not None}
-        return {**reported, self.node_id: build()}
+        return {**reported, self.node_id: BUILD}
 
     # --- who leads ------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ would stand still at `(a+)+b`, and the broker with it; here Python only parses, 
 as an automaton, all its states at once (Thompson). What RE2 does not know is refused: looking around, back
 references, possessive and very long repetitions.
 Owns: `IdPattern`. Invariants: a match costs at most states times characters, and all matches of one pattern
-no more than `MOST_STEPS`. Does not: know RE2's own escapes (`\\z`, `\\pN`, `\\Q`) or its named classes.
+no more than `MAX_STEPS`. Does not: know RE2's own escapes (`\\z`, `\\pN`, `\\Q`) or its named classes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-MOST_STATES: Final = 2_000
-MOST_REPEATED: Final = 1_000
+MAX_STATES: Final = 2_000
+MAX_REPEATED: Final = 1_000
 """RE2's."""
-MOST_ITEMS: Final = 10_000
+MAX_ITEMS: Final = 10_000
 """Parts of a pattern, members of classes too, each as often as it is repeated: what compiling takes."""
-MOST_STEPS: Final = 20_000_000
+MAX_STEPS: Final = 20_000_000
 """LIMIT. Some seconds of a thread: 100,000 ids of 40 characters and a simple pattern take a fifth of it."""
 
 Test = Callable[[str], bool]
@@ -76,14 +76,14 @@ class IdPattern:
             if test is None or (of_place and test(text, at)):
                 left += after
         self._steps += len(found) + 1
-        if self._steps > MOST_STEPS:
+        if self._steps > MAX_STEPS:
             raise InvalidPattern("the pattern takes too long")
         return found
 
     # --- from what Python parsed ----------------------------------------------------------------------------
 
     def _add(self, test: Test | Place | None, *after: int, of_place: bool = False) -> int:
-        if len(self._states) >= MOST_STATES:
+        if len(self._states) >= MAX_STATES:
             raise InvalidPattern("the pattern is too large")
         self._states.append((test, after, of_place))
         return len(self._states) - 1
@@ -96,7 +96,7 @@ class IdPattern:
     def _item(self, kind: Any, value: Any, after: int, flags: int) -> int:
         """The state where this begins, whose end leads to `after`."""
         self._items += len(value) if kind is constants.IN else 1
-        if self._items > MOST_ITEMS:
+        if self._items > MAX_ITEMS:
             raise InvalidPattern("the pattern is too large")
         if kind is constants.BRANCH:
             return self._add(None, *(self._sequence(each, after, flags) for each in value[1]))
@@ -112,7 +112,7 @@ class IdPattern:
 
     def _repeat(self, least: int, most: Any, items: Any, after: int, flags: int) -> int:
         endless = most is constants.MAXREPEAT
-        if least > MOST_REPEATED or (not endless and most > MOST_REPEATED):
+        if least > MAX_REPEATED or (not endless and most > MAX_REPEATED):
             raise InvalidPattern("a repetition is too long")
         if endless:
             loop = self._add(None)

@@ -28,7 +28,7 @@ TIMEOUT_S: Final = 5.0
 DELETED_AFTER_S: Final = 10.0
 SHORTENED_AFTER_S: Final = 5.0
 """So long may a leader say that the log ends before a position which was read already."""
-_TOPIC_IDS_SINCE: Final = 13
+_TOPIC_IDS_MIN_VERSION: Final = 13
 """The version of Fetch that names a topic by its id."""
 
 
@@ -62,7 +62,7 @@ class RemoteSource:
         try:
             found = await clients[0].topic(topic)
             connection = await clients[0].leader_of(found, partition)
-            if connection.version_of(FetchRequest) < _TOPIC_IDS_SINCE:
+            if connection.version_of(FetchRequest) < _TOPIC_IDS_MIN_VERSION:
                 raise Unsupported(f"{connection} does not tell a topic from one that was made anew")
             prompt, waiting = [FollowedTopic(client, found, deleted_after_s) for client in clients]
             await waiting.refresh()

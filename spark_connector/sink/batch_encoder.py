@@ -1,9 +1,9 @@
 """Rows to record batches: the bytes of Kafka's format 2, a batch at a time.
 
-Owns: `RecordBatches`, which cuts a partition's rows into batches of a bounded size. Pure. Invariants: rows
-keep their order; a batch has at least one record, and more than `batch_bytes` only where a single record is
-larger. Its records have the bytes that `lockstep.protocol.records.record.BatchBuilder` writes. Does not:
-choose partitions, or know producers: `build_batch` gets one. Source: KIP-98 (format 2).
+Owns: `bodies`, which cuts a partition's rows into batches of a bounded size, and `build_batch`. Pure.
+Invariants: rows keep their order; a batch has at least one record, and more than `batch_bytes` only where a
+single record is larger. Its records have the bytes that `lockstep.protocol.records.record.BatchBuilder`
+writes. Does not: choose partitions, or know producers: `build_batch` gets one. Source: KIP-98 (format 2).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ REMOVING_PAUSE: Final = 0.001
 """The seconds between: the lock is given to nobody, so who waits needs the time to take it."""
 
 
-class Housekeeping:
+class BackgroundMaintenance:
     """Owns the pool, the state file and the checkpoint files of one log."""
 
     def __init__(

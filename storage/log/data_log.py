@@ -24,7 +24,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace, LogReader
 from lockstep.storage.log.damage import DamageTable
@@ -55,7 +55,9 @@ class DataLog(ReplacingLog):
         found = recovery.run()
         table = SegmentTable(fs, options.index_cache_bytes, self._rebuild_index)
         pool = SegmentPool(fs, directory, options)
-        house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
+        house = BackgroundMaintenance(
+            fs, directory, group_id, table, pool, found.state_file, found.checkpoints
+        )
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self._joiner = Joiner(
             fs,

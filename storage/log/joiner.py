@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
 from lockstep.storage.log.marker import MARKER_BYTES
@@ -137,7 +137,7 @@ class Joiner:
         directory: Path,
         segment_bytes: int,
         table: SegmentTable,
-        house: Housekeeping,
+        house: BackgroundMaintenance,
         rewriter: Rewriter,
         fail: Callable[[str], FlushFailed],
         is_failed: Callable[[], bool],

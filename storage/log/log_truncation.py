@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import BatchIndex, add_to_index
 from lockstep.storage.log.file_system import FileSystem
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_segment_header, position
@@ -40,7 +40,7 @@ class ReplacingLog(LogWriter):
         options: LogOptions,
         table: SegmentTable,
         pool: SegmentPool,
-        house: Housekeeping,
+        house: BackgroundMaintenance,
         tail: LogTail,
     ) -> None:
         super().__init__(fs, group_id, options, table, pool, house, tail)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from functools import partial
 from pathlib import Path
 
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_flags import is_changed
 from lockstep.storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
@@ -70,7 +70,7 @@ class Rewriter:
         directory: Path,
         group_id: int,
         table: SegmentTable,
-        house: Housekeeping,
+        house: BackgroundMaintenance,
         frames: FrameReader,
         scan: Callable[[Segment], SegmentScan],
         segment_bytes: int,

@@ -19,7 +19,7 @@ from collections import deque
 
 LEAST_SHARED_BYTES = 128 << 10
 """Shorter reads cost about as much as keeping them would."""
-MOST_SHARED = 8
+MAX_SHARED = 8
 """Stretches at once: looked through one by one, and enough for readers that are not quite in step."""
 
 
@@ -33,7 +33,7 @@ class SharedReads:
         self._lock = threading.Lock()
         self._kept: dict[tuple[int, int], memoryview] = {}
         """In order of age."""
-        self._read: deque[tuple[int, int, int]] = deque(maxlen=MOST_SHARED)
+        self._read: deque[tuple[int, int, int]] = deque(maxlen=MAX_SHARED)
         """(serial, from, to) of the last reads, kept or not."""
         self._patience = 0
         """So many more reads are kept without anyone asking for the same bytes."""
@@ -51,9 +51,9 @@ class SharedReads:
                         break
             if view is not None:
                 self.hits += 1
-                self._patience = MOST_SHARED
+                self._patience = MAX_SHARED
             elif any(each[0] == serial and each[1] <= position < each[2] for each in self._read):
-                self._patience = MOST_SHARED
+                self._patience = MAX_SHARED
             return view
 
     def keep(self, serial: int, position: int, view: memoryview) -> None:
@@ -78,7 +78,7 @@ class SharedReads:
                 if len(former) >= length:
                     return
                 self._drop(key)
-            while len(kept) >= MOST_SHARED or self.used_bytes + length > self._limit_bytes:
+            while len(kept) >= MAX_SHARED or self.used_bytes + length > self._limit_bytes:
                 self._drop(next(iter(kept)))
             kept[key] = view
             self.used_bytes += length

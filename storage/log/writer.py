@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
 from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
 from lockstep.storage.log.format import (
@@ -56,7 +56,7 @@ class LogWriter:
         options: LogOptions,
         table: SegmentTable,
         pool: SegmentPool,
-        house: Housekeeping,
+        house: BackgroundMaintenance,
         tail: LogTail,
     ) -> None:
         self._fs = fs

@@ -35,6 +35,7 @@ ROLL = "begins a file that is ready; once for each file of the log"
 CACHE = "goes to the page cache"
 VOTE = "a term or a vote is on the disk before the answer; once for each election"
 PROC = "reads /proc, which no disk backs"
+MAINTENANCE = "storage/log/background_maintenance.py:BackgroundMaintenance"
 SWITCH = "a shipped checkpoint takes the log's place; once for each member that lacks too much of the log"
 ALLOWED: dict[str, str] = {
     "fdatasync storage/log/state_file.py:StateFile.save": VOTE,
@@ -44,10 +45,10 @@ ALLOWED: dict[str, str] = {
     "open storage/log/writer.py:LogWriter._begin_segment": ROLL,
     "pwritev storage/log/writer.py:LogWriter._begin_segment": ROLL,
     "pwritev storage/log/writer.py:LogWriter._write_out": CACHE,
-    "fsync storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
-    "open storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
-    "os.rename storage/log/background_maintenance.py:Housekeeping.adopt_installed": SWITCH,
-    "os.listdir storage/log/background_maintenance.py:Housekeeping._remove_other_checkpoints": SWITCH,
+    f"fsync {MAINTENANCE}.adopt_installed": SWITCH,
+    f"open {MAINTENANCE}.adopt_installed": SWITCH,
+    f"os.rename {MAINTENANCE}.adopt_installed": SWITCH,
+    f"os.listdir {MAINTENANCE}._remove_other_checkpoints": SWITCH,
     "open broker/metrics/pages.py:pages.<locals>.metrics": PROC,
     "os.listdir broker/metrics/pages.py:pages.<locals>.metrics": PROC,
 }

@@ -20,7 +20,7 @@ from lockstep.protocol.records.control import ControlKind, build, parse
 from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
 from lockstep.storage import compaction_rules
 from lockstep.storage.aborted_transactions import AbortedTransaction
-from lockstep.storage.compaction_rules import DIGEST_BYTES, LONGEST_OWN_KEY, OffsetMap, PartitionCleaning
+from lockstep.storage.compaction_rules import DIGEST_BYTES, MAX_OWN_KEY_LENGTH, OffsetMap, PartitionCleaning
 from lockstep.storage.types import CorruptLog
 
 KEEP_MS = 100
@@ -323,7 +323,7 @@ def test_the_map_ends_where_it_is_full_or_where_it_may_not_go_on() -> None:
 
 
 def test_long_keys_are_kept_as_digests() -> None:
-    keys = [b"k" * size for size in (0, 1, LONGEST_OWN_KEY, DIGEST_BYTES, 4000)]
+    keys = [b"k" * size for size in (0, 1, MAX_OWN_KEY_LENGTH, DIGEST_BYTES, 4000)]
     stream = Stream()
     stream.records([(key, b"v") for key in keys])
     pass_ = PartitionCleaning(1, 0, 5, 0, 0)

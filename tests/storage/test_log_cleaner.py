@@ -15,7 +15,7 @@ from lockstep.storage.log.frame_reader import FrameReader
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.segment_repair import Repairing
+from lockstep.storage.segment_repair import SegmentRepair
 from lockstep.storage.types import FlushFailed, Frame
 from tests.storage.cluster import Cluster, append
 from tests.storage.log.frames import whole
@@ -228,13 +228,13 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
     lost = path.read_bytes()[:4096] + bytes(size - 4096)
     path.write_bytes(lost)
     taken: list[int] = []
-    real = Repairing._take
+    real = SegmentRepair._take
 
-    def take(self: Repairing, repair: Any, frames: list[Frame], sender: int) -> None:
+    def take(self: SegmentRepair, repair: Any, frames: list[Frame], sender: int) -> None:
         taken.extend(len(payload) for frame in frames for payload in frame.payloads)
         real(self, repair, frames, sender)
 
-    monkeypatch.setattr(Repairing, "_take", take)
+    monkeypatch.setattr(SegmentRepair, "_take", take)
     assert await mended(cluster, sequence) is not None
     assert sum(taken) < 200_000 and path.stat().st_size == size
     assert whole(follower.log.read_cold(small.number, 0, 1 << 30, 48).buffers) == before

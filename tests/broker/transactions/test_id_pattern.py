@@ -62,7 +62,7 @@ def test_it_is_never_slow() -> None:
 
 
 def test_its_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_STEPS", 100)
+    monkeypatch.setattr(module, "MAX_STEPS", 100)
     pattern = IdPattern("a*")
     with pytest.raises(InvalidPattern):
         for _ in range(100):

@@ -16,7 +16,7 @@ from lockstep.storage.log import (
     state_file,
     writer,
 )
-from lockstep.storage.log.background_maintenance import Housekeeping
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.file_system import write_all
 from lockstep.storage.log.format import position
 from lockstep.storage.log.installation import Installation
@@ -139,16 +139,16 @@ def checkpoint_not_flushed() -> Iterator[None]:
 @contextmanager
 def freed_before_the_state_says_so() -> Iterator[None]:
     """Dead segments get other names while the state file still counts on them."""
-    real = Housekeeping._record_freed
+    real = BackgroundMaintenance._record_freed
 
-    def record_freed(self: Housekeeping) -> None:
+    def record_freed(self: BackgroundMaintenance) -> None:
         with (
             patch.object(StateFile, "save", lambda self, state: None),
             patch.object(self._fs, "open", _open_no_tombstone(self._fs.open)),
         ):
             real(self)
 
-    with patch.object(Housekeeping, "_record_freed", record_freed):
+    with patch.object(BackgroundMaintenance, "_record_freed", record_freed):
         yield
 
 
@@ -185,13 +185,13 @@ def cut_without_marker() -> Iterator[None]:
 @contextmanager
 def cut_without_generation() -> Iterator[None]:
     """A truncation is only made in memory and by writing over what was cut."""
-    real = Housekeeping.begin_generation
+    real = BackgroundMaintenance.begin_generation
 
-    def begin(self: Housekeeping, place: int) -> int:
+    def begin(self: BackgroundMaintenance, place: int) -> int:
         later = self.state.generation_start > position(1, 0)
         return self.state.generation if later and self._table.sealed() else real(self, place)
 
-    with patch.object(Housekeeping, "begin_generation", begin):
+    with patch.object(BackgroundMaintenance, "begin_generation", begin):
         yield
 
 
@@ -248,14 +248,14 @@ def incoming_checkpoint_counts_at_once() -> Iterator[None]:
 @contextmanager
 def old_log_removed_before_the_switch() -> Iterator[None]:
     """The former log is given away first, then the state file says so."""
-    real = Housekeeping.begin_installed
+    real = BackgroundMaintenance.begin_installed
 
-    def begin(self: Housekeeping, first_sequence: int, place: int) -> int:
+    def begin(self: BackgroundMaintenance, first_sequence: int, place: int) -> int:
         for segment in self._table:
             self._remove(segment.path)
         return real(self, first_sequence, place)
 
-    with patch.object(Housekeeping, "begin_installed", begin):
+    with patch.object(BackgroundMaintenance, "begin_installed", begin):
         yield
 
 
@@ -347,14 +347,14 @@ def joined_segments_removed_before_the_switch() -> Iterator[None]:
 @contextmanager
 def joined_freed_by_its_last_sequence() -> Iterator[None]:
     """A joined segment is freed, and nothing is said of the others that it stands for."""
-    real = Housekeeping._record_freed
+    real = BackgroundMaintenance._record_freed
 
-    def record_freed(self: Housekeeping) -> None:
+    def record_freed(self: BackgroundMaintenance) -> None:
         for segment in self._dead:
             segment.first_sequence = segment.sequence
         real(self)
 
-    with patch.object(Housekeeping, "_record_freed", record_freed):
+    with patch.object(BackgroundMaintenance, "_record_freed", record_freed):
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import RealFileSystem, WriteBuffer
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.shared_reads import LEAST_SHARED_BYTES, MOST_SHARED, SharedReads
+from lockstep.storage.log.shared_reads import LEAST_SHARED_BYTES, MAX_SHARED, SharedReads
 from tests.storage.log.frames import FrameMaker, whole
 
 KIB = 1 << 10
@@ -32,7 +32,7 @@ def shared(limit_bytes: int = 64 * STRETCH) -> SharedReads:
 
 def test_a_reader_alone_keeps_nothing() -> None:
     reads = SharedReads(64 * STRETCH)
-    for number in range(3 * MOST_SHARED):
+    for number in range(3 * MAX_SHARED):
         assert reads.find(1, number * STRETCH) is None
         reads.keep(1, number * STRETCH, stretch(number))
         assert (reads.used_bytes, reads.hits) == (0, 0)
@@ -63,12 +63,12 @@ def test_a_stretch_is_found_by_any_of_its_positions_and_by_no_other() -> None:
 
 def test_the_oldest_goes_first() -> None:
     reads = shared()
-    for number in range(MOST_SHARED + 1):
+    for number in range(MAX_SHARED + 1):
         reads.keep(1, number * STRETCH, stretch(number))
         assert reads.find(1, number * STRETCH) is not None
     assert reads.find(1, 0) is None
     assert reads.find(1, STRETCH) is not None
-    assert reads.used_bytes == MOST_SHARED * STRETCH
+    assert reads.used_bytes == MAX_SHARED * STRETCH
 
 
 def test_bytes_are_bounded_too() -> None:
@@ -97,7 +97,7 @@ def test_the_longer_of_two_reads_from_one_position_stays() -> None:
 
 def test_when_nobody_shares_any_more_everything_is_given_back() -> None:
     reads = shared()
-    for number in range(MOST_SHARED):
+    for number in range(MAX_SHARED):
         reads.keep(1, number * STRETCH, stretch(number))
     assert reads.used_bytes == 0
     assert reads.find(1, STRETCH) is None

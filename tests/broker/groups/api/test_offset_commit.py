@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.groups.group_coordinators import LONGEST_ID
+from lockstep.broker.groups.group_coordinators import MAX_ID_LENGTH
 from lockstep.broker.groups.group_records import MAX_COMMIT_BYTES, OFFSET_BYTES
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
@@ -187,8 +187,8 @@ async def test_another_node_leads(client: Client, ids: TopicIds, monkeypatch: py
 
 @pytest.mark.parametrize("version", [2, 10])
 async def test_a_request_that_would_come_to_too_much(client: Client, ids: TopicIds, version: int) -> None:
-    group_id = "g" * LONGEST_ID
-    count = MAX_COMMIT_BYTES // (LONGEST_ID + OFFSET_BYTES + 1)
+    group_id = "g" * MAX_ID_LENGTH
+    count = MAX_COMMIT_BYTES // (MAX_ID_LENGTH + OFFSET_BYTES + 1)
     for many, error in ((count, E.NONE), (count + 1, E.INVALID_COMMIT_OFFSET_SIZE)):
         asked = request(version, {("t", 0): 1}, ids, group_id)
         asked.topics[0].partitions *= many
@@ -197,6 +197,6 @@ async def test_a_request_that_would_come_to_too_much(client: Client, ids: TopicI
 
 
 async def test_an_id_that_is_too_long(client: Client, ids: TopicIds) -> None:
-    asked = request(9, {("t", 0): 1}, ids, "g" * (LONGEST_ID + 1))
+    asked = request(9, {("t", 0): 1}, ids, "g" * (MAX_ID_LENGTH + 1))
     (topic,) = (await client.call(asked, 9)).topics
     assert [each.error_code for each in topic.partitions] == [E.INVALID_GROUP_ID]

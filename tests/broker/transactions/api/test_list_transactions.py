@@ -69,7 +69,7 @@ async def test_a_pattern_that_takes_too_long(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(broker, client, "a" * 100)
-    monkeypatch.setattr(id_pattern, "MOST_STEPS", 50)
+    monkeypatch.setattr(id_pattern, "MAX_STEPS", 50)
     response = await client.call(ListTransactionsRequest(transactional_id_pattern="(a+)+b"), 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
