@@ -45,9 +45,22 @@ def groups_of(directory: Path) -> list[tuple[int, Path]]:
     _refuse_if_in_use(directory)
     root = directory / GROUPS
     found = [path for path in root.iterdir() if path.name.isdecimal()] if root.is_dir() else []
+    if nodes := node_directories(directory):
+        raise NoLog(
+            f"{directory} has the data directories of {len(nodes)} nodes; name one of them: "
+            f"{', '.join(map(str, nodes))}"
+        )
     if not found:
         raise NoLog(f"{directory} is no data directory of Lockstep: it has no {GROUPS}/0")
     return sorted((int(path.name), path) for path in found)
+
+
+def node_directories(directory: Path) -> list[Path]:
+    """The data directories of the nodes below a directory of `make cluster`, by number; none of another."""
+    if (directory / GROUPS).exists() or not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if path.name.isdecimal() and (path / GROUPS).is_dir()]
+    return sorted(found, key=lambda path: int(path.name))
 
 
 def _refuse_if_in_use(directory: Path) -> None:

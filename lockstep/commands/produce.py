@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lockstep.commands.options import (
     followed_topic,
     pair,
     print_json,
+    print_progress,
     report_silence,
     separator,
     topic_of,
@@ -107,9 +109,11 @@ async def _produce(options: argparse.Namespace) -> None:
         if options.partition is not None and options.partition >= len(topic.partitions):
             raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
         with report_client_errors():
-            largest = await _largest_batch(client, topic)
+            configs = await _configs(client, topic)
             producer = await _Producer.begin(client, topic, options)
-        writer = _Writer(producer, len(topic.partitions), options, largest)
+        if problem := _unchecked_locks(topic.name, options.header, configs.get("lockstep.locks")):
+            print_progress(problem)
+        writer = _Writer(producer, len(topic.partitions), options, _largest_batch(configs))
         try:
             with report_client_errors():
                 async with report_silence(producer.followed):
@@ -136,16 +140,38 @@ def _tell(topic: TopicMetadata, writer: _Writer) -> None:
     )
 
 
-async def _largest_batch(client: Client, topic: TopicMetadata) -> int:
-    """The topic's `max.message.bytes`; the default where the broker does not report it."""
+async def _configs(client: Client, topic: TopicMetadata) -> dict[str, str | None]:
+    """The topic's settings by name; none where the broker does not report them."""
     from lockstep.connection import ClientError
 
     try:
-        configs = await client.topic_configs(topic.name)
+        return {config.name: config.value for config in await client.topic_configs(topic.name)}
     except ClientError:
-        return BATCH_BYTES
-    limits = [config.value for config in configs if config.name == "max.message.bytes"]
-    return min([BATCH_BYTES, *(int(value) for value in limits if value and value.isdecimal())])
+        return {}
+
+
+def _largest_batch(configs: Mapping[str, str | None]) -> int:
+    """The topic's `max.message.bytes`; the default where it is not known."""
+    limit = configs.get("max.message.bytes")
+    return min(BATCH_BYTES, int(limit)) if limit and limit.isdecimal() else BATCH_BYTES
+
+
+def _unchecked_locks(topic: str, headers: Sequence[tuple[str, str]], locks: str | None) -> str:
+    """A warning where the records have headers of locks that the topic ignores; empty otherwise.
+
+    Args:
+        locks: the topic's `lockstep.locks`; None where the broker knows of no such setting.
+    """
+    from lockstep.protocol.lock_words import PREFIX
+
+    names = dict.fromkeys(name for name, _ in headers if name.startswith(PREFIX))
+    if not names or locks not in (None, "ignore"):
+        return ""
+    return (
+        f"topic {topic} has no locks, so that nothing checks the headers {', '.join(names)} and every record "
+        f"is appended; to have them checked: lockstep configs alter topic {topic} lockstep.locks=true "
+        "(docs/locks.md)"
+    )
 
 
 def _entry(line: bytes, options: argparse.Namespace) -> Entry:

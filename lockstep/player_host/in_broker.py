@@ -62,6 +62,7 @@ class PlayerInBroker:
         )
         http = await self._listen(players, local_players)
         local_players.start()
+        players.warn_without_targets()
         try:
             yield players
         finally:

@@ -85,6 +85,7 @@ class PlayerProcess:
             state = StandbyState(opened.partition, opened.log_id)
             self._states.append(state)
             self._tasks.append(asyncio.create_task(self._stand_by(state, opened)))
+        self._players.warn_without_targets()
 
     async def until_over(self) -> None:
         """Until nothing is left to be done here. Raises CannotPlay: why."""

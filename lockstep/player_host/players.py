@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from lockstep.player.driver.target_record import TargetEndpoint
 from lockstep.player.source.interface import LogBounds, Source, SourceClosed
 from lockstep.player.transport.interface import Streams
 from lockstep.player_host.config import First, PlayerConfig, TargetConfig, at_address
+
+log = logging.getLogger("lockstep.player")
 
 PAUSED: Final = "paused"
 _NOWHERE: Final = LogBounds(0, 0)
@@ -47,6 +50,15 @@ class Players:
         self._paused: set[str] = set()
         self._drivers: dict[str, PlayerDriver] = {}
         """By log."""
+
+    def warn_without_targets(self) -> None:
+        """Log that nothing is delivered, where no target is configured: the player runs all the same."""
+        if not self._targets:
+            log.warning(
+                "player %s has no targets, so that nothing is delivered: configure targets.NAME.address, or "
+                "`lockstep player add NAME HOST:PORT`",
+                self.config.player,
+            )
 
     async def play(self, source: Source, player_term: int) -> None:
         """Play one log until cancelled; the source stays open. Raises PlayerStopped, SourceClosed.

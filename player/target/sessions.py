@@ -3,7 +3,8 @@
 Owns: the streams of each log; the queue of received batches; the threads. For each log one thing is done at a
 time, in its thread: a handshake, or a transaction. So a handshake is answered when the running transaction of
 an older stream is over, and that stream's queue is dropped. Batches that come while a transaction runs are
-stored together in the next one, and only the last position is acknowledged.
+stored together in the next one, and only the last position is acknowledged; once a transaction has failed,
+each of its entries gets one of its own, so that all before the bad one are stored and the error names it.
 Invariants: those of `target_position`. Any failure ends the stream, in words, and is logged here, with a
 traceback if it is not the failure of last time; nothing is skipped, and the next stream begins with the store
 opened anew.
@@ -21,17 +22,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from traceback import walk_tb
 from typing import Final, TypeVar
 
-from lockstep.player.core.messages import Batch, Part
+from lockstep.player.core.messages import NOTHING, Batch, Part
 from lockstep.player.target.records import Delivered, LogName, open_parts
 from lockstep.player.target.store import StoredLog, TargetStore
 from lockstep.player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from lockstep.player.transport.interface import Handshake, Responder
+from lockstep.protocol.records.batch import MalformedBatch
 
 T = TypeVar("T")
 
@@ -185,23 +187,24 @@ class _Failures:
     """Failures of one log in a row. The player sends the same records again every few seconds: the traceback
     is logged once, and then a line with a count."""
 
-    __slots__ = ("_count", "_place")
+    __slots__ = ("_count", "_raised_at")
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         """Something was stored."""
-        self._place: object = None
+        self._raised_at: object = None
         self._count = 0
 
-    def log(self, log_id: str, error: Exception, words: str) -> None:
+    def log(self, log_id: str, error: Exception, place: str, words: str) -> None:
         frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-        place = (type(error), frames[-1:])
-        self._count = self._count + 1 if place == self._place else 1
-        self._place = place
+        raised_at = (type(error), frames[-1:])
+        self._count = self._count + 1 if raised_at == self._raised_at else 1
+        self._raised_at = raised_at
         if self._count == 1:
-            _log.error("%s: the stream ends", log_id, exc_info=error)
+            at = f" at {place}" if place else ""
+            _log.error("%s: the stream ends%s", log_id, at, exc_info=error)
         else:
             times = f"{self._count} times in a row"
             _log.error(
@@ -229,6 +232,8 @@ class _TargetLog:
         self._room = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._failures = _Failures()
+        self._failed_position = NOTHING
+        """Up to there, each entry has a transaction of its own: one of them has failed."""
         self._last_stream_s = 0.0
         """When a stream came or went for the last time, by the loop's clock."""
 
@@ -345,7 +350,8 @@ class _TargetLog:
             if mark.position > previous:
                 await self._run(lambda: self._apply(session.handshake, previous, parts, mark))
         except Exception as error:
-            return await self._fail(session, error)
+            self._failed_position = mark.position
+            return await self._fail(session, error, _place(session.handshake, parts))
         except BaseException:
             session.end("what was received could not be stored")  # or what follows would be, without it
             raise
@@ -355,9 +361,13 @@ class _TargetLog:
     def _next_transaction(self) -> tuple[Sequence[Part], Mark]:
         """The parts of the next transaction, from the queue, and the mark after it."""
         accepted, batch = self._waiting.popleft()
+        if len(accepted.parts) > 1 and accepted.parts[0].position <= self._failed_position:
+            first, *others = accepted.parts
+            self._waiting.appendleft((Accepted(others, accepted.mark), batch))
+            return [first], replace(accepted.mark, position=first.position)
         parts, mark = list(accepted.parts), accepted.mark
         entries, size_bytes = len(batch.parts), batch.size_bytes
-        while self._waiting:
+        while self._waiting and mark.position > self._failed_position:
             accepted, batch = self._waiting[0]
             if (
                 entries + len(batch.parts) > self._settings.transaction_entries
@@ -374,14 +384,18 @@ class _TargetLog:
         self._room.set()
         return parts, mark
 
-    async def _fail(self, session: StoreSession, error: Exception) -> None:
-        """End the stream, and forget what the store said."""
+    async def _fail(self, session: StoreSession, error: Exception, place: str = "") -> None:
+        """End the stream, and forget what the store said.
+
+        Args:
+            place: the records that could not be stored, in words.
+        """
         if isinstance(error, StaleTerms):
             _log.info("%s: %s", session.handshake.hello.log_id, error)
             session.reject(error.mark)
         else:
-            words = f"{type(error).__name__}: {error}"
-            self._failures.log(session.handshake.hello.log_id, error, words)
+            words = f"{place}{': ' if place else ''}{type(error).__name__}: {error}"
+            self._failures.log(session.handshake.hello.log_id, error, place, words)
             session.end(words)
         await self._close_store()
 
@@ -427,6 +441,22 @@ def _run_call(call: Callable[[], T]) -> T:
             raise
         leaked = error
     raise RuntimeError(f"{type(leaked).__name__}, which was not caught") from leaked
+
+
+def _place(handshake: Handshake, parts: Sequence[Part]) -> str:
+    """The topic, partition and offsets of the records of some parts, in words."""
+    if not parts:
+        return ""
+    try:
+        first, *_, last = open_parts([parts[0], parts[-1]], handshake.partition)
+        ends = (first.partition, first.records[0].offset), (last.partition, last.records[-1].offset)
+    except (MalformedBatch, IndexError):
+        ends = (handshake.partition, parts[0].position), (handshake.partition, parts[-1].position)
+    (partition, first_offset), (last_partition, last_offset) = ends
+    name = f"{handshake.topic}-{partition}"
+    if partition != last_partition:
+        return f"{name} offset {first_offset} to {handshake.topic}-{last_partition} offset {last_offset}"
+    return f"{name} offset {first_offset}" + (f" to {last_offset}" if last_offset != first_offset else "")
 
 
 def _name(handshake: Handshake) -> LogName:

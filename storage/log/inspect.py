@@ -17,17 +17,31 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
+from lockstep.protocol.records.batch import MalformedBatch, peek_header
 from lockstep.storage.log.checkpoint_file import load_checkpoints
 from lockstep.storage.log.damage_search import Damage, DamageSearch
 from lockstep.storage.log.file_system import RealFileSystem
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, group_seed
+from lockstep.storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    decode_segment_header,
+    group_seed,
+    payload_views,
+)
 from lockstep.storage.log.recovery import Recovery, RecoveryReport
 from lockstep.storage.log.salvage import salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX
 from lockstep.storage.log.segment_scan import LogTail, ScannedFrame, SegmentScan
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.state_file import STATE_NAME, LogState, LostState, StateFile
-from lockstep.storage.types import Buffer, Checkpoint, CorruptLog, HardState, StorageError
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    NOTES_PARTITION,
+    Buffer,
+    Checkpoint,
+    CorruptLog,
+    HardState,
+    StorageError,
+)
 
 
 class NoLog(StorageError):
@@ -141,6 +155,7 @@ class Verdict:
         "batches",
         "bytes",
         "checkpoint",
+        "control_records",
         "damage",
         "ends_at",
         "frames",
@@ -152,6 +167,8 @@ class Verdict:
 
     def __init__(self) -> None:
         self.segments = self.frames = self.batches = self.records = self.bytes = 0
+        self.control_records = 0
+        """Not among `records`: what the log writes for itself, and the markers of transactions."""
         self.ends_at: str | None = None
         """Where the log ends, in words; None where rot hides it. A torn end is cut there, which is no rot."""
         self.rot: list[str] = []
@@ -201,7 +218,9 @@ def verify(
     def count(frame: ScannedFrame) -> None:
         found.frames += 1
         found.batches += frame.batch_count
-        found.records += frame.record_count
+        control_records = _control_records(frame)
+        found.records += frame.record_count - control_records
+        found.control_records += control_records
         found.bytes += frame.end - frame.offset
         reading(found.bytes, total)
         on_frame(frame)
@@ -210,6 +229,23 @@ def verify(
     search.run(count)
     found.segments, found.damage = search.segments, search.damage
     return found
+
+
+def _control_records(frame: ScannedFrame) -> int:
+    """Records of the control partition, of notes, and of control batches, which no consumer sees."""
+    count = 0
+    payloads = payload_views(frame.view, frame.payload_at, frame.entries)
+    for entry, payload in zip(frame.entries, payloads, strict=True):
+        if entry[0] in (CONTROL_PARTITION, NOTES_PARTITION) or _is_control_batch(payload):
+            count += entry[2]
+    return count
+
+
+def _is_control_batch(payload: Buffer) -> bool:
+    try:
+        return peek_header(payload).is_control
+    except MalformedBatch:  # a removed batch has no bytes
+        return False
 
 
 def _note_report(found: Verdict, report: RecoveryReport) -> None:

@@ -56,6 +56,24 @@ def test_keys_headers_and_nulls(command: Run, topic: str) -> None:
     assert verbose.startswith("0/0  20") and verbose.endswith("  k  v  a=1  a=\n")
 
 
+def test_locks_that_nobody_checks_are_warned_of(command: Run, topic: str) -> None:
+    lock = ("-H", "lockstep-hwm=-1", "-H", "lockstep-write-lock=seat")
+    outcome = command("produce", topic, *lock, stdin=b"a\nb\n")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err == (
+        f"lockstep: topic {topic} has no locks, so that nothing checks the headers lockstep-hwm, "
+        "lockstep-write-lock and every record is appended; to have them checked: "
+        f"lockstep configs alter topic {topic} lockstep.locks=true (docs/locks.md)\n"
+    )
+    assert command("produce", topic, "-H", "a=lockstep-hwm", stdin=b"c\n").err == ""
+    (enable,) = [part for part in outcome.err.split(": ") if part.startswith("lockstep configs")]
+    words = enable.partition(" (")[0].split()[1:]
+    assert command(*words).status == 0
+    assert command("produce", topic, "-H", "lockstep-hwm=2", *lock[2:], stdin=b"d\n").err == ""
+    again = command("produce", topic, "-H", "lockstep-hwm=2", *lock[2:], stdin=b"d\n")
+    assert again.status == 1 and "reason=LOCK" in again.err
+
+
 def test_bytes_that_are_not_text(command: Run, topic: str) -> None:
     command("produce", topic, stdin=b"\xff\xfe\n")
     (record,) = consumed(command, topic)

@@ -198,8 +198,21 @@ async def test_says_in_the_log_what_it_plays_and_what_nobody_gets(
     said = [each for each in caplog.messages if each.startswith("t-")]
     assert sorted(said) == [f"t-{number}: played here in term {term}" for number in range(2)]
     (warned,) = [each for each in caplog.messages if "lockstep.locks=true" in each]
+    assert "no targets" not in caplog.text
     assert warned.startswith("t: ") and "all go to a: " in warned
     await client.close()
+
+
+async def test_a_player_without_targets_warns(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker()
+    async with PlayerInBroker(parse('player = "p"\ntopic = "t"\nroute.by = "all"'))(broker):
+        (warned,) = [each for each in caplog.messages if "no targets" in each]
+    assert warned == (
+        "player p has no targets, so that nothing is delivered: configure targets.NAME.address, or "
+        "`lockstep player add NAME HOST:PORT`"
+    )
 
 
 def bad_choice(record: Record) -> list[str]:

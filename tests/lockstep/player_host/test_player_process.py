@@ -160,6 +160,11 @@ async def until_playing(*players: Command) -> Command:
             await asyncio.sleep(0.05)
 
 
+async def test_a_player_without_targets_warns(place: Place) -> None:
+    player = await place.player("one", {})
+    await until(lambda: "WARNING  player one has no targets, so that nothing is delivered" in player.said)
+
+
 async def test_standby_kill_and_clean_stop(place: Place, running: RunningBroker) -> None:
     shards = {name: (await place.shard(name)).port for name in ("a", "b")}
     async with Client(running.bootstrap_servers) as client:

@@ -312,7 +312,7 @@ async def test_an_error_ends_the_stream_and_skips_nothing(
     store.fails = [LookupError("no such\naccount " + "x" * 1000)]
     session.receive(batch(-1, 0))
     words = await answered.ended()
-    assert words.startswith("LookupError: no such account xxx")
+    assert words.startswith("topic-0 offset 0: LookupError: no such account xxx")
     assert len(words) == 500
     assert "no such" in caplog.text
     assert LOG_ID in caplog.text
@@ -334,21 +334,22 @@ async def test_a_failure_that_comes_again_is_a_line_with_a_count(
         session, answered = await streams.greeted(9, first_position=10)
         store.fails = [error]
         session.receive(batch(9, 10))
-        await answered.until("ended", f"{type(error).__name__}: {' '.join(str(error).split())}")
+        words = f"topic-0 offset 10: {type(error).__name__}: {' '.join(str(error).split())}"
+        await answered.until("ended", words)
     session, answered = await streams.greeted(9, first_position=10)
     session.receive(batch(9, 10))
     await answered.until("acknowledged", 10)
     session, answered = await streams.greeted(10, first_position=10)
     store.fails = [KeyError("other")]
     session.receive(batch(10, 11))
-    await answered.until("ended", "KeyError: 'other'")
+    await answered.until("ended", "topic-0 offset 11: KeyError: 'other'")
     said = [(record.getMessage(), record.exc_info is not None) for record in caplog.records]
     assert said == [
-        (f"{LOG_ID}: the stream ends", True),
-        (f"{LOG_ID}: the stream ends, 2 times in a row: ValueError: three", False),
-        (f"{LOG_ID}: the stream ends", True),
-        (f"{LOG_ID}: the stream ends, 2 times in a row: KeyError: 'other'", False),
-        (f"{LOG_ID}: the stream ends", True),
+        (f"{LOG_ID}: the stream ends at topic-0 offset 10", True),
+        (f"{LOG_ID}: the stream ends, 2 times in a row: topic-0 offset 10: ValueError: three", False),
+        (f"{LOG_ID}: the stream ends at topic-0 offset 10", True),
+        (f"{LOG_ID}: the stream ends, 2 times in a row: topic-0 offset 10: KeyError: 'other'", False),
+        (f"{LOG_ID}: the stream ends at topic-0 offset 11", True),
     ]
 
 
@@ -397,7 +398,7 @@ async def test_a_greeting_meanwhile_outlives_an_error(threaded: StoreSessions, s
     store.waits = False
     store.go_on.release()
     await newer_answered.until("greeted", -1)
-    assert await answered.ended() == "LookupError: no such account"
+    assert await answered.ended() == "topic-0 offset 0: LookupError: no such account"
     newer.receive(batch(-1, 0))
     await newer_answered.until("acknowledged", 0)
 
