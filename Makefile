@@ -23,15 +23,10 @@ PLAYED ?= 1000000
 COMPARED := $(addsuffix -lockstep-vs-kafka,headline nodes3 transactions atomic)
 PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
 newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
-NOT_QUICK := tests/broker/bad_input tests/broker/cluster tests/protocol/test_hostile.py tests/protocol/test_compiler.py \
-	tests/protocol/test_against_kio.py tests/storage/log/test_crash_states.py tests/storage/log/test_join_faults.py \
-	tests/storage/test_replication.py tests/storage/test_attacks.py tests/storage/test_disk_full_release.py \
-	tests/broker/membership/test_reconciler.py \
-	$(addprefix tests/broker/controller/test_,cluster_admin.py cluster_topics.py reassignment.py)
-SECOND_TRY := --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks
+ALL_TESTS := $(BIN)/python -m pytest -n 4 --dist loadscope --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks tests compat_tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test test-quick test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test test-quick test-rest test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,17 +43,21 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LI
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 # Every process that a test starts would compile the product anew, every test process all tests.
-test test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
+test test-rest test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
 
-test: setup ## Run the checks and all tests, real clients included: what CI runs, about 30 minutes on two cores
+test: setup ## Run the checks and the tests of every property, newest clients included: at most 12 minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
-	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
+	$(ALL_TESTS) -m "not tier(name='rest')"
 
 test-quick: setup ## Tests of protocol, storage and broker in Python alone, at most 3 minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not java and not slow" $(addprefix --ignore=,$(NOT_QUICK)) tests/protocol tests/storage tests/broker
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "tier(name='quick')" tests/protocol tests/storage tests/broker
 
-test-all: export LOCKSTEP_COMPAT_CASES = whole
-test-all: test ## The same, with every client against Apache Kafka too, and a second version of Spark
+test-rest: setup ## What make test leaves out: every client on Apache Kafka, older clients, campaigns in short; about 25 minutes
+	$(ALL_TESTS) -m "tier(name='rest')"
+
+test-all: setup ## make test and make test-rest in one run
+	@$(MAKE) --no-print-directory --jobs 2 check compiled
+	$(ALL_TESTS)
 
 compiled: $(VENV)/.dev ## Collect every test once: their modules are compiled before four processes would all do it
 	@$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider tests compat_tests >/dev/null 2>&1 || true

@@ -1,8 +1,8 @@
-"""How a run in several processes (pytest -n) is shared out, and what it spares each of them.
+"""Which tier a test is in, and how a run in several processes (pytest -n) is shared out.
 
-Owns: which tests stay together, that Ctrl-C can be tested, and that the garbage collector passes over the
-tests themselves. Tests of one file stay together; the cases of `compat_tests` do by broker and kind of client
-instead, so that few brokers and drivers are started.
+Owns: the tiers (decision 53), which tests stay together, that Ctrl-C can be tested, and that the garbage
+collector passes over the tests themselves. Tests of one file stay together; the cases of `compat_tests` do
+by broker and kind of client instead, so that few brokers and drivers are started.
 """
 
 from __future__ import annotations
@@ -29,6 +29,27 @@ hypothesis.settings.load_profile("shared machine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background passes that on
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+TIERS = ("quick", "test", "rest")
+"""`make test-quick` runs the first, `make test` the first two, `make test-rest` the last."""
+_QUICK = ("tests/protocol/", "tests/storage/", "tests/broker/")
+_NOT_QUICK = (
+    "tests/broker/bad_input/",
+    "tests/broker/cluster/",
+    "tests/broker/controller/test_cluster_admin.py",
+    "tests/broker/controller/test_cluster_topics.py",
+    "tests/broker/controller/test_reassignment.py",
+    "tests/broker/membership/test_reconciler.py",
+    "tests/protocol/test_against_kio.py",
+    "tests/protocol/test_compiler.py",
+    "tests/protocol/test_hostile.py",
+    "tests/storage/log/test_crash_states.py",
+    "tests/storage/log/test_join_faults.py",
+    "tests/storage/test_attacks.py",
+    "tests/storage/test_disk_full_release.py",
+    "tests/storage/test_replication.py",
+)
+"""Tests that start clusters or take long, in the folders of quick ones."""
+
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (
     "spark 4.2.0",
@@ -51,6 +72,53 @@ _USUAL_TEST_S = 0.3
 _SPREAD = 0.7
 """Long shares begin within this part of a run: what is left at its end is short."""
 _PARAMETERS = re.compile(r"\[(.*)\]$")
+
+
+def tier_of(
+    path: str,
+    *,
+    named: str | None = None,
+    needs_java: bool = False,
+    words: Mapping[str, object] | None = None,
+) -> str:
+    """The tier of a test: the one that its mark names, or else the one of its place and its parameters.
+
+    Apache Kafka, an older version of a client and of Spark are `rest`: they show no property of Lockstep that
+    the newest versions do not show.
+
+    Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
+    words: its parameters' names and values.
+    """
+    if named is not None:
+        return named
+    found = words or {}
+    clients = {found.get(each) for each in ("client", "writer")}
+    is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
+    if found.get("target") == harness.KafkaTarget.name or clients & harness.SECOND_VERSIONS or is_older_spark:
+        return "rest"
+    is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java
+    return "quick" if is_quick else "test"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"tier(name): one of {', '.join(TIERS)}, by default as tier_of says")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each test is marked with its tier, for `-m "tier(name='rest')"`."""
+    for item in items:
+        names = {str(mark.kwargs.get("name", "")) for mark in item.iter_markers("tier")}
+        if len(names) > 1:  # pytest's -m would find it by each
+            raise pytest.UsageError(f"{item.nodeid}: in two tiers, {' and '.join(sorted(names))}")
+        named = next(iter(names), None)
+        words = getattr(getattr(item, "callspec", None), "params", {})
+        needs_java = item.get_closest_marker("java") is not None
+        tier = tier_of(item.nodeid.partition("::")[0], named=named, needs_java=needs_java, words=words)
+        if tier not in TIERS:
+            raise pytest.UsageError(f"{item.nodeid}: no tier is called {tier!r}, only {', '.join(TIERS)}")
+        if named is None:
+            item.add_marker(pytest.mark.tier(name=tier))
 
 
 def share_of(node_id: str) -> str:

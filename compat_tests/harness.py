@@ -61,6 +61,8 @@ CLIENTS: Mapping[str, type[Client]] = {
         KafkaGo,
     )
 }
+SECOND_VERSIONS = frozenset({Java34.name, Java39.name, Java43.name, KafkaPython2.name})
+"""Clients of which a newer version is here as well: their cases are in the tier `rest`."""
 _SHARES = {"java": "jvm", "go": "compiled", "node": "compiled"}
 """Adapter module -> which part of a run in several processes it belongs to; the others are Python's."""
 QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
@@ -74,7 +76,6 @@ COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT, "rskafka": RSKA
 SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
 """Version -> its column."""
 _WANTED = "LOCKSTEP_COMPAT_TARGETS"
-_EVERY_CASE = "LOCKSTEP_COMPAT_CASES"
 _WHOLE = "LOCKSTEP_SPARK_CASES"
 _SPARK_VERSIONS = "LOCKSTEP_SPARK_VERSIONS"
 RESULTS = ROOT / ".cache" / "compat" / "results.json"
@@ -261,15 +262,10 @@ def save(outcomes: list[Outcome], path: Path = RESULTS) -> None:
     path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 
-def every_case() -> bool:
-    """LOCKSTEP_COMPAT_CASES=whole (`make test-all`) also has every client meet Apache Kafka."""
-    return os.environ.get(_EVERY_CASE) == "whole"
-
-
 def is_whole(arguments: Sequence[str], *narrowed: object) -> bool:
     """Whether pytest's arguments and the environment have every case run; `narrowed`: -k, -m and the like."""
     directories = {Path(each).resolve() for each in arguments}
-    by_environment = {_WANTED, _SPARK_VERSIONS} & set(os.environ) or not every_case()
+    by_environment = {_WANTED, _SPARK_VERSIONS} & set(os.environ)
     return bool(directories & {ROOT, ROOT / "compat_tests"}) and not any(narrowed) and not by_environment
 
 
@@ -297,19 +293,14 @@ def both_brokers() -> bool:
 
 
 def is_left_out(target: str, module: str, clients: Collection[str]) -> bool:
-    """Unless they are asked for by name, Apache Kafka and three nodes serve a part of the cases.
-
-    Three nodes serve those that tell them from one: metadata, leaders, coordinators, administration, a new
-    start. On Apache Kafka each case runs by the judge's own client, as an expectation that fails there is
-    a mistake of the case; how the other clients fare with it is no property of ours (`every_case`).
+    """Unless they are asked for by name, three nodes serve the cases that tell them from one: metadata,
+    leaders, coordinators, administration, a new start.
 
     Args: clients: of the case, a writer and a reader, say; none where it uses none of `CLIENTS`.
     """
-    name = module.rpartition(".")[2]
     if os.environ.get(_WANTED) is not None:
         return False
-    if target == KafkaTarget.name:
-        return not every_case() and not set(clients) <= {Java.name}
+    name = module.rpartition(".")[2]
     on_three = name in _ON_THREE or (name in _ON_THREE_BY_ONE_CLIENT and _THAT_CLIENT in clients)
     return target == LockstepThree.name and not on_three
 
@@ -317,8 +308,7 @@ def is_left_out(target: str, module: str, clients: Collection[str]) -> bool:
 def is_left_out_of_spark(target: str, version: str, flags: Collection[str]) -> bool:
     """Spark's cases take a second or more each: LOCKSTEP_SPARK_CASES=whole runs all of them on every broker
     with both versions. Else a case runs with the newest version, on three nodes where its flags say
-    "three", and in a run of every case also with the other version where they say "both"; not at all where
-    they say "whole".
+    "three", and with the other version where they say "both"; not at all where they say "whole".
     LOCKSTEP_SPARK_VERSIONS=4.0.0 narrows a run."""
     newest = version == SPARK_VERSION
     asked = os.environ.get(_SPARK_VERSIONS, version).split(",")
@@ -327,5 +317,5 @@ def is_left_out_of_spark(target: str, version: str, flags: Collection[str]) -> b
     if os.environ.get(_WHOLE) == "whole":
         return False
     on_three = target == LockstepThree.name and os.environ.get(_WANTED) is None
-    wanted = ("three" in flags and newest) if on_three else (newest or (every_case() and "both" in flags))
+    wanted = ("three" in flags and newest) if on_three else (newest or "both" in flags)
     return "whole" in flags or not wanted

@@ -9,6 +9,7 @@ from compat_tests.harness import World, both_brokers
 from compat_tests.targets import LockstepTarget
 
 
+@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize("seed", [1])
 def test_lockstep_answers_as_kafka(world: World, seed: int) -> None:
     if not both_brokers():

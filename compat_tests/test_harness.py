@@ -189,10 +189,8 @@ def test_only_a_run_of_every_case_is_whole(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("LOCKSTEP_COMPAT_TARGETS", "LOCKSTEP_SPARK_VERSIONS"):
         monkeypatch.delenv(name, raising=False)
     whole = [str(ROOT / "tests"), str(ROOT / "compat_tests")]
-    monkeypatch.delenv("LOCKSTEP_COMPAT_CASES", raising=False)
-    assert not harness.is_whole(whole, "", None)
-    monkeypatch.setenv("LOCKSTEP_COMPAT_CASES", "whole")
     assert harness.is_whole(whole, "", None)
+    assert not harness.is_whole(whole, "", "not tier(name='rest')")
     assert not harness.is_whole(whole, "headers", None)
     assert not harness.is_whole([str(ROOT / "compat_tests" / "test_rskafka.py")], "", None)
     monkeypatch.setenv("LOCKSTEP_COMPAT_TARGETS", "kafka")
@@ -269,18 +267,6 @@ def test_three_nodes_run_what_tells_them_from_one_unless_asked_for(monkeypatch: 
     monkeypatch.setenv("LOCKSTEP_COMPAT_TARGETS", "lockstep-3")
     assert harness.wanted_targets() == ("lockstep-3",) and not harness.both_brokers()
     assert not harness.is_left_out("lockstep-3", records, {"kcat"})
-
-
-def test_kafka_meets_its_own_client_and_every_client_in_a_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LOCKSTEP_COMPAT_TARGETS", "LOCKSTEP_COMPAT_CASES"):
-        monkeypatch.delenv(name, raising=False)
-    records, cross = "compat_tests.test_records", {"kcat", "Java 4.4.0"}
-    assert not harness.is_left_out("kafka", records, {"Java 4.4.0"})
-    assert not harness.is_left_out("kafka", "compat_tests.test_wire_fetch", ())
-    assert harness.is_left_out("kafka", records, {"kcat"}) and harness.is_left_out("kafka", records, cross)
-    assert not harness.is_left_out("lockstep", records, cross)
-    monkeypatch.setenv("LOCKSTEP_COMPAT_CASES", "whole")
-    assert not harness.is_left_out("kafka", records, {"kcat"})
 
 
 def test_a_case_belongs_to_its_broker_and_kind_of_client() -> None:

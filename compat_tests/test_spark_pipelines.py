@@ -35,7 +35,7 @@ from tests.campaigns.spark_processes import CONF, Pipelines
 from tests.lockstep.postgres import PostgresMissing, postgres
 from tests.spark_connector.rows import rows_of, stored
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.tier(name="rest"), pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)

@@ -435,6 +435,7 @@ READ_ONLY: dict[str, str] = {
 """What Kafka lets be changed while it runs and Lockstep does not."""
 
 
+@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize("kind", ["topic", "broker", "group", "client metrics"])
 def test_the_same_names_have_the_same_types_values_and_sources(world: World, kind: str) -> None:
     if not both_brokers():

@@ -13,7 +13,7 @@ from lockstep.broker.server import Broker
 from tests.broker.wire import Client
 from tests.campaigns import churn
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.tier(name="rest")
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from compat_tests.targets import LockstepTarget
 from tests.campaigns import offset_restart
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.tier(name="rest")
 
 
 def test_a_few_thousand_commits_are_there_after_a_restart() -> None:

@@ -17,7 +17,7 @@ from tests.torture.network import NotPossible, command
 from tests.torture.run import figures, report
 from tests.torture.session import Options, Outcome, Session
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.tier(name="rest")
 CONTROL_SEED = 52
 PYTHON_ONLY = tuple(name for name in TRANSACTIONAL if not name.startswith("java"))
 
