@@ -23,7 +23,14 @@ from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import chain_of, decode_frames, frame_buffers
 from lockstep.storage.raft.messages import Message, RangeRequest, RangeResponse
 from lockstep.storage.raft.raft import Raft
-from lockstep.storage.types import CorruptLog, Frame, FramesUnavailable, StorageError, StorageFull
+from lockstep.storage.types import (
+    CorruptLog,
+    Frame,
+    FramesUnavailable,
+    StorageError,
+    StorageFull,
+    WriteFailed,
+)
 
 log_of_repairs = logging.getLogger(__name__)
 
@@ -368,7 +375,9 @@ class SegmentRepair:
                 log_of_repairs.warning(
                     "log group %d: segment %d is whole again", self._log.group_id, repair.sequence
                 )
-        elif isinstance(error, ValueError | FramesUnavailable | StorageFull | CorruptLog | OSError):
+        elif isinstance(
+            error, ValueError | FramesUnavailable | StorageFull | WriteFailed | CorruptLog | OSError
+        ):
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
         else:
             raise error

@@ -212,6 +212,10 @@ class Backlogged(StorageError):
     """More bytes wait for the disk or for a majority than the limit allows; try again."""
 
 
+class WriteFailed(StorageError):
+    """A file beside the log could not be written, for another reason than a full disk; the log is as it was."""
+
+
 class FlushFailed(StorageError):
     """A write or flush failed: what is on the disk is unknown, so the process must stop, never retry."""
 
@@ -225,10 +229,12 @@ class DamagedBatch(CorruptLog):
     partition by number. For a whole file, all that the file held of the partition."""
 
     def __init__(
-        self, sequence: int, partition: int, base_offset: int, next_offset: int, problem: str
+        self, sequence: int, serial: int, partition: int, base_offset: int, next_offset: int, problem: str
     ) -> None:
         super().__init__(problem)
         self.sequence = sequence
+        self.serial = serial
+        """`Segment.serial`: the segment that was read, which may have been replaced since."""
         self.partition = partition
         self.base_offset = base_offset
         self.next_offset = next_offset

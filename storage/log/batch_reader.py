@@ -201,7 +201,9 @@ class LogReader:
         first, end = segment.summary.firsts[row], segment.summary.nexts[row]
         if self._damage.is_given_up(partition, first, end):
             raise _PassedOver(end)
-        raise DamagedBatch(segment.sequence, partition, first, end, str(error)) from error
+        raise DamagedBatch(
+            segment.sequence, segment.serial, partition, first, end, str(error)
+        ) from error
 
     def _read_batches(
         self,
@@ -327,7 +329,11 @@ class LogReader:
             index = self._table.index_of(segment, number, load=True)
         except CorruptLog as error:
             end = share.last_offset + 1
-            self._damage.note(DamagedBatch(segment.sequence, number, share.first_offset, end, str(error)))
+            self._damage.note(
+                DamagedBatch(
+                    segment.sequence, segment.serial, number, share.first_offset, end, str(error)
+                )
+            )
             return
         for first, end in read_runs(index, 0, len(index.bases)) if index is not None else ():
             assert index is not None
@@ -336,9 +342,7 @@ class LogReader:
                 bad_row = _first_bad_row(index, first, last, view)
                 breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
-                    damaged = _damaged_range(segment, number, index, bad_row)
-                    if self._table.is_current(segment):
-                        self._damage.note(damaged)
+                    self._damage.note(_damaged_range(segment, number, index, bad_row))
                 first = min(bad_row + 1, last)
 
     def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
@@ -494,7 +498,8 @@ def _first_bad_of_epoch(
 def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
     base = index.bases[row]
     problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
-    return DamagedBatch(segment.sequence, partition, base, next_offset(index, row), problem)
+    end = next_offset(index, row)
+    return DamagedBatch(segment.sequence, segment.serial, partition, base, end, problem)
 
 
 def _place(index: BatchIndex, row: int) -> BatchPlace:

@@ -121,15 +121,14 @@ class DamageTable:
         )  # fmt: skip
 
     def note(self, damaged: DamagedBatch) -> None:
-        """Add a damaged batch."""
+        """Add a damaged batch, if its segment is still the one that was read."""
         segment = self._table.get(damaged.sequence)
-        if segment is not None:
+        if segment is not None and segment.serial == damaged.serial:
             self._note(segment, damaged.partition, damaged.base_offset, damaged.next_offset, damaged.problem)
 
-    def note_frames(self, sequence: int, first_index: int, last_index: int, problem: str) -> None:
+    def note_frames(self, segment: Segment, first_index: int, last_index: int, problem: str) -> None:
         """Add frames [first_index, last_index] of a segment that do not verify while all its batches do."""
-        segment = self._table.get(sequence)
-        if segment is not None:
+        if self._table.is_current(segment):
             self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
 
     def _note(self, segment: Segment, partition: int, first: int, end: int, problem: str) -> None:

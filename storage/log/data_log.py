@@ -62,7 +62,7 @@ class DataLog(ReplacingLog):
         self._joiner = Joiner(
             fs,
             directory,
-            options.segment_bytes,
+            options,
             table,
             house,
             self._rewriter,
@@ -483,15 +483,16 @@ class DataLog(ReplacingLog):
     ) -> tuple[int, int] | None:
         """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
         whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
+        segment = self._table.get(sequence)
         rotten = self._rewriter.scrub(sequence, breathe)
-        if rotten is None:
+        if segment is None or rotten is None:
             self.damage.forget(sequence)
             return None
         self._reader.scan_for_damage(sequence, breathe)
         if not self.damage.is_damaged(sequence):
             problem = f"segment {sequence}: frames {rotten[0]} to {rotten[1]} do not verify"
-            self.damage.note_frames(sequence, *rotten, problem)
-        return rotten
+            self.damage.note_frames(segment, *rotten, problem)
+        return rotten if self._table.is_current(segment) else None
 
     def _on_new_damage(self) -> None:
         self.rot_met = True

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
-from lockstep.storage.types import Buffer, CorruptLog
+from lockstep.storage.types import Buffer, CorruptLog, StorageFull, WriteFailed
 
 T = TypeVar("T")
 WriteBuffer = bytearray | memoryview
@@ -24,6 +24,8 @@ READ_WRITE = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Read only what the page cache holds; 0 where the platform has no such flag (reads may then wait)."""
 
+UNKNOWN_FREE_BYTES = 1 << 62
+"""Of a file system that does not say how large it is."""
 PWRITEV_MAX_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024)
 
 
@@ -39,6 +41,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 _SYNC_FILE_RANGE = _sync_file_range()
 _NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.EOPNOTSUPP})
 """The file system, or a sandbox, has no such call: nothing was tried, so nothing can have failed."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 """No such file, a bad sector, a checksum of the file system's that does not fit."""
 
@@ -52,6 +55,7 @@ class FileSystem(Protocol):
     def close(self, fd: int, /) -> None: ...
     def size(self, fd: int) -> int: ...
     def modified(self, fd: int) -> int: ...
+    def free_bytes(self, path: Path) -> int: ...
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int: ...
     def pread(self, fd: int, length: int, position: int, /) -> bytes: ...
     def preadv(self, fd: int, buffers: Sequence[WriteBuffer], position: int, flags: int = 0, /) -> int: ...
@@ -95,6 +99,11 @@ class RealFileSystem:
     def modified(self, fd: int) -> int:
         """A number that is another one once the file has been written to: its modification time."""
         return os.fstat(fd).st_mtime_ns
+
+    def free_bytes(self, path: Path) -> int:
+        """The room that is left on the file system of a directory; a quota may leave less."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize if found.f_blocks else UNKNOWN_FREE_BYTES
 
     def allocate(self, fd: int, length: int) -> None:
         """Reserve the blocks first, so that a full disk shows before anything is written. Nothing, and the
@@ -141,6 +150,7 @@ class WatchedFileSystem:
         """Held until an error is counted: the next flush may be told of none."""
         self.failed_directory_flushes = 0
         self.make_dir, self.list_dir, self.modified = fs.make_dir, fs.list_dir, fs.modified
+        self.free_bytes = fs.free_bytes
 
     def open(self, path: Path, create: bool = False) -> int:
         return self._fs.open(path, create)
@@ -194,6 +204,16 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
             written -= len(left.pop(0))
         if written:
             left[0] = left[0][written:]
+
+
+def is_full(error: OSError) -> bool:
+    """Returns whether the disk, or a quota, has no room."""
+    return error.errno in _NO_ROOM
+
+
+def write_error(path: Path, error: OSError) -> StorageFull | WriteFailed:
+    """Returns the exception to raise for an error of writing a file beside the log."""
+    return (StorageFull if is_full(error) else WriteFailed)(f"{path}: {error}")
 
 
 def is_lost(error: OSError) -> bool:

@@ -17,32 +17,26 @@ A join changes no frame. It takes only what lies below the older kept checkpoint
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
-from lockstep.storage.log.marker import MARKER_BYTES
+from lockstep.storage.log.file_system import WatchedFileSystem, is_full, is_rot, write_error
+from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segment_compaction import Rewriter
 from lockstep.storage.log.segment_files import JoinedFile
+from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES, head_bytes, max_frames_bytes
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import CorruptLog, FlushFailed, Frame, FramesUnavailable, StorageFull
+from lockstep.storage.types import CorruptLog, FlushFailed, Frame, FramesUnavailable
 
-OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
-"""The bytes of each file beside its frames."""
 MAX_FILES: Final = 1000
 """LIMIT. Files joined at a time: one replaces them in the table while readers wait."""
 MAX_GROUPS: Final = 8
 """LIMIT. Groups of neighbours that one pass joins, each at most a segment: the cleaner has other logs to look
 after. The next pass goes on."""
-MARKS_BYTES: Final = 5
-BATCHES_PER_MARKS_BYTE: Final = 8 * 40
-"""An appended frame's marks take at most so many bytes, and one for so many bytes of its head."""
 
 
 def plan_groups(
@@ -63,13 +57,13 @@ def plan_groups(
             yield from _worthwhile(run)
             run = []
             continue
-        size += _joined_bytes(each)
-        heads += _head_bytes(each)
+        size += max_frames_bytes(each)
+        heads += head_bytes(each)
         fits = OVERHEAD_BYTES + size <= segment_bytes and heads <= segment_bytes // 2
         if not run or not fits or len(run) == MAX_FILES or not _follows(run[-1], each):
             yield from _worthwhile(run)
             run = []
-            size, heads = _joined_bytes(each), _head_bytes(each)
+            size, heads = max_frames_bytes(each), head_bytes(each)
         run.append(each)
     yield from _worthwhile(run)
 
@@ -87,21 +81,6 @@ def _follows(before: Segment, segment: Segment) -> bool:
     )
 
 
-def _head_bytes(segment: Segment) -> int:
-    """The bytes of its frames that are no payload: headers, directories and marks."""
-    summary = segment.summary
-    return segment.end - OVERHEAD_BYTES - (sum(summary.totals) if summary is not None else 0)
-
-
-def _joined_bytes(segment: Segment) -> int:
-    """The most that a segment's frames take in another file."""
-    size = segment.end - OVERHEAD_BYTES
-    if segment.rewritten:
-        return size
-    frames = segment.tail.index + 1 - segment.first_index
-    return size + MARKS_BYTES * frames + _head_bytes(segment) // BATCHES_PER_MARKS_BYTE
-
-
 def _worthwhile(run: Sequence[Segment]) -> Iterator[list[Segment]]:
     if len(run) < 2:
         return
@@ -112,14 +91,6 @@ def _worthwhile(run: Sequence[Segment]) -> Iterator[list[Segment]]:
         yield from _worthwhile(run[largest + 1 :])
     else:
         yield list(run)
-
-
-class _ReadingFailed(Exception):
-    """A segment could not be read: this is no error of the file that is written."""
-
-    def __init__(self, cause: OSError | CorruptLog) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
 
 
 class Joiner:
@@ -135,7 +106,7 @@ class Joiner:
         self,
         fs: WatchedFileSystem,
         directory: Path,
-        segment_bytes: int,
+        options: LogOptions,
         table: SegmentTable,
         house: BackgroundMaintenance,
         rewriter: Rewriter,
@@ -145,7 +116,8 @@ class Joiner:
     ) -> None:
         self._fs = fs
         self._directory = directory
-        self._segment_bytes = segment_bytes
+        self._segment_bytes = options.segment_bytes
+        self._reserve_bytes = options.reserve_bytes
         self._table = table
         self._house = house
         self._rewriter = rewriter
@@ -158,12 +130,20 @@ class Joiner:
         """Files that these joins took."""
 
     def find_groups(self, damaged: Collection[int]) -> Iterator[list[Segment]]:
-        """The groups to join now; none while the disk is full. For any thread."""
+        """The groups to join now; none while the disk is full, and none whose file finds no room beside what
+        the log's own writes need next. For any thread."""
         if not self._may_join or self._house.disk_error:
             return iter(())
         below = self._house.freeable_below()
         sealed = [each for each in self._table.sealed() if each.sequence < below]
-        return plan_groups(sealed, self._segment_bytes, damaged)
+        return filter(self._has_room, plan_groups(sealed, self._segment_bytes, damaged))
+
+    def _has_room(self, group: list[Segment]) -> bool:
+        """A file that does not fit would take the last room from appends, and be given up. So it is begun
+        only where the next segments, and a checkpoint and an index beside them, find room after it."""
+        kept = self._house.pool.missing_bytes + self._reserve_bytes
+        needed = OVERHEAD_BYTES + sum([max_frames_bytes(each) for each in group])
+        return self._fs.free_bytes(self._directory) >= needed + kept
 
     def run(
         self,
@@ -173,7 +153,8 @@ class Joiner:
     ) -> int:
         """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
         `Rewriter.clean`. CorruptLog or OSError, after the other groups, where a segment has rotted or is
-        lost: once it is known to be damaged it is left out. StorageFull; FlushFailed: the log has ended."""
+        lost: once it is known to be damaged it is left out. StorageFull where the room went meanwhile,
+        WriteFailed; FlushFailed: the log has ended."""
         fewer = 0
         rotten: list[OSError | CorruptLog] = []
         for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
@@ -182,10 +163,10 @@ class Joiner:
                 fewer += len(group) - 1
             except FramesUnavailable:  # freed or replaced meanwhile
                 continue
-            except _ReadingFailed as error:
-                if not is_rot(error.cause):
-                    raise error.cause from None
-                rotten.append(error.cause)
+            except (OSError, CorruptLog) as error:
+                if not is_rot(error):
+                    raise
+                rotten.append(error)
         if rotten:
             raise rotten[0]
         return fewer
@@ -201,9 +182,6 @@ class Joiner:
                 new = self._write_file(old, temporary, breathe, is_closed)
                 new.path, new.first_sequence = self._directory / file.name, file.first
                 self._switch(old, new, temporary, file.number)
-            except OSError as error:
-                self._discard(temporary)
-                raise StorageFull(f"{temporary}: {error}") from error
             except BaseException:
                 self._discard(temporary)
                 raise
@@ -225,7 +203,8 @@ class Joiner:
         breathe: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
-        """The file, flushed. ValueError where it is not what was planned."""
+        """The file, flushed. ValueError where it is not what was planned; OSError, CorruptLog where a segment
+        cannot be read; StorageFull, WriteFailed."""
         first, last = old[0], old[-1]
         with contextlib.closing(self._frames(old, breathe)) as frames:
             head = next(frames)
@@ -242,10 +221,7 @@ class Joiner:
     def _frames(self, old: list[Segment], breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         for each in old:
             with contextlib.closing(self._rewriter.frames_of(each, breathe)) as frames:
-                try:
-                    yield from frames
-                except (OSError, CorruptLog) as error:
-                    raise _ReadingFailed(error) from error
+                yield from frames
 
     def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:
         fs, directory = self._fs, self._directory
@@ -290,9 +266,9 @@ class Joiner:
         try:
             self._fs.rename(temporary, path)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_full(error):
                 raise
-            raise StorageFull(f"{path}: {error}") from error
+            raise write_error(path, error) from error
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):

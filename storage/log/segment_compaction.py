@@ -21,7 +21,7 @@ from pathlib import Path
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_flags import is_changed
 from lockstep.storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
-from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
+from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost, write_error
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -30,8 +30,15 @@ from lockstep.storage.log.format import (
     payload_problem,
 )
 from lockstep.storage.log.frame_reader import FrameReader
-from lockstep.storage.log.frame_rewrite import Changes, Judge, apply_changes, judge_frame, rewrite_frame
-from lockstep.storage.log.segment_rewrite import SegmentRewrite
+from lockstep.storage.log.frame_rewrite import (
+    Changes,
+    Judge,
+    RewrittenBatch,
+    apply_changes,
+    judge_frame,
+    rewrite_frame,
+)
+from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES, SegmentRewrite, max_frames_bytes
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.types import Buffer, CorruptLog, Frame, FramesUnavailable, StorageFull
@@ -100,6 +107,8 @@ class Rewriter:
             return None
         try:
             batches = unless_lost(lambda: self._verify_segment(held, breathe))
+            if batches is None and self.was_replaced(held):
+                return None
             if batches is not None and not self._index_is_whole(held, batches):
                 held.indexed, held.batches = False, batches
                 self._house.add_unindexed(held)
@@ -110,6 +119,12 @@ class Rewriter:
             )
         finally:
             self._table.release(held)
+
+    def was_replaced(self, held: Segment) -> bool:
+        """A truncation cuts a segment in two steps and then writes over its end, so what was read beside it
+        does not verify and is no damage. Waits for one that is under way."""
+        with self._house.quiet():
+            return not self._table.is_current(held)
 
     def _damaged_frames(self, held: Segment, breathe: Callable[[int], None]) -> tuple[int, int]:
         """The first and the last frame of a segment that do not verify: other members may have freed what
@@ -182,7 +197,7 @@ class Rewriter:
         has any more. Of a joined segment they may be some, the others are those that are here. What had been
         cleaned away here stays away. ValueError where they are not those, or the segment must stay as it is,
         or would be too large; FramesUnavailable where it has been freed or replaced meanwhile;
-        StorageFull."""
+        StorageFull, WriteFailed; OSError where its own frames cannot be read."""
         with self.lock:
             self._repair(sequence, frames, chain, log_starts)
 
@@ -210,6 +225,7 @@ class Rewriter:
         whole = itertools.chain(
             self._own(segment, before), self._as_cleaned(segment, frames), self._own(segment, after)
         )
+        self._require_room_beside(segment)
         self._rewrite(segment, whole, chain if first > segment.first_index else None)
 
     def _own(self, segment: Segment, indexes: range) -> Iterator[Frame]:
@@ -223,12 +239,13 @@ class Rewriter:
     def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
         """Write a joined segment afresh without its damaged batches, where each of them is deleted: no other
         member may have them any more, and what lives in the same file must not wait for that. ValueError
-        where the segment must stay as it is; CorruptLog where more is damaged; FramesUnavailable,
-        StorageFull."""
+        where the segment must stay as it is; CorruptLog or OSError where more is damaged; FramesUnavailable,
+        StorageFull, WriteFailed."""
         with self.lock:
             segment = self.require_rewritable(sequence, self._house.freeable_below())
             if not segment.is_joined:
                 raise ValueError(f"segment {sequence} was not joined")
+            self._require_room_beside(segment)
             with contextlib.closing(self._without_dead_damage(segment, log_starts)) as frames:
                 self._rewrite(segment, frames)
 
@@ -315,16 +332,20 @@ class Rewriter:
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
-        CorruptLog where the segment has rotted; FramesUnavailable, StorageFull as `repair`."""
+        CorruptLog where the segment has rotted, OSError where it cannot be read; FramesUnavailable,
+        StorageFull, WriteFailed as `repair`. A disk without the room for the new file is not filled."""
         with self.lock:
             segment = self.require_rewritable(sequence, self._house.freeable_below())
             changes: dict[int, Changes] = {}
+            removed_bytes = 0
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 for frame in frames:
                     if found := judge_frame(frame, judge):
                         changes[frame.index] = found
+                        removed_bytes += _removed_bytes(frame, found)
             if not changes and not segment.is_mostly_unused:
                 return 0
+            self._require_room_beside(segment, removed_bytes)
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
                 left = (apply_changes(frame, changes.pop(frame.index, {})) for frame in frames)
                 return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
@@ -347,6 +368,14 @@ class Rewriter:
         if not self._table.acquire_current(segment):
             raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
         return segment
+
+    def _require_room_beside(self, segment: Segment, removed_bytes: int = 0) -> None:
+        """StorageFull where what is left of a segment finds no room: its new file would take what there is
+        from the log's own writes, and be given up."""
+        needed = OVERHEAD_BYTES + max_frames_bytes(segment) - removed_bytes
+        free = self._fs.free_bytes(self._directory)
+        if free < needed:
+            raise StorageFull(f"{segment.path}: written anew it takes {needed} bytes, and {free} are free")
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `repair` may take this segment now; `later`: without its first frames, where those
@@ -401,9 +430,6 @@ class Rewriter:
             if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
                 raise ValueError(f"segment {old.sequence}: not the frames it had")
             self._swap(old, new, temporary)
-        except OSError as error:
-            self._discard(temporary)
-            raise StorageFull(f"{temporary}: {error}") from error
         except BaseException:
             self._discard(temporary)
             raise
@@ -419,17 +445,21 @@ class Rewriter:
         is_closed: Callable[[int], bool],
     ) -> Segment:
         """Write the frames of neighbouring segments into one flushed file, under the last one's sequence.
-        `before`: the end that the first frame follows. OSError."""
+        `before`: the end that the first frame follows. StorageFull, WriteFailed; OSError is one of reading
+        the frames."""
         last, generation = old[-1], max([each.generation for each in old])
-        rewrite = SegmentRewrite(
-            self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
-        )
+        with _as_write_errors(temporary):
+            rewrite = SegmentRewrite(
+                self._fs, temporary, self._group_id, last.sequence, generation, before, is_closed
+            )
         try:
             for some in _pieces(frames):
-                count = rewrite.add(some)
-                rewrite.write_back(count)
+                with _as_write_errors(temporary):
+                    count = rewrite.add(some)
+                    rewrite.write_back(count)
                 breathe(count)
-            return rewrite.finish(self._previous_end(old[0]), last.written_end or last.end)
+            with _as_write_errors(temporary):
+                return rewrite.finish(self._previous_end(old[0]), last.written_end or last.end)
         finally:
             rewrite.close()
 
@@ -440,7 +470,7 @@ class Rewriter:
         return (before.written_end or before.end) if before is not None else old.previous_end
 
     def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
-        with self._house.quiet():
+        with self._house.quiet(), _as_write_errors(new.path):
             self._house.forget_index(old)
             self._fs.fsync_dir(self._directory)
             if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
@@ -454,6 +484,25 @@ class Rewriter:
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             self._fs.unlink(path)
+
+
+@contextlib.contextmanager
+def _as_write_errors(path: Path) -> Iterator[None]:
+    """An error of the disk in here is one of writing this file."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _removed_bytes(frame: Frame, changes: Changes) -> int:
+    """The payload bytes that these changes take out of a frame."""
+    removed = 0
+    for row, change in changes.items():
+        removed += len(frame.payloads[row]) - (
+            len(change.payload) if isinstance(change, RewrittenBatch) else 0
+        )
+    return removed
 
 
 def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:

@@ -107,6 +107,11 @@ class SegmentPool:
     def ready_count(self) -> int:
         return len(self._ready)
 
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes of the files ahead that are still to be made."""
+        return max(0, self._spare_segments - len(self._ready)) * self._segment_bytes
+
     def wants_more(self) -> bool:
         return len(self._ready) < (1 if self.yielding else self._spare_segments)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from crc32c import crc32c
 
@@ -29,7 +30,26 @@ from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.types import Buffer, Frame
 
-_FRAMES_AT = SEGMENT_HEADER_BYTES + MARKER_BYTES
+OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
+"""The bytes of each file beside its frames, which begin there."""
+MARKS_BYTES: Final = 5
+BATCHES_PER_MARKS_BYTE: Final = 8 * 40
+"""An appended frame's marks take at most so many bytes, and one for so many bytes of its head."""
+
+
+def head_bytes(segment: Segment) -> int:
+    """The bytes of its frames that are no payload: headers, directories and marks."""
+    summary = segment.summary
+    return segment.end - OVERHEAD_BYTES - (sum(summary.totals) if summary is not None else 0)
+
+
+def max_frames_bytes(segment: Segment) -> int:
+    """The most that a segment's frames take in another file."""
+    size = segment.end - OVERHEAD_BYTES
+    if segment.rewritten:
+        return size
+    frames = segment.tail.index + 1 - segment.first_index
+    return size + MARKS_BYTES * frames + head_bytes(segment) // BATCHES_PER_MARKS_BYTE
 
 
 class SegmentRewrite:
@@ -55,7 +75,7 @@ class SegmentRewrite:
         self._before = before
         self._is_closed = is_closed
         self.tail = before.copy()
-        self.end = _FRAMES_AT
+        self.end = OVERHEAD_BYTES
         self._batches: dict[int, BatchIndex] = {}
         self._fd = fs.open(path, create=True)
 
@@ -118,7 +138,7 @@ class SegmentRewrite:
             written_end or self.end,
         )
         seed = group_seed(self._group_id)
-        marker = encode_marker(seed, self._generation, place, place, self.end - _FRAMES_AT)
+        marker = encode_marker(seed, self._generation, place, place, self.end - OVERHEAD_BYTES)
         write_all(self._fs, self._fd, [encode_segment_header(header), marker], 0)
         self._fs.fdatasync(self._fd)
         self.close()

@@ -7,11 +7,10 @@ installation left that was not finished is removed, and what one left to do that
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
-from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.file_system import FileSystem, is_full, unless_lost, write_all
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header
 from lockstep.storage.log.freed_segments import runs_of, tombstone_name
 from lockstep.storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
@@ -72,7 +71,7 @@ def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> boo
                 fs.close(fd)
         _remove(fs, directory, [directory / name for name in files.unfinished])
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         return False
     return True

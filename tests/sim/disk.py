@@ -156,6 +156,9 @@ class Disk:
     def size(self, fd: int) -> int:
         return len(self._open[fd][0].cache)
 
+    def free_bytes(self, path: Path) -> int:
+        return max(0, self.faults.free_bytes - self._used)
+
     def modified(self, fd: int) -> int:
         """Another one each time: nothing that was read once is believed the next time."""
         self._looks += 1

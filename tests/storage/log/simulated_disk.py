@@ -158,6 +158,9 @@ class SimulatedFileSystem:
     def size(self, fd: int) -> int:
         return len(self._inodes[self._open[fd]].data)
 
+    def free_bytes(self, path: Path) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes())
+
     def modified(self, fd: int) -> int:
         return zlib.crc32(self._inodes[self._open[fd]].data)
 

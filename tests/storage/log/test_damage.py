@@ -10,6 +10,7 @@ from lockstep.storage.log import batch_reader
 from lockstep.storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
+from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.verified import VerifiedRowsCache
 from lockstep.storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
@@ -35,6 +36,13 @@ def change(
     disk._inodes[disk._names[segment.path.name]].data[index.positions[row] + byte] ^= 0x20
     end = index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
     return index.bases[row], end
+
+
+def damaged(log: DataLog, sequence: int, first: int, end: int, problem: str) -> DamagedBatch:
+    """Of the segment that has this sequence now."""
+    segment = log._table.get(sequence)
+    assert segment is not None
+    return DamagedBatch(sequence, segment.serial, PARTITION, first, end, problem)
 
 
 def bases(buffers: list[Buffer] | tuple[Buffer, ...]) -> list[int]:
@@ -206,10 +214,10 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     log, _, disk = two_logs()
     sequence = first_sequence(log)
     for offset in (0, 2, 1, 1):
-        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+        log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     assert log.damage.known()[0].first_offset == 0
     for offset in range(10, 10 + 4 * MAX_RANGES, 2):
-        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+        log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     known = log.damage.known()
     assert len(known) <= MAX_RANGES and known[-1].end_offset == 10 + 4 * MAX_RANGES - 1
     assert repr(known[0]).startswith("DamagedRange(")
@@ -217,8 +225,11 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     with pytest.raises(OSError, match="full"):
         log.damage.give_up(PARTITION)
     assert not log.damage.is_given_up(PARTITION, 0, 1)
-    log.damage.note(DamagedBatch(999, PARTITION, 0, 1, "of a segment that is gone"))
-    log.damage.note_frames(999, 1, 2, "so are these")
+    segment = log._table.get(sequence)
+    assert segment is not None
+    log.damage.note(DamagedBatch(999, segment.serial, PARTITION, 0, 1, "of a segment that is gone"))
+    log.damage.note(DamagedBatch(sequence, segment.serial + 1000, PARTITION, 0, 1, "of another one there"))
+    log.damage.note_frames(Segment(sequence, segment.path, 0, 1, 1, 1, 0), 1, 2, "so are these")
     assert len(log.damage.known()) == len(known)
 
 
@@ -228,7 +239,7 @@ def test_damage_beyond_the_limit_takes_back_no_decision_and_is_given_up_by_none(
 
     def note(*offsets: int) -> None:
         for offset in offsets:
-            log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+            log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
 
     note(*range(1000, 1000 + 2 * MAX_RANGES, 2))
     assert len(log.damage.give_up(PARTITION)) == MAX_RANGES
@@ -244,7 +255,7 @@ def test_a_range_beyond_the_limit_is_merged_with_the_nearest() -> None:
     log, _, _ = two_logs()
     sequence = first_sequence(log)
     for offset in (*range(1000, 1000 + 10 * MAX_RANGES, 10), 997, 1013, 5000):
-        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+        log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     last = 1000 + 10 * (MAX_RANGES - 1)
     known = [(e.first_offset, e.end_offset) for e in log.damage.known()]
     assert known == [
@@ -259,11 +270,11 @@ def test_ranges_that_touch_are_merged_before_and_after_they_are_given_up() -> No
     log, _, _ = two_logs()
     sequence = first_sequence(log)
     for offset in (7, 9, 8, 20):
-        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+        log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     assert [(e.first_offset, e.end_offset) for e in log.damage.known()] == [(7, 10), (20, 21)]
     log.damage.give_up(PARTITION)
     for offset in (10, 6):
-        log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
+        log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     assert [(e.first_offset, e.end_offset, e.given_up) for e in log.damage.known()] == [
         (6, 7, False),
         (7, 10, True),

@@ -18,7 +18,14 @@ from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC
 from lockstep.storage.log.frame_rewrite import rewrite_frame
 from lockstep.storage.log.startup_cleanup import is_void
-from lockstep.storage.types import CorruptLog, FlushFailed, Frame, StorageError, StorageFull
+from lockstep.storage.types import (
+    CorruptLog,
+    FlushFailed,
+    Frame,
+    StorageError,
+    StorageFull,
+    WriteFailed,
+)
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.joined_logs import (
@@ -129,7 +136,7 @@ def test_an_error_of_any_operation_loses_nothing(number: int) -> None:
         try:
             log.join()
             ended = False
-        except StorageFull:
+        except (StorageFull, WriteFailed):
             ended = False
         except (FlushFailed, CorruptLog, OSError) as error:
             ended = isinstance(error, FlushFailed)
@@ -285,7 +292,7 @@ def test_a_half_done_join_on_a_full_disk_opens_and_is_given_up() -> None:
     disk, model, _ = unfinished()
     image = disk.now()
     full = sum(map(len, image.files.values()))
-    log, disk = opened(image, capacity_bytes=full)
+    log, disk = opened(image, capacity_bytes=full + OPTIONS.reserve_bytes + 1000)
     agree(log, model)
     assert not joined_names(disk)
     assert log.join() == 3  # in the room that the half done one gave back
@@ -331,11 +338,43 @@ def test_nothing_is_joined_while_the_disk_is_full() -> None:
     assert log.disk_full and not log.has_small_neighbours() and log.join() == 0
 
 
-def test_no_room_for_the_joined_file_leaves_all_as_it_was() -> None:
+def test_a_join_that_finds_no_room_writes_nothing_and_is_made_later() -> None:
+    twin, _, _, _ = on_a_simulated_disk(8)
+    assert twin.join() == 7
+    file = twin.segments()[0].total_bytes
     log, model, _, disk = on_a_simulated_disk(8)
-    disk.capacity_bytes = disk.used_bytes() + 9000
+    before = len(disk.record)
+    for room in (0, file - 1, file + OPTIONS.reserve_bytes - 1):
+        disk.capacity_bytes = disk.used_bytes() + room
+        assert not log.has_small_neighbours() and log.join() == 0
+    assert len(disk.record) == before and not log.disk_full
+    agree(log, model)
+    disk.capacity_bytes = disk.used_bytes() + file + OPTIONS.reserve_bytes + 1000
+    assert log.join() == 7
+    agree(log, model)
+
+
+def test_a_join_leaves_the_room_that_the_next_segment_needs() -> None:
+    """There is room for the joined file, or for the segment that appends wait for, not for both."""
+    log, model, _, disk = on_a_simulated_disk(8)
+    assert log._pool.take() is not None and not log._pool.ready_count
+    disk.capacity_bytes = disk.used_bytes() + OPTIONS.segment_bytes + OPTIONS.reserve_bytes
+    assert log.join() == 0
+    log.prepare_now()
+    assert log._pool.ready_count == 1 and not log.disk_full
+    disk.capacity_bytes += OPTIONS.segment_bytes
+    assert log.join() == 7
+    agree(log, model)
+
+
+def test_room_that_goes_while_segments_are_joined_leaves_all_as_it_was() -> None:
+    log, model, _, disk = on_a_simulated_disk(8)
+
+    def breathe(_: int) -> None:
+        disk.capacity_bytes = disk.used_bytes()
+
     with pytest.raises(StorageFull):
-        log.join()
+        log.join(breathe)
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
     agree(log, model)
     disk.capacity_bytes = 1 << 40

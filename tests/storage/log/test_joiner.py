@@ -18,7 +18,7 @@ from lockstep.storage.log.joiner import OVERHEAD_BYTES, plan_groups
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.state_file import LogState, decode_slot, encode_slot
-from lockstep.storage.types import CorruptLog, FlushFailed, HardState, StorageFull
+from lockstep.storage.types import CorruptLog, FlushFailed, HardState, StorageFull, WriteFailed
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import by_turns, whole
 from tests.storage.log.joined_logs import (
@@ -210,7 +210,7 @@ def test_what_is_above_the_older_checkpoint_or_known_to_be_damaged_stays_as_it_i
             each.flush()
         log.prepare_now()
         assert log.seal()
-    log.damage.note_frames(3, 5, 6, "for a test")
+    log.damage.note_frames(log._table.sealed()[2], 5, 6, "for a test")
     assert log.join() == 3
     assert [each.sequence for each in log.segments()] == [2, 3, 6, 7, 8, 9]
     agree(log, model)
@@ -341,6 +341,21 @@ def test_a_segment_that_cannot_be_read_keeps_no_other_from_being_joined(
     assert [each.sequence for each in log.segments()][:2] == [1, 2]
     disk.name = ""
     log.rewrite_segment(2, model.ship_frames(3, 4, 1 << 20))
+    agree(log, model)
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "write_back", "flush"])
+def test_a_joined_file_that_cannot_be_written_is_no_full_disk_and_no_rot(operation: str) -> None:
+    log, model, _, disk = on_a_simulated_disk(4)
+    disk.fault = lambda what, name: (
+        OSError(errno.EIO, "Input/output error") if what == operation and ".join.tmp" in name else None
+    )
+    with pytest.raises(WriteFailed, match=r"join\.tmp.*Input/output error") as raised:
+        log.join()
+    log.reading_failed(raised.value)
+    assert not log.rot_met and not log.disk_full
+    disk.fault = None
+    assert log.join() == 3
     agree(log, model)
 
 

@@ -234,3 +234,62 @@ def test_committed_reads_go_on_while_the_tail_is_cut(tmp_path: Path, monkeypatch
     pair.reopen()
     pair.agree()
     pair.log.close()
+
+
+def test_an_index_that_is_rebuilt_beside_a_truncation_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path)
+    pair.append(40, b"before")
+    log = pair.log
+    segment = log.segments()[1]
+    sealed, begin, found = log._table.get(segment.sequence), log._house.begin_generation, []
+    assert sealed is not None
+    rebuild = threading.Thread(target=lambda: found.append(log._rebuild_index(sealed)))
+
+    def begin_beside_it(place: int) -> int:
+        generation = begin(place)
+        rebuild.start()
+        time.sleep(0.05)  # it reads what the new generation does not count any more
+        return generation
+
+    monkeypatch.setattr(log._house, "begin_generation", begin_beside_it)
+    pair.truncate(segment.first_index + 1)
+    rebuild.join()
+    assert found == [{}]
+    pair.agree()
+
+
+@pytest.mark.parametrize("moment", ["while it reads", "between the two steps"])
+def test_a_scrub_beside_a_truncation_reports_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The segment that is read is cut, first in the state file and then in memory, and written over."""
+    monkeypatch.setattr("lockstep.storage.log.segment_scan.WINDOW_BYTES", 512)
+    pair = Pair(tmp_path)
+    pair.append(40, b"before")
+    log = pair.log
+    segment = log.segments()[1]
+    begin, found = log._house.begin_generation, []
+    scrub = threading.Thread(target=lambda: found.append(log.scrub(segment.sequence)))
+
+    def begin_beside_a_scrub(place: int) -> int:
+        generation = begin(place)
+        scrub.start()
+        time.sleep(0.05)  # it reads what the new generation does not count any more
+        return generation
+
+    def cut(_: int = 0) -> None:
+        if len(pair.frames) == 40:
+            pair.truncate(segment.first_index + 1)
+            pair.append(20, b"after")
+
+    if moment == "between the two steps":
+        monkeypatch.setattr(log._house, "begin_generation", begin_beside_a_scrub)
+        cut()
+        scrub.join()
+    else:
+        found.append(log.scrub(segment.sequence, cut))
+    assert found == [None] and len(pair.frames) == segment.first_index + 21
+    assert not log.damage.known() and not log.rot_met
+    pair.agree()
