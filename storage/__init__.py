@@ -8,6 +8,8 @@ package knows nothing of Kafka requests, topics' names or clients. Who uses whom
 |---|---|
 | `log_group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
 | `open_frame`, `waiters`, `partition` | the open frame; callbacks on a commit; a partition's offsets |
+| `served_leadership` | whether this member serves as the leader, and who is notified |
+| `control_commands` | the group's own commands: partitions opened, closed, their log starts |
 | `lsn_reader` | frames in the order of LSNs, for a player of several partitions as one |
 | `gap_reads` | reads over offsets that compaction removed together with their segment |
 | `read_ahead` | the next read of a sequential reader, done while its client is busy |

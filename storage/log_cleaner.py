@@ -47,7 +47,8 @@ class LogCleaner:
         breathe: Callable[[int], None],
     ) -> Cleaned | None:
         """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. A
-        partition is dirty from its `compaction_progress` on, if that is lower. Raises what the pass raises."""
+        partition is dirty from its `compaction_progress` on, if that is lower. Raises
+        what the pass raises."""
         async with self._running:
             return await self._clean(wanted, now_ms, memory_bytes, breathe)
 

@@ -26,6 +26,7 @@ from lockstep.protocol.records.batch import BatchHeader, read_header
 from lockstep.storage import control_partition as control
 from lockstep.storage import gap_reads
 from lockstep.storage.append_codec import Send, no_peers
+from lockstep.storage.control_commands import ControlCommands
 from lockstep.storage.derived_state import DerivedState
 from lockstep.storage.group_options import GroupOptions, node_of
 from lockstep.storage.group_recovery import RecoveredMember, open_member
@@ -41,9 +42,9 @@ from lockstep.storage.read_index import ReadIndex
 from lockstep.storage.read_repair import ReadRepair
 from lockstep.storage.replica import Replica
 from lockstep.storage.segment_sealer import SegmentSealer
+from lockstep.storage.served_leadership import ServedLeadership
 from lockstep.storage.threads import in_thread
 from lockstep.storage.types import (
-    CONTROL_PARTITION,
     Backlogged,
     NotLeader,
     ReadResult,
@@ -58,12 +59,6 @@ log_of_groups = logging.getLogger(__name__)
 
 GATHER_LOOKS = 8
 """How often a busy group waits for one more batch before it flushes, each time one iteration of the loop."""
-UNKNOWN_OUTCOME_SECONDS = 0.5
-"""After a leadership is lost its entries may still become known to be committed, for so long; then their
-waiters fail with NotLeader. A leader that was partitioned would let them wait until it is back."""
-NEWLY_LED_SECONDS = 2.0
-COMMANDS_PER_BATCH = 1000
-"""The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
 
 
 def notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:
@@ -102,13 +97,13 @@ class LogGroup:
         self._open_waiters: list[Waiter] = []
         self.after_commit: Callable[[], None] | None = None
         """Called once per commit, after its waiters, to send the output that these gathered."""
-        self.on_leading: list[Callable[[bool], None]] = []
+        self._leadership = ServedLeadership(options.group_id, self._loop, self._fail_old_waiters)
+        self._serve = self._leadership.serve
+        self.on_leading = self._leadership.listeners
         """Called each time `is_leader` became True, all before the term being applied, or False. That is as
         soon as the core is drained, in order, none left out: a listener may call the group."""
-        self._turn_scheduled = self._busy = self._serving = False
+        self._turn_scheduled = self._busy = False
         self._gathered = self._looks = 0
-        self._leaderships = 0
-        self._led_at = 0.0
         self._closed_for_good = False
         self._seen_index = 0
         self.recovered_index = log.last_index
@@ -127,7 +122,10 @@ class LogGroup:
         self.installer = self._replica.installer
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
-        self._next_number = self.control.next_number
+        self._commands = ControlCommands(self.control, self._leadership, self.append_values)
+        self.open_partitions = self._commands.open_partitions
+        self.close_partitions = self._commands.close_partitions
+        self.advance_log_starts = self._commands.advance_log_starts
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -231,7 +229,7 @@ class LogGroup:
     @property
     def is_leader(self) -> bool:
         """True where appends are accepted: this node leads, and all before its term is applied."""
-        return self._serving
+        return self._leadership.is_serving
 
     @property
     def is_newly_led(self) -> bool:
@@ -239,7 +237,7 @@ class LogGroup:
         leading = self.raft.leader_state
         if leading is None or leading.is_only_voter or leading.no_op_index == 1:
             return False  # no other member led before
-        return self._loop.time() - self._led_at < NEWLY_LED_SECONDS
+        return self._leadership.is_new
 
     @property
     def leader_id(self) -> int:
@@ -249,7 +247,7 @@ class LogGroup:
     @property
     def has_lease(self) -> bool:
         """True where no other member can lead at this moment, so that local state is the newest."""
-        return self._serving and self.raft.has_lease(self._replica.now_ms())
+        return self._leadership.is_serving and self.raft.has_lease(self._replica.now_ms())
 
     @property
     def time_ms(self) -> int:
@@ -365,7 +363,7 @@ class LogGroup:
 
     def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
         """Makes room for batches in one frame, and schedules its write. Raises as `append`."""
-        if not self._serving:
+        if not self._leadership.is_serving:
             raise NotLeader(f"group {self.group_id} is not led here")
         pending = self._open.make_room(size, record_count, batches)
         if not self.log.room_for(pending, reserved=reserved):
@@ -442,41 +440,6 @@ class LogGroup:
         self.append(partition, batch, read_header(batch), reserved=reserved)
         await self.committed()
 
-    async def _command(self, commands: Sequence[control.Command]) -> None:
-        """Commits commands in order, in as many batches as they need, all under one leadership: their
-        premises (which numbers are free, for one) hold for no longer. Raises as `append`."""
-        leaderships = self._leaderships
-        for first in range(0, len(commands), COMMANDS_PER_BATCH):
-            if leaderships != self._leaderships:
-                raise NotLeader(f"group {self.group_id} was not led here all the time")
-            values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
-            await self.append_values(self.partitions[CONTROL_PARTITION], values)
-
-    async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
-        """Opens a partition for each (topic id, Kafka partition number), in order. Raises as `append`."""
-        first = self._next_number
-        self._next_number += len(partitions)
-        commands = [
-            control.open_command(first + place, topic_id, index, 0)
-            for place, (topic_id, index) in enumerate(partitions)
-        ]
-        await self._command(commands)
-        return [self.partitions[first + place] for place in range(len(partitions))]
-
-    async def close_partitions(self, numbers: Sequence[int]) -> None:
-        """Closes partitions for good; their records are dead. Raises as `append`."""
-        await self._command([control.close_command(number) for number in numbers])
-
-    async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:
-        """Deletes the records of each partition below its offset. Raises as `append`.
-
-        Raises ValueError for an offset above the high watermark.
-        """
-        for number, offset in offsets.items():
-            if offset > self.partitions[number].high_watermark:
-                raise ValueError(f"offset {offset} of partition {number} is not committed")
-        await self._command([control.log_start_command(n, offset) for n, offset in offsets.items()])
-
     def free_dead_segments(self) -> int:
         """Frees segments that hold only deleted records; returns how many."""
         freed = self.log.free_dead_segments(self.control.log_start)
@@ -524,39 +487,20 @@ class LogGroup:
 
     # --- ReplicaListener ----------------------------------------------------------------------------------
 
-    def _serve(self, serving: bool) -> None:
-        """Accepts appends from now on, or no more."""
-        if serving != self._serving:
-            self._serving = serving
-            self._leaderships += 1
-            self._led_at = self._loop.time()
-            if not serving:
-                self._loop.call_later(UNKNOWN_OUTCOME_SECONDS, self._fail_old_waiters, self._leaderships)
-            for listener in self.on_leading:
-                self._loop.call_soon(self._notify_leading, listener, serving)
-
-    def _fail_old_waiters(self, leaderships: int) -> None:
+    def _fail_old_waiters(self) -> None:
         """Fails the waiters of a lost leadership once the next leader has had time to commit their
         entries."""
-        if leaderships == self._leaderships and not self._closed_for_good:
+        if not self._closed_for_good:
             error = NotLeader(
                 f"group {self.group_id} lost the leadership before this was known to be committed"
             )
             self._waiters.fail(error)
 
-    def _notify_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
-        if listener not in self.on_leading:
-            return  # it was removed
-        try:
-            listener(leading)
-        except Exception:  # the other listeners are called all the same
-            log_of_groups.exception("log group %d: a listener of its leadership failed", self.group_id)
-
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
         """See `ReplicaListener`."""
         serving = self._replica.is_serving and not self._closed_for_good
-        if serving != self._serving:
-            self._next_number = self.control.next_number  # a member that begins to serve has applied all
+        if serving != self._leadership.is_serving:
+            self._commands.reset()  # a member that begins to serve has applied all
             self._serve(serving)
         applied = self._replica.applier.index
         if applied != self._seen_index:

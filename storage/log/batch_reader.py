@@ -201,9 +201,7 @@ class LogReader:
         first, end = segment.summary.firsts[row], segment.summary.nexts[row]
         if self._damage.is_given_up(partition, first, end):
             raise _PassedOver(end)
-        raise DamagedBatch(
-            segment.sequence, segment.serial, partition, first, end, str(error)
-        ) from error
+        raise DamagedBatch(segment.sequence, segment.serial, partition, first, end, str(error)) from error
 
     def _read_batches(
         self,
@@ -330,9 +328,7 @@ class LogReader:
         except CorruptLog as error:
             end = share.last_offset + 1
             self._damage.note(
-                DamagedBatch(
-                    segment.sequence, segment.serial, number, share.first_offset, end, str(error)
-                )
+                DamagedBatch(segment.sequence, segment.serial, number, share.first_offset, end, str(error))
             )
             return
         for first, end in read_runs(index, 0, len(index.bases)) if index is not None else ():

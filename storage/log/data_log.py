@@ -9,7 +9,9 @@ Invariants:
 - A failed write or flush is final: the process must stop (`FlushFailed`).
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
-clock. Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
+clock. Retention, scrubbing, cleaning and joining are in `segment_maintenance`.
+
+Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
 what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_shares`),
@@ -21,32 +23,27 @@ Rules: `docs/disk_format.md`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.batch_index import SegmentPartition
-from lockstep.storage.log.batch_reader import BatchPlace, LogReader
-from lockstep.storage.log.damage import DamageTable
-from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem, is_rot
+from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of
-from lockstep.storage.log.frame_rewrite import Judge
-from lockstep.storage.log.joiner import Joiner
-from lockstep.storage.log.log_truncation import ReplacingLog
 from lockstep.storage.log.lsn_lookup import LsnLookup
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.origin_file import read_origin, write_origin
 from lockstep.storage.log.recovery import Recovered, Recovery, RecoveryReport
 from lockstep.storage.log.sealed_segment import SealedSegment
+from lockstep.storage.log.segment_maintenance import MaintainedLog
 from lockstep.storage.log.segment_pool import Pace, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.log.shared_reads import SharedReads
 from lockstep.storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
 
-class DataLog(ReplacingLog):
+class DataLog(MaintainedLog):
     """One group's log in one directory. Open it with `DataLog.open`."""
 
     def __init__(
@@ -58,25 +55,10 @@ class DataLog(ReplacingLog):
         house = BackgroundMaintenance(
             fs, directory, group_id, table, pool, found.state_file, found.checkpoints
         )
-        super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
-        self._joiner = Joiner(
-            fs,
-            directory,
-            options,
-            table,
-            house,
-            self._rewriter,
-            self._fail,
-            lambda: bool(self._failed),
-            found.may_join,
-        )
+        super().__init__(fs, directory, group_id, options, table, pool, house, found.tail, found.may_join)
         self.report: RecoveryReport = found.report
-        self.damage = DamageTable(fs, directory, table, self._on_new_damage)
-        self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
-        self.rot_met = False
-        """Somebody could not read what is here; who scrubs takes it back."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open, with its sections until `forget_sections`; `replay` goes on after it."""
@@ -230,19 +212,6 @@ class DataLog(ReplacingLog):
             raise self._fail(f"hard state: {error}") from error
 
     @property
-    def whole_index(self) -> int:
-        """Before this entry is applied, what is here may lack records in whose place newer ones came: nobody
-        is to read it."""
-        return self._house.state.whole_index
-
-    def expect_whole_at(self, index: int) -> None:
-        """Raise `whole_index`; it is on the disk when this returns. FlushFailed."""
-        try:
-            self._house.save_whole_index(index)
-        except OSError as error:
-            raise self._fail(f"state: {error}") from error
-
-    @property
     def sealed_since_checkpoint(self) -> bool:
         """True where a segment was sealed after the last checkpoint began: time for another one. One that
         found no room counts until `retry_space`."""
@@ -357,11 +326,11 @@ class DataLog(ReplacingLog):
         return self._frame_reader.read(first_index, max_bytes, self.last_index)
 
     def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
-        """What a checkpoint is shipped with: frames of all that is on the disk, `first_kept_index` or not, at
-        most `max_bytes` but at least one, none above `upto_index`. They follow one another; the first may
-        come after `from_index` where frames were freed (`chain_at_cold` the index before it says what it
-        follows). What was cleaned is marked (`marks`). For any thread; FramesUnavailable
-        where the log was replaced meanwhile; CorruptLog."""
+        """The frames that a snapshot sends with its checkpoint, of all that is on the disk, also below
+        `first_kept_index`, at most `max_bytes` but at least one, none above `upto_index`. They follow one
+        another; the first may come after `from_index` where frames were freed (`chain_at_cold` the index
+        before it says what it follows). What was cleaned is marked (`marks`). For any thread;
+        FramesUnavailable where the log was replaced meanwhile; CorruptLog."""
         first = self.next_on_disk(from_index)
         return self._frame_reader.read(first, max_bytes, min(upto_index, self.last_index))
 
@@ -413,179 +382,3 @@ class DataLog(ReplacingLog):
     def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         """The first of the batches with the newest record of the range. May load index files."""
         return self._reader.newest(partition, start_offset, end_offset)
-
-    # -- retention --------------------------------------------------------------------------------------
-
-    def partition_bytes(self, partition: int, from_offset: int) -> int:
-        """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
-        return self._table.partition_shares(partition, from_offset)[1]
-
-    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
-        """A partition's parts of the sealed segments that end at `from_offset` or later, oldest first, and
-        its `partition_bytes`, both at one moment. For any thread."""
-        return self._table.partition_shares(partition, from_offset)
-
-    def first_offset(self, partition: int) -> int | None:
-        """The lowest offset of a partition that any segment holds, None for none. For any thread."""
-        spans = self._table.spans.get(partition)
-        return spans.first_offset if spans is not None else None
-
-    def segments(self) -> list[SealedSegment]:
-        """The sealed segments, oldest first. For any thread."""
-        return [SealedSegment(segment, self._table) for segment in self._table.sealed()]
-
-    def drop_indexes(self, last_index: int) -> None:
-        """Remove the index files of the sealed segments up to a Raft index: on a full disk a checkpoint needs
-        their room. The next reader of such a segment rebuilds its index."""
-        for segment in self._table.sealed():
-            if segment.tail.index <= last_index:
-                self._house.forget_index(segment)
-
-    def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
-        """Free the sealed segments in which every partition ends below its log start, or has nothing left
-        since it was cleaned; how many. Only below the older of the two kept checkpoints, so that either
-        serves. Files follow in the background."""
-        below = self._house.freeable_below()
-        dead = []
-        for segment in self._table.sealed():
-            if segment.sequence >= below:
-                break
-            summary = segment.summary
-            assert summary is not None
-            row = summary.live_row(log_starts, segment.kept_by)
-            if row < 0:
-                dead.append(segment)
-            else:
-                segment.kept_by = row
-        return self._free(dead)
-
-    def free_below(self, index: int, whole_index: int) -> int:
-        """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
-        lie above them; how many. What came in the place of their records is there once `whole_index` is
-        applied. FlushFailed."""
-        below = self._house.freeable_below()
-        dead = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
-        if dead:
-            self.expect_whole_at(whole_index)
-        return self._free(dead)
-
-    def _free(self, dead: list[Segment]) -> int:
-        removed = self._table.remove(dead)
-        if removed:
-            self._house.free(removed)
-            self._house.wake()
-        return len(removed)
-
-    # -- rot and cleaning -------------------------------------------------------------------------------
-
-    def scrub(
-        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
-    ) -> tuple[int, int] | None:
-        """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
-        whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
-        segment = self._table.get(sequence)
-        rotten = self._rewriter.scrub(sequence, breathe)
-        if segment is None or rotten is None:
-            self.damage.forget(sequence)
-            return None
-        self._reader.scan_for_damage(sequence, breathe)
-        if not self.damage.is_damaged(sequence):
-            problem = f"segment {sequence}: frames {rotten[0]} to {rotten[1]} do not verify"
-            self.damage.note_frames(segment, *rotten, problem)
-        return rotten if self._table.is_current(segment) else None
-
-    def _on_new_damage(self) -> None:
-        self.rot_met = True
-
-    def reading_failed(self, error: BaseException) -> None:
-        """Reports an error of a reader of frames, which may be corruption."""
-        self.rot_met = self.rot_met or is_rot(error)
-
-    def rewritable(self, sequence: int, later: bool = False) -> bool:
-        """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept
-        checkpoint ends in it; `later`: without its first frames, so it has to be the log's first, below both
-        kept checkpoints. On an idle log that may stay so until the next two checkpoints."""
-        return self._rewriter.rewritable(sequence, later)
-
-    def rewrite_segment(
-        self,
-        sequence: int,
-        frames: Sequence[Frame],
-        chain: int | None = None,
-        log_starts: Callable[[int], int] | None = None,
-    ) -> None:
-        """`Rewriter.repair`: write a sealed segment afresh from frames shipped by another node. For any
-        thread, one rewriting at a time."""
-        self._rewriter.repair(sequence, frames, chain, log_starts)
-
-    def clean(
-        self,
-        sequence: int,
-        judge: Judge,
-        breathe: Callable[[int], None] = lambda _: None,
-        is_closed: Callable[[int], bool] = lambda _: False,
-    ) -> int:
-        """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
-        return self._rewriter.clean(sequence, judge, breathe, is_closed)
-
-    def has_small_neighbours(self) -> bool:
-        """True if `join` would find something. For any thread."""
-        return next(self._joiner.find_groups(self._damaged_sequences()), None) is not None
-
-    def join(
-        self,
-        breathe: Callable[[int], None] = lambda _: None,
-        is_closed: Callable[[int], bool] = lambda _: False,
-    ) -> int:
-        """`Joiner.run`: join small neighbouring sealed segments. For any thread."""
-        return self._joiner.run(self._damaged_sequences(), breathe, is_closed)
-
-    def _damaged_sequences(self) -> set[int]:
-        return {each.sequence for each in self.damage.known()}
-
-    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
-        """`Rewriter.drop_dead_damage`: write a joined segment without damaged batches that are deleted. For
-        any thread."""
-        self._rewriter.drop_dead_damage(sequence, log_starts)
-
-    def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
-        """`Rewriter.as_cleaned`: another node's frames of a segment, as far as this log still has them. For
-        any thread."""
-        return self._rewriter.as_cleaned(sequence, frames)
-
-    def is_joined(self, sequence: int) -> bool:
-        """True if this segment stands for several that were joined."""
-        segment = self._table.get(sequence)
-        return segment is not None and segment.is_joined
-
-    def max_repaired_bytes(self, sequence: int) -> int:
-        """Returns the largest size that this segment may have after a repair."""
-        segment = self._table.get(sequence)
-        return max(self.options.segment_bytes, segment.size if segment is not None else 0)
-
-    def has_segment(self, sequence: int) -> bool:
-        """Returns whether this segment is still one of the log's. For any thread."""
-        return self._table.get(sequence) is not None
-
-    def forget_cleaned(self, ends: Mapping[int, int]) -> None:
-        """By partition: below this the memory has what was there before a cleaning. On the log's own
-        thread."""
-        for partition, end in ends.items():
-            self._tail_cache.forget_below(partition, end)
-
-    def is_sealed(self, last_index: int) -> bool:
-        """Returns whether the frames up to there are in sealed segments."""
-        return self._active.first_index > last_index
-
-    def is_cleanable(self, last_index: int) -> bool:
-        """Returns whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above
-        them."""
-        below = self._house.freeable_below()
-        above = [segment for segment in self._table.sealed() if segment.sequence >= below]
-        return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
-
-    def cleanable_segments(self) -> list[SealedSegment]:
-        """Returns the segments that `clean` takes now, oldest first; they follow one another. For any
-        thread."""
-        below = self._house.freeable_below()
-        return [segment for segment in self.segments() if segment.sequence < below]

@@ -2,7 +2,8 @@
 
 Both change the state file first, in one save, and then what is in memory: tail cache, recent frames, spans
 and segments together, in one step for readers in other threads (`SegmentTable.replace_from`). Both belong
-to the log's own thread and want no append, flush or checkpoint under way. `DataLog` is this plus the rest.
+to the log's own thread and want no append, flush or checkpoint under way. `MaintainedLog` is this plus the
+upkeep of sealed segments, `DataLog` the whole.
 """
 
 from __future__ import annotations

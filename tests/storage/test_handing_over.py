@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.storage import log_group as group_module
+from lockstep.storage import control_commands, served_leadership
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.membership import ConfigurationRejected
@@ -25,7 +25,7 @@ OTHER_TOPIC = bytes(range(1, 17))
 @pytest.fixture
 async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """Three members; whoever waits for a commit does so for as long as it takes."""
-    monkeypatch.setattr(group_module, "UNKNOWN_OUTCOME_SECONDS", 3600.0)
+    monkeypatch.setattr(served_leadership, "UNKNOWN_OUTCOME_SECONDS", 3600.0)
     async with loop_time() as clock:
         made = Cluster(tmp_path, seconds=clock)
         await made.start()
@@ -81,7 +81,7 @@ async def test_commands_go_no_further_in_another_leadership(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbers were given to all of them as they were begun; another leader may have given them since."""
-    monkeypatch.setattr(group_module, "COMMANDS_PER_BATCH", 1)
+    monkeypatch.setattr(control_commands, "COMMANDS_PER_BATCH", 1)
     leader, opening = await opening_through_a_failure(cluster)
     (other,) = await leader.open_partitions([(OTHER_TOPIC, 0)])
     with pytest.raises(NotLeader, match="all the time"):

@@ -330,57 +330,6 @@ def test_another_error_of_giving_up_a_half_done_join_ends_the_open() -> None:
     agree(log, model)
 
 
-def test_nothing_is_joined_while_the_disk_is_full() -> None:
-    log, _, _, disk = on_a_simulated_disk(4)
-    disk.capacity_bytes = disk.used_bytes()
-    log._pool.take()
-    log.prepare_now()
-    assert log.disk_full and not log.has_small_neighbours() and log.join() == 0
-
-
-def test_a_join_that_finds_no_room_writes_nothing_and_is_made_later() -> None:
-    twin, _, _, _ = on_a_simulated_disk(8)
-    assert twin.join() == 7
-    file = twin.segments()[0].total_bytes
-    log, model, _, disk = on_a_simulated_disk(8)
-    before = len(disk.record)
-    for room in (0, file - 1, file + OPTIONS.reserve_bytes - 1):
-        disk.capacity_bytes = disk.used_bytes() + room
-        assert not log.has_small_neighbours() and log.join() == 0
-    assert len(disk.record) == before and not log.disk_full
-    agree(log, model)
-    disk.capacity_bytes = disk.used_bytes() + file + OPTIONS.reserve_bytes + 1000
-    assert log.join() == 7
-    agree(log, model)
-
-
-def test_a_join_leaves_the_room_that_the_next_segment_needs() -> None:
-    """There is room for the joined file, or for the segment that appends wait for, not for both."""
-    log, model, _, disk = on_a_simulated_disk(8)
-    assert log._pool.take() is not None and not log._pool.ready_count
-    disk.capacity_bytes = disk.used_bytes() + OPTIONS.segment_bytes + OPTIONS.reserve_bytes
-    assert log.join() == 0
-    log.prepare_now()
-    assert log._pool.ready_count == 1 and not log.disk_full
-    disk.capacity_bytes += OPTIONS.segment_bytes
-    assert log.join() == 7
-    agree(log, model)
-
-
-def test_room_that_goes_while_segments_are_joined_leaves_all_as_it_was() -> None:
-    log, model, _, disk = on_a_simulated_disk(8)
-
-    def breathe(_: int) -> None:
-        disk.capacity_bytes = disk.used_bytes()
-
-    with pytest.raises(StorageFull):
-        log.join(breathe)
-    assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
-    agree(log, model)
-    disk.capacity_bytes = 1 << 40
-    assert log.join() == 7
-
-
 # -- rot -------------------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,9 @@ from lockstep.storage.log import inspect, joiner
 from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import RealFileSystem
-from lockstep.storage.log.joiner import OVERHEAD_BYTES, plan_groups
+from lockstep.storage.log.joiner import plan_groups
 from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.state_file import LogState, decode_slot, encode_slot
 from lockstep.storage.types import CorruptLog, FlushFailed, HardState, StorageFull, WriteFailed

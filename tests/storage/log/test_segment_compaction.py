@@ -165,51 +165,6 @@ def test_what_the_device_refused_on_the_way_takes_no_segment_s_place() -> None:
     agree(log, model)
 
 
-@pytest.mark.parametrize("reading", [1, 2])
-def test_a_sector_that_is_lost_before_the_second_reading_is_no_full_disk(reading: int) -> None:
-    """A cleaning reads what it judges, and again what it keeps. Either error is the segment's."""
-    log, model, disk = two_logs()
-    sequence = log.segments()[1].sequence
-    headers_read = 0
-
-    def bad_sector(what: str, name: str) -> OSError | None:
-        nonlocal headers_read
-        if what != "read" or name != f"{sequence:016d}.segment":
-            return None
-        headers_read += 1
-        return OSError(errno.EIO, "bad sector") if headers_read > 2 * (reading - 1) else None
-
-    disk.fault = bad_sector
-    with pytest.raises(OSError, match="bad sector") as raised:
-        log.clean(sequence, by_turns(0))
-    assert headers_read == 2 * (reading - 1) + 1, "the header, and the frames in one window"
-    disk.fault = None
-    log.reading_failed(raised.value)
-    assert log.rot_met and not log.disk_full
-    assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
-    agree(log, model)
-
-
-def test_a_segment_whose_new_file_finds_no_room_takes_none() -> None:
-    """Cleaning gives room back at its end, so it needs what is left of the segment and no more."""
-    log, model, disk = two_logs()
-    segment = log.segments()[1]
-    frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
-    before = len(disk.record)
-    for room in (0, segment.total_bytes // 4):
-        disk.capacity_bytes = disk.used_bytes() + room
-        with pytest.raises(StorageFull, match="written anew it takes"):
-            log.clean(segment.sequence, by_turns(0))
-        with pytest.raises(StorageFull, match="written anew it takes"):
-            log.rewrite_segment(segment.sequence, frames)
-    assert len(disk.record) == before and not log.disk_full
-    agree(log, model)
-    disk.capacity_bytes = disk.used_bytes() + segment.total_bytes * 3 // 4
-    with pytest.raises(StorageFull, match="written anew it takes"):
-        log.rewrite_segment(segment.sequence, frames)
-    assert log.clean(segment.sequence, by_turns(0)) > 0
-
-
 def test_what_must_not_be_rewritten_is_refused() -> None:
     log, model, disk = two_logs()
     segments = log.segments()

@@ -1,0 +1,77 @@
+"""A log group's own commands about its partitions: which are opened, closed, and where their logs start.
+
+The leader commits each as records of the control partition; all members apply them (`control_partition`).
+Owns the next free partition number while this member leads. Does not: decide what is opened or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from lockstep.storage import control_partition as control
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.served_leadership import ServedLeadership
+from lockstep.storage.types import CONTROL_PARTITION, NotLeader
+
+COMMANDS_PER_BATCH = 1000
+"""The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
+
+
+class AppendValues(Protocol):
+    """`LogGroup.append_values`."""
+
+    async def __call__(self, partition: PartitionLog, values: Sequence[bytes]) -> None: ...
+
+
+class ControlCommands:
+    """See the module. Its methods raise as `LogGroup.append`."""
+
+    __slots__ = ("_append_values", "_control", "_leadership", "_next_number")
+
+    def __init__(
+        self, state: control.ControlPartition, leadership: ServedLeadership, append_values: AppendValues
+    ) -> None:
+        self._control = state
+        self._leadership = leadership
+        self._append_values = append_values
+        self._next_number = state.next_number
+
+    def reset(self) -> None:
+        """Begin with the next number that the applied commands leave free."""
+        self._next_number = self._control.next_number
+
+    async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
+        """Opens a partition for each (topic id, Kafka partition number), in order."""
+        first = self._next_number
+        self._next_number += len(partitions)
+        commands = [
+            control.open_command(first + place, topic_id, index, 0)
+            for place, (topic_id, index) in enumerate(partitions)
+        ]
+        await self._command(commands)
+        return [self._control.partitions[first + place] for place in range(len(partitions))]
+
+    async def close_partitions(self, numbers: Sequence[int]) -> None:
+        """Closes partitions for good; their records are dead."""
+        await self._command([control.close_command(number) for number in numbers])
+
+    async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:
+        """Deletes the records of each partition below its offset.
+
+        Raises ValueError for an offset above the high watermark.
+        """
+        for number, offset in offsets.items():
+            if offset > self._control.partitions[number].high_watermark:
+                raise ValueError(f"offset {offset} of partition {number} is not committed")
+        await self._command([control.log_start_command(n, offset) for n, offset in offsets.items()])
+
+    async def _command(self, commands: Sequence[control.Command]) -> None:
+        """Commits commands in order, in as many batches as they need, all under one leadership: their
+        premises (which numbers are free, for one) hold for no longer."""
+        leadership = self._leadership.number
+        for first in range(0, len(commands), COMMANDS_PER_BATCH):
+            if leadership != self._leadership.number:
+                raise NotLeader(f"group {self._leadership.group_id} was not led here all the time")
+            values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
+            await self._append_values(self._control.partitions[CONTROL_PARTITION], values)

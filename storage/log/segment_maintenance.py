@@ -1,0 +1,252 @@
+"""Upkeep of a log's sealed segments: retention, damage, repair, cleaning and joining.
+
+Owns the reader of batches, since reading is what finds damage, and the table of what is damaged. A segment
+is freed, rewritten or joined only below the checkpoints, so none of it touches the log's end. It does not
+decide what is due (`storage/log_cleaner.py`, `storage/segment_repair.py`, and the broker's maintenance) nor
+write files (`segment_compaction`, `joiner`). `DataLog` is this plus opening, state and reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from lockstep.storage.log.background_maintenance import BackgroundMaintenance
+from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.batch_reader import LogReader
+from lockstep.storage.log.damage import DamageTable
+from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
+from lockstep.storage.log.frame_rewrite import Judge
+from lockstep.storage.log.joiner import Joiner
+from lockstep.storage.log.log_truncation import ReplacingLog
+from lockstep.storage.log.options import LogOptions
+from lockstep.storage.log.sealed_segment import SealedSegment
+from lockstep.storage.log.segment_pool import SegmentPool
+from lockstep.storage.log.segment_scan import LogTail
+from lockstep.storage.log.segments import Segment, SegmentTable
+from lockstep.storage.log.shared_reads import SharedReads
+from lockstep.storage.types import Frame
+
+
+class MaintainedLog(ReplacingLog):
+    """A log whose sealed segments are freed, verified, repaired, cleaned and joined.
+
+    Args: may_join: as `Joiner`."""
+
+    def __init__(
+        self,
+        fs: WatchedFileSystem,
+        directory: Path,
+        group_id: int,
+        options: LogOptions,
+        table: SegmentTable,
+        pool: SegmentPool,
+        house: BackgroundMaintenance,
+        tail: LogTail,
+        may_join: bool,
+    ) -> None:
+        super().__init__(fs, directory, group_id, options, table, pool, house, tail)
+        self._joiner = Joiner(
+            fs,
+            directory,
+            options,
+            table,
+            house,
+            self._rewriter,
+            self._fail,
+            lambda: bool(self._failed),
+            may_join,
+        )
+        self.damage = DamageTable(fs, directory, table, self._on_new_damage)
+        self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
+        self.rot_met = False
+        """Somebody could not read what is here; who scrubs takes it back."""
+
+    # -- retention --------------------------------------------------------------------------------------
+
+    def partition_bytes(self, partition: int, from_offset: int) -> int:
+        """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
+        return self._table.partition_shares(partition, from_offset)[1]
+
+    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+        """A partition's parts of the sealed segments that end at `from_offset` or later, oldest first, and
+        its `partition_bytes`, both at one moment. For any thread."""
+        return self._table.partition_shares(partition, from_offset)
+
+    def first_offset(self, partition: int) -> int | None:
+        """The lowest offset of a partition that any segment holds, None for none. For any thread."""
+        spans = self._table.spans.get(partition)
+        return spans.first_offset if spans is not None else None
+
+    def segments(self) -> list[SealedSegment]:
+        """The sealed segments, oldest first. For any thread."""
+        return [SealedSegment(segment, self._table) for segment in self._table.sealed()]
+
+    def drop_indexes(self, last_index: int) -> None:
+        """Remove the index files of the sealed segments up to a Raft index: on a full disk a checkpoint needs
+        their room. The next reader of such a segment rebuilds its index."""
+        for segment in self._table.sealed():
+            if segment.tail.index <= last_index:
+                self._house.forget_index(segment)
+
+    def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
+        """Free the sealed segments in which every partition ends below its log start, or has nothing left
+        since it was cleaned; how many. Only below the older of the two kept checkpoints, so that either
+        serves. Files follow in the background."""
+        below = self._house.freeable_below()
+        dead = []
+        for segment in self._table.sealed():
+            if segment.sequence >= below:
+                break
+            summary = segment.summary
+            assert summary is not None
+            row = summary.live_row(log_starts, segment.kept_by)
+            if row < 0:
+                dead.append(segment)
+            else:
+                segment.kept_by = row
+        return self._free(dead)
+
+    @property
+    def whole_index(self) -> int:
+        """Before this entry is applied, what is here may lack records in whose place newer ones came: nobody
+        is to read it."""
+        return self._house.state.whole_index
+
+    def expect_whole_at(self, index: int) -> None:
+        """Raise `whole_index`; it is on the disk when this returns. FlushFailed."""
+        try:
+            self._house.save_whole_index(index)
+        except OSError as error:
+            raise self._fail(f"state: {error}") from error
+
+    def free_below(self, index: int, whole_index: int) -> int:
+        """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
+        lie above them; how many. What came in the place of their records is there once `whole_index` is
+        applied. FlushFailed."""
+        below = self._house.freeable_below()
+        dead = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
+        if dead:
+            self.expect_whole_at(whole_index)
+        return self._free(dead)
+
+    def _free(self, dead: list[Segment]) -> int:
+        removed = self._table.remove(dead)
+        if removed:
+            self._house.free(removed)
+            self._house.wake()
+        return len(removed)
+
+    # -- rot and cleaning -------------------------------------------------------------------------------
+
+    def scrub(
+        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
+    ) -> tuple[int, int] | None:
+        """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
+        whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
+        segment = self._table.get(sequence)
+        rotten = self._rewriter.scrub(sequence, breathe)
+        if segment is None or rotten is None:
+            self.damage.forget(sequence)
+            return None
+        self._reader.scan_for_damage(sequence, breathe)
+        if not self.damage.is_damaged(sequence):
+            problem = f"segment {sequence}: frames {rotten[0]} to {rotten[1]} do not verify"
+            self.damage.note_frames(segment, *rotten, problem)
+        return rotten if self._table.is_current(segment) else None
+
+    def _on_new_damage(self) -> None:
+        self.rot_met = True
+
+    def reading_failed(self, error: BaseException) -> None:
+        """Reports an error of a reader of frames, which may be corruption."""
+        self.rot_met = self.rot_met or is_rot(error)
+
+    def rewritable(self, sequence: int, later: bool = False) -> bool:
+        """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept
+        checkpoint ends in it; `later`: without its first frames, so it has to be the log's first, below both
+        kept checkpoints. On an idle log that may stay so until the next two checkpoints."""
+        return self._rewriter.rewritable(sequence, later)
+
+    def rewrite_segment(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        log_starts: Callable[[int], int] | None = None,
+    ) -> None:
+        """`Rewriter.repair`: write a sealed segment afresh from frames shipped by another node. For any
+        thread, one rewriting at a time."""
+        self._rewriter.repair(sequence, frames, chain, log_starts)
+
+    def clean(
+        self,
+        sequence: int,
+        judge: Judge,
+        breathe: Callable[[int], None] = lambda _: None,
+        is_closed: Callable[[int], bool] = lambda _: False,
+    ) -> int:
+        """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
+        return self._rewriter.clean(sequence, judge, breathe, is_closed)
+
+    def has_small_neighbours(self) -> bool:
+        """True if `join` would find something. For any thread."""
+        return next(self._joiner.find_groups(self._damaged_sequences()), None) is not None
+
+    def join(
+        self,
+        breathe: Callable[[int], None] = lambda _: None,
+        is_closed: Callable[[int], bool] = lambda _: False,
+    ) -> int:
+        """`Joiner.run`: join small neighbouring sealed segments. For any thread."""
+        return self._joiner.run(self._damaged_sequences(), breathe, is_closed)
+
+    def _damaged_sequences(self) -> set[int]:
+        return {each.sequence for each in self.damage.known()}
+
+    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+        """`Rewriter.drop_dead_damage`: write a joined segment without damaged batches that are deleted. For
+        any thread."""
+        self._rewriter.drop_dead_damage(sequence, log_starts)
+
+    def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
+        """`Rewriter.as_cleaned`: another node's frames of a segment, as far as this log still has them. For
+        any thread."""
+        return self._rewriter.as_cleaned(sequence, frames)
+
+    def is_joined(self, sequence: int) -> bool:
+        """True if this segment stands for several that were joined."""
+        segment = self._table.get(sequence)
+        return segment is not None and segment.is_joined
+
+    def max_repaired_bytes(self, sequence: int) -> int:
+        """Returns the largest size that this segment may have after a repair."""
+        segment = self._table.get(sequence)
+        return max(self.options.segment_bytes, segment.size if segment is not None else 0)
+
+    def has_segment(self, sequence: int) -> bool:
+        """Returns whether this segment is still one of the log's. For any thread."""
+        return self._table.get(sequence) is not None
+
+    def forget_cleaned(self, ends: Mapping[int, int]) -> None:
+        """By partition: below this the memory has what was there before a cleaning. On the log's own
+        thread."""
+        for partition, end in ends.items():
+            self._tail_cache.forget_below(partition, end)
+
+    def is_sealed(self, last_index: int) -> bool:
+        """Returns whether the frames up to there are in sealed segments."""
+        return self._active.first_index > last_index
+
+    def is_cleanable(self, last_index: int) -> bool:
+        """Returns whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above
+        them."""
+        below = self._house.freeable_below()
+        above = [segment for segment in self._table.sealed() if segment.sequence >= below]
+        return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
+
+    def cleanable_segments(self) -> list[SealedSegment]:
+        """Returns the segments that `clean` takes now, oldest first; they follow one another. For any
+        thread."""
+        below = self._house.freeable_below()
+        return [segment for segment in self.segments() if segment.sequence < below]
