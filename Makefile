@@ -39,7 +39,7 @@ serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its dat
 native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTEP_NATIVE=1 uses them (needs a C compiler)
 	$(BIN)/python requirements/build_native.py
 
-cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LISTEN=) with their data in ./data/1 to 3 (DATA_DIR=)
+cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092 to 9094 (LISTEN=), 20,000 above each other's, data in ./data/1 to 3 (DATA_DIR=)
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 # Every process that a test starts would compile the product anew, every test process all tests.

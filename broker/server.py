@@ -80,6 +80,8 @@ HAND_OVER_SECONDS: Final = 0.5
 HAND_OVER_POLLS: Final = 50
 REMOVED_WAIT_SECONDS: Final = 1.0
 """A removed node redirects clients for so long before it ends."""
+SERVICE_LOOK_SECONDS: Final = 0.2
+"""Between two looks at whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
 
@@ -217,7 +219,7 @@ class Broker:
             if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
                 log.warning(
-                    "any client that reaches %s may do anything: the broker has no access control yet",
+                    "any client that reaches %s may do anything: the broker has no access control",
                     address,
                 )
         if self._directory is None:
@@ -363,6 +365,16 @@ class Broker:
             return ""
         return f"a majority of the nodes that elect the controller ({reach} reached)"
 
+    @property
+    def is_serving(self) -> bool:
+        """True if this node reaches what it needs to serve clients: a majority, and leaders."""
+        nodes = self.assembly.nodes
+        return (
+            not self.waits_for
+            and bool(self.groups)
+            and all(nodes.live_leader_of(each) >= 0 for each in self.groups)
+        )
+
     async def until_removed(self) -> None:
         """Wait until this node learns that it was removed from its cluster; for ever for a single node."""
         node = self.assembly.node
@@ -502,7 +514,9 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
     try:
         async with contextlib.nullcontext() if companion is None else companion(broker):
             print(_ready_line(broker), flush=True)
+            reporting = asyncio.ensure_future(_report_service(broker))
             await _wait_for_end(broker, stop_requested)
+            reporting.cancel()
             log.info("stopping")
     finally:
         node = broker.assembly.node
@@ -520,6 +534,18 @@ def _ready_line(broker: Broker) -> str:
     text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
     text += f", clients are told {' and '.join(advertised)}" if advertised else ""
     return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
+
+
+async def _report_service(broker: Broker) -> None:
+    """Log when a node of a cluster serves that had to wait for others: the ready line says only that."""
+    has_waited = False
+    while True:
+        if broker.is_serving:
+            break
+        has_waited = True
+        await asyncio.sleep(SERVICE_LOOK_SECONDS)
+    if has_waited:
+        log.info("serving clients now: a majority of the nodes is reached, and every log group has a leader")
 
 
 async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from lockstep.cluster_connections import ClusterConnections
+from lockstep.cluster_connections import NO_LEADER, ClusterConnections
 from lockstep.connection import BrokerConnection, BrokerError, only
 from lockstep.protocol.config_resources import ConfigOperation, ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -129,8 +129,8 @@ class Client(ClusterConnections):
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
             topic = topic_of(only(_without_errors(answer), f"topic {name}"))
             for partition in topic.partitions:
-                if partition.error_code:
-                    raise BrokerError(partition.error_code, f"{name}, partition {partition.index}")
+                if code := partition.error_code:
+                    raise BrokerError(code, f"{name}, partition {partition.index}", NO_LEADER.get(code))
             return topic
 
         waits_for = _NOT_YET if create else _NOT_YET[1:]
@@ -378,14 +378,16 @@ def _without_errors(answer: MetadataResponse) -> list[MetadataResponseTopic]:
 
 def _topic_error(name: str, code: int, message: str | None = None) -> BrokerError:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        message = "there is no such topic"
+        message = "there is no such topic; `lockstep topics list` shows those there are"
+    message = NO_LEADER.get(code, message)
     return BrokerError(code, f"topic {name}", message)
 
 
 def _config_error(kind: ResourceType, name: str, code: int, message: str | None) -> BrokerError:
     if kind == ResourceType.TOPIC:
         return _topic_error(name, code, message)
-    return BrokerError(code, f"broker {name}".strip() if kind == ResourceType.BROKER else name, message)
+    about = f"broker {name}".strip() if kind == ResourceType.BROKER else name
+    return BrokerError(code, about, NO_LEADER.get(code, message))
 
 
 async def _all_of(calls: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:

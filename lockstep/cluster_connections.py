@@ -7,7 +7,7 @@ Several callers share one attempt to connect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Final, Self, TypeVar
 
 from lockstep.bootstrap import call_timeout_s, first_to_answer
@@ -27,6 +27,20 @@ _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
 _GONE_TIMEOUT_S: Final = 15.0
 """So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
+
+
+_MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
+NO_LEADER: Final[Mapping[int, str]] = {
+    ErrorCode.NOT_CONTROLLER: f"no node is the controller now; {_MAJORITY}",
+    ErrorCode.LEADER_NOT_AVAILABLE: f"the partition has no leader now; {_MAJORITY}",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: f"no node can answer for it now; {_MAJORITY}",
+}
+"""What an error means that is still there after a few seconds' tries, and what to do."""
+
+
+def no_leader(code: int, about: str) -> BrokerError:
+    """An error of `NO_LEADER`, in its words."""
+    return BrokerError(code, about, NO_LEADER[code])
 
 
 class ClusterConnections:
@@ -87,7 +101,8 @@ class ClusterConnections:
             answer = await self._call_any(request, FindCoordinatorResponse)
             found = only(answer.coordinators, f"group {group}")
             if found.error_code:
-                raise BrokerError(found.error_code, f"group {group}", found.error_message)
+                reason = NO_LEADER.get(found.error_code, found.error_message)
+                raise BrokerError(found.error_code, f"group {group}", reason)
             self._addresses[found.node_id] = (found.host, found.port)
             return await self._node(found.node_id)
 
@@ -137,7 +152,9 @@ class ClusterConnections:
             return connection
         address = self._addresses.get(node_id)
         if address is None:
-            reason = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
+            if node_id < 0:
+                raise no_leader(ErrorCode.LEADER_NOT_AVAILABLE, self.bootstrap)
+            reason = f"there is no such node, known are {sorted(self._addresses)}"
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", reason)
 
         async def connect() -> BrokerConnection:
@@ -153,14 +170,14 @@ class ClusterConnections:
     ) -> BrokerConnection:
         """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
         if self.is_closed:
-            raise ConnectionFailed("the client is closed")
+            raise ConnectionFailed("the client is closed: open a new one")
         attempt = self._connecting.get(node_id)
         if attempt is None:
             attempt = self._connecting[node_id] = asyncio.create_task(connect())
             attempt.add_done_callback(lambda done: self._attempt_done(node_id, done))
         await asyncio.wait([attempt])
         if attempt.cancelled():
-            raise ConnectionFailed("the client is closed")
+            raise ConnectionFailed("the client is closed: open a new one")
         return attempt.result()
 
     def _attempt_done(self, node_id: int | None, attempt: asyncio.Task[BrokerConnection]) -> None:
@@ -169,8 +186,15 @@ class ClusterConnections:
             attempt.exception()  # whoever waited hears of it, if anybody still does
 
     async def _controller(self) -> BrokerConnection:
-        await self._metadata([], create=False)
-        return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
+        """The controller; waits a few seconds for one. BrokerError, ConnectionFailed."""
+
+        async def ask() -> BrokerConnection:
+            await self._metadata([], create=False)
+            if self._controller_id < 0:
+                raise no_leader(ErrorCode.NOT_CONTROLLER, self.bootstrap)
+            return await self._node(self._controller_id)
+
+        return await self.retry_while(ask, (ErrorCode.NOT_CONTROLLER,))
 
     async def leader_of(self, topic: TopicMetadata, index: int) -> BrokerConnection:
         """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""

@@ -209,7 +209,7 @@ class _Wire(asyncio.BufferedProtocol):
                 future.set_result(frame)
 
     def eof_received(self) -> bool:
-        self.fail(ConnectionFailed(f"{self._peer} closed the connection"))
+        self.fail(ConnectionFailed(f"{self._peer} closed the connection; its log says why"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

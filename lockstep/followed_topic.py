@@ -88,7 +88,7 @@ class FollowedTopic:
         """Look up the current leaders, as far as any broker knows them. Raises TopicDeleted, and ClientError
         once closed."""
         if self.client.is_closed:
-            raise ClientError("the client is closed")
+            raise ClientError("the client is closed: open a new one")
         try:
             (found,) = await self.client.topics([self.topic.name])
         except BrokerError as error:
@@ -99,7 +99,10 @@ class FollowedTopic:
             return  # whoever asks next learns it
         self._unknown_since = None
         if found.topic_id != self.topic.topic_id:
-            raise TopicDeleted(f"topic {self.topic.name} was deleted and made anew")
+            raise TopicDeleted(
+                f"topic {self.topic.name} was deleted and created anew meanwhile; start again to use the new "
+                "topic"
+            )
         self.topic = found
 
     def _not_found(self) -> None:
@@ -107,7 +110,7 @@ class FollowedTopic:
         if self._unknown_since is None:
             self._unknown_since = now
         if now - self._unknown_since >= self._deleted_after_s:
-            raise TopicDeleted(f"topic {self.topic.name} was deleted")
+            raise TopicDeleted(f"topic {self.topic.name} was deleted meanwhile")
 
     async def retry_while(self, ask: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
         """The answer to a question: it is repeated until there is one, or until `timeout_s` is over.

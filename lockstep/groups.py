@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockstep.client import AWAITING_ELECTION, LATEST, Client
+from lockstep.cluster_connections import NO_LEADER
 from lockstep.connection import BrokerError, only
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -38,10 +39,6 @@ NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_MIN_VERSION: Final = 8
 CONSUMER: Final = "consumer"
-NO_COORDINATOR: Final = (
-    "no node can answer for them now; a majority of the nodes may be missing "
-    "(`lockstep cluster status` tells)"
-)
 
 
 @dataclass(frozen=True)
@@ -83,8 +80,7 @@ async def list_groups(client: Client) -> list[GroupSummary]:
         for connection in await client.brokers():
             answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
             if answer.error_code:
-                is_unavailable = answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-                reason = NO_COORDINATOR if is_unavailable else None
+                reason = NO_LEADER.get(answer.error_code)
                 raise BrokerError(answer.error_code, "listing groups", reason)
             for each in answer.groups:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
@@ -127,8 +123,13 @@ async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
     return dict(sorted(offsets.items()))
 
 
-async def commit_offsets(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
-    """Set the offsets of a group without members. BrokerError names the first partition refused."""
+async def commit_offsets(
+    client: Client, group: str, offsets: Mapping[Place, int], generation: int = -1, member_id: str = ""
+) -> None:
+    """Set offsets of a group: as a member of it, or from outside while it has none.
+
+    BrokerError names the first partition refused.
+    """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in offsets.items():
         partition = OffsetCommitRequestPartition(
@@ -137,6 +138,8 @@ async def commit_offsets(client: Client, group: str, offsets: Mapping[Place, int
         by_topic.setdefault(topic, []).append(partition)
     request = OffsetCommitRequest(
         group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
         topics=[
             OffsetCommitRequestTopic(name=name, partitions=partitions)
             for name, partitions in by_topic.items()
@@ -146,7 +149,7 @@ async def commit_offsets(client: Client, group: str, offsets: Mapping[Place, int
     answer = await connection.call(request, OffsetCommitResponse, newest=NAMES_UNTIL)
     for result in answer.topics:
         for each in result.partitions:
-            if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+            if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID and not member_id:
                 raise BrokerError(each.error_code, f"group {group}", "it has members; stop them first")
             if each.error_code:
                 raise BrokerError(

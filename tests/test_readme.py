@@ -26,7 +26,7 @@ README = (ROOT / "README.md").read_text()
 CLUSTER = (ROOT / "docs" / "cluster.md").read_text()
 EXPECTED = {
     "README.md": ["three", "b'to Lisbon'", "rejected", "Appended(offsets={0: 0}, tries=1) None", "records=1"],
-    "docs/clients.md": ["0 sunny=warm", "b'three apples'", "b'to Lisbon'", "letters"],
+    "docs/clients.md": ["0 sunny=warm", "b'three apples'", "b'to Lisbon'", "letters", "to Lisbon"],
     "docs/testing.md": ["0"],
     "docs/transactions.md": ["None", "before=80000 after=80000"],
 }

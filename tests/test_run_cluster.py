@@ -111,6 +111,26 @@ def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_
             os.kill(pid, 0)
 
 
+def test_a_node_that_waited_for_the_others_says_when_it_serves(running: Running, tmp_path: Path) -> None:
+    for _ in range(3):
+        running.said(
+            r"node \d \| .* INFO +serving clients now: a majority of the nodes is reached, and every"
+        )
+    os.kill(pid_of(tmp_path, 3), signal.SIGKILL)
+    command = running.said(r"cluster \| node 3 was killed by signal 9; to start it again: (.*)")[1]
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        again = subprocess.Popen(shlex.split(command), stdout=file, stderr=file, env=environment)
+    try:
+        wait_until(lambda: "serving clients now" in log.read_text())
+        lines = log.read_text().splitlines()
+        assert sum(" ready, serving clients on " in line for line in lines) == 1
+    finally:
+        again.kill()
+        again.wait()
+
+
 def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "lockstep", *words],

@@ -353,7 +353,7 @@ def for_clients(settings: Settings) -> list[Listener]:
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol != "PLAINTEXT":
-            errors.append(ConfigError("listeners", text, f"{protocol} is not served yet, only PLAINTEXT"))
+            errors.append(ConfigError("listeners", text, f"{protocol} is not served, only PLAINTEXT"))
         elif listener.name in found:
             errors.append(ConfigError("listeners", text, f"two listeners are named {listener.name}"))
         found[listener.name] = listener

@@ -1,5 +1,5 @@
 """Topic configurations: each takes effect, always holds here, is stored without effect (`WITHOUT_EFFECT`), or
-is accepted only with Kafka's default (`NOT_YET`).
+is accepted only with Kafka's default (`ABSENT_FEATURES`).
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted, and stay stored whatever the broker's settings become; a default
@@ -283,7 +283,7 @@ class TopicConfig:
         is_internal=True,
     )
 
-    # --- Kafka's default only (`NOT_YET`) ---
+    # --- Kafka's default only (`ABSENT_FEATURES`) ---
     remote_storage_enable: bool = setting(
         "remote.storage.enable",
         Kind.BOOLEAN,
@@ -320,7 +320,7 @@ class TopicConfig:
 TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
-NOT_YET: Final = {
+ABSENT_FEATURES: Final = {
     "max.decompressed.message.bytes": "limit on what batches decompress to",
     "remote.storage.enable": "tiered storage",
 }
@@ -481,9 +481,9 @@ def topic_value(name: str, text: str) -> tuple[str, object]:
     except ConfigError as error:
         problem = f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
         raise InvalidTopicConfig(problem) from None
-    if name in NOT_YET and value != declared.default:
+    if name in ABSENT_FEATURES and value != declared.default:
         raise InvalidTopicConfig(
-            f"{name} is refused: this broker has no {NOT_YET[name]} yet, and takes only Kafka's default: "
+            f"{name} is refused: this broker has no {ABSENT_FEATURES[name]}, and takes only Kafka's default: "
             f"'{declared.show(declared.default)}'"
         )
     if name.endswith(".replication.throttled.replicas"):

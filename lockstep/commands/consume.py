@@ -19,15 +19,20 @@ from lockstep.commands.options import (
     topic_of,
     whole_number,
 )
-from lockstep.failures import CommandFailed, report_client_errors
+from lockstep.failures import CommandFailed, WrongUsage, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.client import Client, FetchedPartition, TopicMetadata
+    from lockstep.followed_topic import FollowedTopic
+    from lockstep.group_member import ConsumerMember
     from lockstep.protocol.records.batch import BatchHeader, Buffer
     from lockstep.protocol.records.committed import CommittedReader
     from lockstep.protocol.records.record import Record
 
 _WAIT_MS = 500
+_HEARTBEAT_SECONDS = 3.0
+_COMMIT_SECONDS = 5.0
+"""As Java's consumer does, both."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 
@@ -39,7 +44,9 @@ def add_to(families: Families) -> None:
         help="print the records of a topic",
         description="Print records, one per line: new ones until Ctrl-C, or with --from-beginning or "
         "--offset older ones until the topic's present end (--follow: until Ctrl-C). Partitions are read "
-        "side by side: the order of the log holds only within one.",
+        "side by side: the order of the log holds only within one. With --group it is a member of a consumer "
+        "group until Ctrl-C: it reads from where the group stands, shares the partitions with other members, "
+        "and commits what it has printed, every 5 s and at its end.",
     )
     consume.add_argument("topic")
     start = consume.add_mutually_exclusive_group()
@@ -53,6 +60,12 @@ def add_to(families: Families) -> None:
         "earliest (as --from-beginning) and latest",
     )
     consume.add_argument("-f", "--follow", action="store_true", help="wait for new records at the end")
+    consume.add_argument(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="as a member of this consumer group; --from-beginning counts where it has no committed offset",
+    )
     consume.add_argument(
         "--committed",
         action="store_true",
@@ -92,8 +105,10 @@ def _offset(text: str) -> int | str:
 def _run(options: argparse.Namespace) -> int:
     import asyncio
 
+    if options.group is not None and (options.offset is not None or options.partition is not None):
+        raise WrongUsage("--group reads from where the group stands: without --offset and --partition")
     with report_client_errors():
-        asyncio.run(_consume(options))
+        asyncio.run(_consume(options) if options.group is None else _consume_in_group(options))
     return 0
 
 
@@ -127,6 +142,106 @@ async def _consume(options: argparse.Namespace) -> None:
                         if left == 0:
                             break
                 sys.stdout.buffer.flush()
+
+
+async def _consume_in_group(options: argparse.Namespace) -> None:
+    """Read as a member of the group, as kafka-console-consumer does."""
+    import asyncio
+    import signal
+
+    from lockstep.group_member import ConsumerMember
+
+    # Ctrl-C cancels this task; SIGTERM ends it as well as that, with what was printed committed
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
+    async with client_of(options, outlives_leaders=True) as client:
+        topic = await topic_of(client, options.topic, options.timeout)
+        followed = followed_topic(client, topic)
+        member = ConsumerMember(client, options.group, topic.name)
+        left = options.max_records
+        try:
+            while left != 0:
+                await member.join()
+                await followed.refresh()
+                starts = await _group_starts(followed, member.partitions, options)
+                reading = _Reading(starts, None, options.committed)
+                async with report_silence(followed):
+                    left = await _read_in_generation(followed, member, reading, left, options)
+        finally:
+            await member.leave()
+
+
+async def _read_in_generation(
+    followed: FollowedTopic,
+    member: ConsumerMember,
+    reading: _Reading,
+    left: int | None,
+    options: argparse.Namespace,
+) -> int | None:
+    """Print and commit until the group rebalances; the number of records that are left to be printed."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    heartbeat_at, commit_at = loop.time() + _HEARTBEAT_SECONDS, loop.time() + _COMMIT_SECONDS
+    printed: dict[int, int] = {}
+
+    async def fetch() -> list[FetchedPartition]:
+        return await followed.client.fetch(
+            followed.topic, reading.offsets, max_wait_ms=_WAIT_MS, committed=options.committed
+        )
+
+    try:
+        while left != 0:
+            positions: dict[int, int] = {}
+            if reading.offsets:
+                found = await followed.retry_while(fetch, options.timeout)
+                for index, record in reading.records(found):
+                    _print(followed.topic.name, index, record, options)
+                    positions[index] = record.offset + 1
+                    if left is not None:
+                        left -= 1
+                        if left == 0:
+                            break
+                else:
+                    positions = dict(reading.offsets)
+                sys.stdout.buffer.flush()
+                printed |= positions
+            else:
+                await asyncio.sleep(_WAIT_MS / 1000)
+            if loop.time() >= commit_at:
+                commit_at = loop.time() + _COMMIT_SECONDS
+                if not await member.commit(printed):
+                    return left
+            if loop.time() >= heartbeat_at:
+                heartbeat_at = loop.time() + _HEARTBEAT_SECONDS
+                if not await member.heartbeat():
+                    return left
+        return left
+    finally:
+        await member.commit(printed)
+
+
+async def _group_starts(
+    followed: FollowedTopic, partitions: tuple[int, ...], options: argparse.Namespace
+) -> dict[int, int]:
+    """The first offset of each partition: the group's, or, where that does not exist, the newest or, with
+    --from-beginning, the oldest record."""
+    from lockstep.client import EARLIEST, LATEST
+    from lockstep.groups import committed_offsets
+
+    client, topic = followed.client, followed.topic
+
+    async def ask() -> dict[int, int]:
+        first = await client.offsets(topic, partitions, EARLIEST)
+        end = await client.offsets(topic, partitions, LATEST, committed=options.committed)
+        committed = await committed_offsets(client, options.group)
+        otherwise = first if options.from_beginning else end
+        return {
+            index: offset if first[index] <= offset <= end[index] else otherwise[index]
+            for index in partitions
+            for offset in [committed.get((topic.name, index), -1)]
+        }
+
+    return await followed.retry_while(ask, options.timeout)
 
 
 class _Reading:

@@ -22,21 +22,24 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from lockstep.sql.guard import CallbackConnection
 from lockstep.sql.retries import call_with_retries
-from lockstep.transactions.model import Application, Committed
+from lockstep.transactions.model import Application, Committed, TransactionError
 
 T = TypeVar("T")
 
 _NO_PARTITION: Final = -1
+_CREATED_ANEW: Final = (
+    "if the topic was deleted and created anew, delete the state and its marks, or use another database"
+)
 
 
-class HighWaterMarkMismatch(Exception):
+class HighWaterMarkMismatch(TransactionError):
     """The mark in the database is neither what must have been applied before, nor beyond: nothing is applied.
 
     Another program changed the table, or restored an older database under a process that runs.
     """
 
 
-class TablesMissing(Exception):
+class TablesMissing(TransactionError):
     """The database has no table of marks: `create_tables` was not called, or another database is meant."""
 
 
@@ -115,7 +118,8 @@ class SqlApplication(Application):
         HighWaterMarkMismatch."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise HighWaterMarkMismatch(
-                f"{self.topic}: the topic's id is {topic_id}, and {self.topic_id} is wanted"
+                f"{self.topic}: the topic's id is {topic_id}, and this application is for {self.topic_id}; "
+                f"{_CREATED_ANEW}"
             )
         self.topic_id = topic_id
 
@@ -177,7 +181,8 @@ class SqlApplication(Application):
             return False
         raise HighWaterMarkMismatch(
             f"{self.topic}-{committed.partition}: the mark before {committed.offset} should be "
-            f"{committed.previous}; in {self.marks.name} it is {'missing' if mark is None else mark}"
+            f"{committed.previous}; in {self.marks.name} it is {'missing' if mark is None else mark}: the "
+            "table was changed, or an older database restored; begin with an empty database"
         )
 
     def _first_mark(self, partition: int) -> int:
@@ -200,7 +205,8 @@ class SqlApplication(Application):
             mark = self._stored_mark(connection, partition)
         if mark is None:
             raise HighWaterMarkMismatch(
-                f"{self.topic}-{partition}: the marks are those of another topic id: {self.topic_id}"
+                f"{self.topic}-{partition}: the marks in {self.marks.name} of {self.engine.url!r} are those "
+                f"of another topic of this name, not of the topic with id {self.topic_id}; {_CREATED_ANEW}"
             )
         return mark
 
@@ -213,7 +219,10 @@ class SqlApplication(Application):
             left = connection.execute(sa.delete(self.marks).where(row)).rowcount
             connection.commit()
         if left:
-            raise ValueError("the engine commits each statement (AUTOCOMMIT): transactions are needed")
+            raise ValueError(
+                f"the engine of {self.engine.url!r} commits each statement (AUTOCOMMIT), and transactions "
+                "are needed: create it without that isolation level"
+            )
 
     def _stored_mark(self, connection: Connection, partition: int) -> int | None:
         mark: int | None = connection.scalar(sa.select(self.marks.c.hwm).where(self._is_row(partition)))
@@ -245,8 +254,14 @@ def _marks(metadata: sa.MetaData, name: str) -> sa.Table:
 
 def _off_loop(call: Callable[[], T]) -> T | Awaitable[T]:
     """Here, or in a thread when an event loop must go on here."""
+    if _is_in_loop():
+        return asyncio.to_thread(call)
+    return call()
+
+
+def _is_in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return call()
-    return asyncio.to_thread(call)
+        return False
+    return True

@@ -13,10 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
+from lockstep.connection import ClientError
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
-from lockstep.transactions.model import Appended, Application
+from lockstep.transactions.model import Appended, Application, TransactionError
 from lockstep.transactions.transaction import Transaction
 
 T = TypeVar("T")
@@ -144,7 +145,7 @@ class BlockingTransactionClient:
     @property
     def _require_open(self) -> TransactionClient:
         if self._client is None:
-            raise RuntimeError("the client is not open")
+            raise RuntimeError("the client is not open: use it in a with block, or call open()")
         return self._client
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -154,6 +155,9 @@ class BlockingTransactionClient:
         except (KeyboardInterrupt, concurrent.futures.CancelledError):
             future.cancel()
             raise
+        except (ClientError, TransactionError) as error:
+            # its text says it all: where in the client's loop it was found helps nobody
+            raise error.with_traceback(None) from None
 
     def _end(self) -> None:
         self._client = None

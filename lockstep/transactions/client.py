@@ -106,6 +106,7 @@ class TransactionClient:
         self._subscriptions = Subscriptions(self._log, self._calls, self._on_applied)
         self._requested_partitions = None if partitions is None else list(partitions)
         self._timeout_s = timeout_s
+        self._max_outstanding = max_outstanding
         self._room = asyncio.Semaphore(max_outstanding)
         self._monitor = Monitor(self.client_id)
         self._contention_backoff = ContentionBackoff()
@@ -232,7 +233,7 @@ class TransactionClient:
                 raise
         if self._closed:
             self._leave(run)
-            raise NotAppended("the client is closed")
+            raise NotAppended("the client is closed: open a new one")
         task = asyncio.create_task(self._run(transaction, run))
         self._running.add(task)
         task.add_done_callback(partial(self._on_run_done, run))
@@ -243,7 +244,11 @@ class TransactionClient:
             async with asyncio.timeout_at(run.deadline):
                 await self._room.acquire()
         except TimeoutError:
-            raise Expired("no room for it in time", is_known=True) from None
+            raise Expired(
+                f"no room for it in time: {self._max_outstanding} transactions were in flight "
+                "(max_outstanding)",
+                is_known=True,
+            ) from None
         run.has_room = True
 
     def _leave(self, run: _Run) -> None:
@@ -368,7 +373,7 @@ class TransactionClient:
                         raise SubscriptionClosed(f"the subscription of partition {partition} began behind it")
                     return None  # all of it is there, or nothing
         except (AppendUnknown, TimeoutError, SubscriptionClosed) as error:
-            text = f"{problem}; {error or 'it could not be settled'}"
+            text = f"{problem}; {str(error) or 'it could not be settled'}"
             if not pending.seen:
                 raise Expired(text, is_known=False) from None
             if pending.seen.keys() < append.parts.keys():
@@ -384,7 +389,8 @@ class TransactionClient:
                     await self._subscriptions.of(partition).wait_until_applied(offset)
         except (TimeoutError, SubscriptionClosed) as error:
             cause = self._subscriptions.stalled_partitions().get(partition)
-            why = f"partition {partition} is stalled: {cause!r}" if cause else error or "not applied in time"
+            why = f"partition {partition} is stalled: {cause!r}" if cause else str(error)
+            why = why or "not applied in time, raise timeout_s or see stalled_partitions()"
             raise NotApplied(f"appended at {dict(offsets)}: {why}", offsets) from None
 
     async def _caught_up_with(self, refusal: Refusal, append: AppendAttempt, deadline: float) -> None:

@@ -110,10 +110,10 @@ def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> App
     """A draft, and the high-water marks it was computed from. Raises NotAppended for what cannot be."""
     written = {number: part for number, part in draft.parts.items() if part.records}
     if not written:
-        raise NotAppended("the transaction has no record")
+        raise NotAppended("the transaction has no record: add one, or return False from execute")
     for number, part in draft.parts.items():
         if number not in marks:
-            raise NotAppended(f"partition {number} is not assigned to this client")
+            raise NotAppended(f"partition {number} is not assigned to this client: assign() it")
         if number not in written and (
             part.write_locks or part.append_locks or part.expected_offset is not None
         ):

@@ -14,6 +14,8 @@ import re
 from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple, Self
 
+from lockstep.protocol.client_errors import ClientError
+
 Header = tuple[str, bytes | None]
 
 _log = logging.getLogger("lockstep.transactions")
@@ -197,5 +199,12 @@ class Application:
     def on_exception(self, partition: int, offset: int, error: BaseException) -> Awaitable[None] | None:
         """`apply` failed at this offset, and the partition is stalled; or a transaction's own callback did
         (both numbers are -1 then, and nothing is stalled). The default logs it."""
-        _log.error("partition %d, offset %d: %r", partition, offset, error, exc_info=error)
+        is_explained = isinstance(error, ClientError | TransactionError)
+        _log.error(
+            "partition %d, offset %d: %s",
+            partition,
+            offset,
+            f"{type(error).__name__}: {error}",
+            exc_info=None if is_explained else error,
+        )
         return None

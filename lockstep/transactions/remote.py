@@ -124,13 +124,17 @@ class RemoteLog:
         connection = await self._client.any_broker()
         for feature in FEATURES:
             if connection.features.get(feature, (0, 0))[1] < 1:
-                raise Unsupported(f"{connection} does not have the feature {feature}: it would ignore locks")
+                raise Unsupported(
+                    f"{connection} does not have the feature {feature}, and would ignore locks: it is no "
+                    "Lockstep broker, or an older one"
+                )
         self._followed = FollowedTopic(self._client, await self._found())
         configs = await self._client.configs(ResourceType.TOPIC, self._name)
         mode = {each.name: each.value for each in configs}.get("lockstep.locks")
         if mode != "true":
             raise ClientError(
-                f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true"
+                f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true: "
+                f"`lockstep configs alter topic {self._name} lockstep.locks=true`"
             )
         return len(self._followed.topic.partitions)
 
@@ -143,8 +147,11 @@ class RemoteLog:
         try:
             return await self._client.topic(self._name)
         except BrokerError as error:
-            if not self._create or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            if not self._create:
+                advice = "there is no such topic; create=N of the client creates it with N partitions"
+                raise BrokerError(error.code, error.about, advice) from None
         try:
             return await self._client.create_topic(self._name, partitions=self._create, configs=self._configs)
         except BrokerError as error:
@@ -221,7 +228,7 @@ class RemoteLog:
                         partition: answer.base_offset + len(append.parts[partition].records) - 1
                         for partition, answer in answers.items()
                     }
-                problem = _check_responses(answers, code, is_open)
+                problem = _check_responses(topic.name, answers, code, is_open)
             except ClientError as error:
                 problem = error
             is_open |= is_sent  # whoever refused it may have it in a log that a new leader goes on with
@@ -322,14 +329,17 @@ class RemoteLog:
         reader = self._readers.get(partition)
         if reader is None:
             if self._client.is_closed:
-                raise ClientError("the client is closed")
+                raise ClientError("the client is closed: open a new one")
             reader = self._readers[partition] = FollowedTopic(self._new_client(), self._followed.topic)
             await reader.refresh()
         try:
             found = await reader.fetch_committed(partition, position, wait_s, FETCH_MAX_BYTES)
         except BrokerError as error:
             if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise Trimmed(f"{self._name}-{partition}: there is no offset {position} any more") from None
+                raise Trimmed(
+                    f"{self._name}-{partition}: there is no offset {position} any more: rebuild the state "
+                    f"from a snapshot, then resume({partition})"
+                ) from None
             raise
         entries, position = committed_in(found.records, partition, position, found.aborted)
         return Chunk(entries, position)
@@ -348,14 +358,14 @@ class RemoteLog:
 
 
 def _check_responses(
-    answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool
+    topic: str, answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool
 ) -> BrokerError:
     """The problem, where it passes. Raises AppendRefused, AppendFailed, AppendUnknown.
 
     `is_open`: an earlier copy of the batch may still come.
     """
     failed = next(each for each in answers.values() if each.error_code == code)
-    problem = BrokerError(code, f"partition {failed.index}", failed.error_message)
+    problem = BrokerError(code, f"{topic}, partition {failed.index}", failed.error_message)
     if code in RETRIABLE:
         return problem
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):

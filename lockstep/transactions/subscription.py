@@ -69,7 +69,7 @@ class Subscription:
             if hwm >= end:
                 raise HighWaterMarkAhead(
                     f"partition {self.partition}: the application has applied {hwm}, and the log ends before "
-                    f"{end}: that is another topic, or it was made anew"
+                    f"{end}: that is another topic, or it was created anew; begin with an empty state"
                 )
         self.began = self.hwm = self._previous = hwm
 
@@ -116,10 +116,13 @@ class Subscription:
 
     def stalled_error(self) -> SubscriptionStalled:
         """Says what stopped it."""
-        return SubscriptionStalled(f"partition {self.partition} is stalled: {self.stalled_by!r}")
+        return SubscriptionStalled(
+            f"partition {self.partition} is stalled: {self.stalled_by!r}; mend that, then call "
+            f"resume({self.partition})"
+        )
 
     def _closed_error(self) -> SubscriptionClosed:
-        return SubscriptionClosed(f"partition {self.partition} is not assigned to this client")
+        return SubscriptionClosed(f"partition {self.partition} is not assigned to this client: assign() it")
 
     def _read(self, position: int) -> asyncio.Task[Chunk]:
         return asyncio.create_task(self._log.read(self.partition, position, READ_WAIT_S))

@@ -19,7 +19,12 @@ from lockstep.broker.settings.dynamic_config import apply_changes
 from lockstep.broker.settings.group_config import GROUP_PROPERTIES
 from lockstep.broker.settings.properties import Kind
 from lockstep.broker.settings.settings_reader import from_texts
-from lockstep.broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
+from lockstep.broker.settings.topic_config import (
+    ABSENT_FEATURES,
+    BROKER_SYNONYMS,
+    WITHOUT_EFFECT,
+    topic_config,
+)
 from lockstep.protocol.config_resources import ConfigSource
 
 
@@ -112,7 +117,7 @@ def test_a_topics_value_comes_from_a_setting_of_the_brokers(
     ],
 )
 def test_what_is_not_there_is_told_with_kafkas_default(name: str, value: str, kind: Kind) -> None:
-    assert name in {*NOT_YET, *WITHOUT_EFFECT}
+    assert name in {*ABSENT_FEATURES, *WITHOUT_EFFECT}
     plain = by_name(describe_topic(topic_config({}, Settings()), Settings()))[name]
     assert (plain.value, plain.declared.kind, plain.source, plain.read_only) == (value, kind, DEFAULT, False)
     written_back = topic_config({name: value}, Settings())

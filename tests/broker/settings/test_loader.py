@@ -145,7 +145,7 @@ def test_each_listener_that_listen_does_not_change_is_told(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as refused:
         load(file, flags={"listeners": "localhost:0"})
     told = str(refused.value)
-    assert told.count(" is not served yet") == 2 and told.count("--listen does not change that") == 1
+    assert told.count(" is not served,") == 2 and told.count("--listen does not change that") == 1
 
 
 def test_a_name_that_nobody_knows_is_a_mistake_where_it_is_typed() -> None:

@@ -10,8 +10,8 @@ from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.properties import INT64_MAX
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import (
+    ABSENT_FEATURES,
     BROKER_SYNONYMS,
-    NOT_YET,
     TOPIC_PROPERTIES,
     WITHOUT_EFFECT,
     InvalidTopicConfig,
@@ -37,7 +37,7 @@ segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.el
 def test_every_name_of_kafka_is_answered() -> None:
     others = {"lockstep.group", "lockstep.locks", "internal.segment.bytes"}
     assert TOPIC_PROPERTIES.keys() - others == set(KAFKA_4_4_0.split())
-    assert NOT_YET.keys() <= TOPIC_PROPERTIES.keys()
+    assert ABSENT_FEATURES.keys() <= TOPIC_PROPERTIES.keys()
 
 
 def test_every_setting_behind_a_topics_is_kafkas() -> None:
@@ -100,7 +100,7 @@ def test_a_setting_that_changes_no_records_fate_is_kept_and_said_once(name: str,
 
 def test_every_such_setting_is_tried() -> None:
     assert {name for name, _ in KEPT} == WITHOUT_EFFECT.keys()
-    assert not WITHOUT_EFFECT.keys() & NOT_YET.keys()
+    assert not WITHOUT_EFFECT.keys() & ABSENT_FEATURES.keys()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_every_such_setting_is_tried() -> None:
 )
 def test_a_setting_that_changes_a_records_fate_and_cannot_be_kept_is_refused(name: str, text: str) -> None:
     default = re.escape(TOPIC_PROPERTIES[name][1].show(TOPIC_PROPERTIES[name][1].default) or "")
-    words = rf"^{name} is refused: this broker has no {NOT_YET[name]} yet, .* default: '{default}'$"
+    words = rf"^{name} is refused: this broker has no {ABSENT_FEATURES[name]}, .* default: '{default}'$"
     with pytest.raises(InvalidTopicConfig, match=words):
         topic_config({name: text}, Settings())
 

@@ -65,3 +65,27 @@ async def test_both_go_on_without_the_node_that_they_were_told_of(
     assert producer.returncode == 0
     consumer.terminate()
     assert await consumer.communicate() == (b"", b"")
+
+
+async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    async with Client(f"127.0.0.1:{cluster.brokers[1].port}") as client:
+        await client.create_topic("t", partitions=1)
+    await cluster.stop(2, 3)
+    advice = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
+    for words, about in (
+        (("topics", "create", "new"), "no node is the controller now"),
+        (("topics", "delete", "t"), "no node is the controller now"),
+        (("topics", "alter", "t", "-p", "9"), "no node is the controller now"),
+        (("configs", "alter", "topic", "t", "retention.ms=5"), "no node is the controller now"),
+        (("topics", "describe", "t"), "the partition has no leader now"),
+        (("groups", "describe", "g"), "no node can answer for it now"),
+    ):
+        process = await command(cluster, 1, *words)
+        async with asyncio.timeout(PATIENCE_S):
+            out, err = await process.communicate()
+        assert (process.returncode, out) == (1, b""), err
+        assert f"{about}; {advice}" in err.decode() and err.count(b"\n") == 1, (words, err)

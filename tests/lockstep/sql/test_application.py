@@ -172,12 +172,15 @@ def test_a_topic_that_was_made_anew(ledger: Ledger, database: str) -> None:
     first = Ledger(database, topic_id="AAAAAAAAAAAAAAAAAAAAAA")
     first.follow(0, 4)
     first.check(0, 4)
-    with pytest.raises(HighWaterMarkMismatch, match="is wanted"):
+    with pytest.raises(
+        HighWaterMarkMismatch, match="this application is for AAAAAAAAAAAAAAAAAAAAAA; if the topic"
+    ):
         first.on_open("BBBBBBBBBBBBBBBBBBBBBB")
     anew = Ledger(database)
     anew.on_open("BBBBBBBBBBBBBBBBBBBBBB")
-    with pytest.raises(HighWaterMarkMismatch, match="another topic id"):
+    with pytest.raises(HighWaterMarkMismatch, match="another topic of this name") as caught:
         anew.mark()
+    assert str(caught.value).endswith("delete the state and its marks, or use another database")
     with pytest.raises(HighWaterMarkMismatch, match="missing"):
         anew.apply(feed(0, 5)[4])
     first.check(0, 4)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
+from uuid import uuid4
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from lockstep.sql import SqlApplication
+from lockstep.client import Client
+from lockstep.sql import HighWaterMarkMismatch, SqlApplication
 from lockstep.testing import RunningBroker
 from lockstep.transactions import (
     BlockingTransactionClient,
@@ -15,6 +19,7 @@ from lockstep.transactions import (
     Draft,
     Transaction,
     TransactionClient,
+    TransactionError,
 )
 from tests.lockstep.transactions.accounts import locked_topic
 
@@ -92,3 +97,52 @@ async def test_two_clients_with_one_database(running: RunningBroker, database: s
         assert await asyncio.to_thread(counts.count, key) == 2 * times
     with counts.read() as (_, stored):
         assert stored == marks
+
+
+async def _create_anew(running: RunningBroker, topic: str) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        await client.delete_topic(topic)
+        await client.create_topic(topic, configs={"lockstep.locks": "true"})
+
+
+def test_a_topic_created_anew_beside_the_database_is_one_clear_line(
+    running: RunningBroker, database: str
+) -> None:
+    topic = f"t-{uuid4().hex}"
+    counts = Counts(database, topic)
+    with BlockingTransactionClient(running.bootstrap_servers, topic, counts, create=1) as client:
+        client.execute(Increment(counts, b"a"))
+    asyncio.run(_create_anew(running, topic))
+    with (
+        pytest.raises(HighWaterMarkMismatch) as caught,
+        BlockingTransactionClient(running.bootstrap_servers, topic, Counts(database, topic)),
+    ):
+        pass
+    printed = "".join(traceback.format_exception(caught.value))
+    assert printed.count("Traceback") == 1, "no second error behind it"
+    assert [each.name for each in traceback.extract_tb(caught.value.__traceback__)][1:] == [
+        "__enter__",
+        "open",
+        "_wait",
+    ]
+    last = printed.splitlines()[-1]
+    assert f"{topic}-0: the marks in lockstep_marks of " in last
+    assert last.endswith("delete the state and its marks, or use another database")
+
+
+def test_a_topic_created_anew_under_a_client_is_one_line_in_the_log(
+    running: RunningBroker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = f"t-{uuid4().hex}"
+    counts = Counts(database, topic)
+    with BlockingTransactionClient(running.bootstrap_servers, topic, counts, create=1) as client:
+        client.execute(Increment(counts, b"a"))
+        asyncio.run(_create_anew(running, topic))
+        with pytest.raises(TransactionError, match="was deleted and created anew meanwhile; start again"):
+            client.execute(Increment(counts, b"a"), timeout_s=20)
+    logged = [record for record in caplog.records if record.name == "lockstep.transactions"]
+    assert [record.exc_info for record in logged] == [None]
+    assert logged[0].getMessage() == (
+        f"partition 0, offset 1: TopicDeleted: topic {topic} was deleted and created anew meanwhile; "
+        "start again to use the new topic"
+    )

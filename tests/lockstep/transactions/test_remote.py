@@ -243,11 +243,14 @@ async def test_topics_without_locks_and_brokers_without_them_are_refused(
     async with Client(running.bootstrap_servers) as client:
         await client.create_topic("plain-topic")
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
-    with pytest.raises(ClientError, match=r"lockstep\.locks=ignore"):
+    with pytest.raises(
+        ClientError,
+        match=r"lockstep\.locks=ignore, .*`lockstep configs alter topic plain-topic lockstep\.locks=true`$",
+    ):
         await log.open()
     monkeypatch.setattr("lockstep.broker.metadata.api.api_versions.FEATURE_LEVELS", {})
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
-    with pytest.raises(ClientError, match=r"lockstep\.locks: it would ignore"):
+    with pytest.raises(ClientError, match=r"lockstep\.locks, and would ignore locks: it is no Lockstep"):
         await log.open()
     with pytest.raises(ClientError):
         await RemoteLog(running.bootstrap_servers, "nobody-made-this", "me").open()

@@ -1,0 +1,85 @@
+"""A member of a consumer group: its metadata, the range assignment, and when it joins again."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from lockstep.client import Client
+from lockstep.connection import BrokerError
+from lockstep.group_member import (
+    ConsumerMember,
+    assign_ranges,
+    assignment,
+    subscribed_topics,
+    subscription,
+)
+from lockstep.groups import committed_offsets, owned_partitions
+from lockstep.protocol.errors import ErrorCode
+from lockstep.testing import RunningBroker
+
+
+@pytest.mark.parametrize("topics", [[], ["orders"], ["bücher", "b"]])
+def test_a_subscription_is_read_back(topics: list[str]) -> None:
+    assert subscribed_topics(subscription(topics)) == {*topics}
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0\0\0\0\0\2\0\1a", b"\0\0\0\0\0\1\0\1\xff", b"\0\0\x7f\0\0\0"])
+def test_metadata_that_cannot_be_read_has_no_topics(metadata: bytes) -> None:
+    assert subscribed_topics(metadata) == set()
+
+
+def test_an_assignment_is_read_back() -> None:
+    places = [("a", 0), ("a", 7), ("bücher", 1)]
+    assert owned_partitions(assignment(places)) == tuple(places)
+    assert owned_partitions(assignment([])) == ()
+
+
+def test_ranges_are_those_of_kafkas_range_assignor() -> None:
+    topics = {"m2": {"a"}, "m1": {"a", "b"}, "m3": {"gone"}}
+    assert assign_ranges(topics, {"a": 3, "b": 1}) == {
+        "m1": [("a", 0), ("a", 1), ("b", 0)],
+        "m2": [("a", 2)],
+        "m3": [],
+    }
+    many = assign_ranges({f"m{number}": {"a"} for number in range(4)}, {"a": 2})
+    assert many == {"m0": [("a", 0)], "m1": [("a", 1)], "m2": [], "m3": []}
+
+
+async def test_a_member_whose_group_was_joined_by_another_joins_again(running: RunningBroker) -> None:
+    topic = f"t-{uuid4().hex}"
+    async with Client(running.bootstrap_servers) as client, Client(running.bootstrap_servers) as other_client:
+        await client.create_topic(topic, partitions=2)
+        member = ConsumerMember(client, f"of-{topic}", topic)
+        await member.join()
+        assert member.partitions == (0, 1) and await member.heartbeat()
+        assert await member.commit({0: 3})
+        stranger = ConsumerMember(other_client, f"of-{topic}", topic)
+        stranger._member_id, stranger._generation = "nobody", 1
+        assert not await stranger.heartbeat() and stranger._member_id == ""
+        member._generation -= 1
+        assert not await member.heartbeat() and not await member.commit({0: 9})
+        await member.join()
+        assert await member.heartbeat()
+        await member.leave()
+        await member.leave()
+        assert await committed_offsets(client, f"of-{topic}") == {(topic, 0): 3}
+
+
+async def test_a_group_that_assigns_otherwise_is_named(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"t-{uuid4().hex}"
+    async with Client(running.bootstrap_servers) as client, Client(running.bootstrap_servers) as other_client:
+        await client.create_topic(topic)
+        with monkeypatch.context() as other:
+            other.setattr("lockstep.group_member.RANGE", "roundrobin")
+            member = ConsumerMember(client, f"of-{topic}", topic)
+            await member.join()
+        with pytest.raises(
+            BrokerError, match="do not assign partitions by 'range'; choose another"
+        ) as caught:
+            await ConsumerMember(other_client, f"of-{topic}", topic).join()
+        assert caught.value.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        await member.leave()
