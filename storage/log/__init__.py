@@ -15,7 +15,8 @@
 | reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |
 | which files are theirs | `segment_files`; `freed_segments` (which were freed behind one that stays) |
-| opening | `recovery` (the verdict), `startup_cleanup` (after it), `salvage` (where the state is lost) |
+| opening | `recovery` (the verdict; `missing_segment`: its words), `startup_cleanup` (after it) |
+| opening without a state | `salvage` |
 | whole segments | `segment_rewrite`, `frame_rewrite`, `installation`, `segment_compaction`, `joiner` |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log) |
 """

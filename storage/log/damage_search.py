@@ -35,6 +35,7 @@ from lockstep.storage.log.format import (
     position,
 )
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC
+from lockstep.storage.log.missing_segment import with_missing_joined
 from lockstep.storage.log.segment_files import SegmentFiles
 from lockstep.storage.log.segment_scan import (
     WINDOW_BYTES,
@@ -122,8 +123,12 @@ class DamageSearch:
         self._group_id = group_id
         self._state = state
         self._ends = ends
+        self._names = frozenset(fs.list_dir(directory))
         self._files = SegmentFiles(
-            fs.list_dir(directory), state.oldest_sequence, state.joins, partial(is_void, fs, directory)
+            with_missing_joined(sorted(self._names)),
+            state.oldest_sequence,
+            state.joins,
+            partial(is_void, fs, directory),
         )
         self.damage: list[Damage] = []
         self.segments = 0
@@ -181,7 +186,8 @@ class DamageSearch:
         path = self._directory / self._files.name(sequence)
         header, following = headers.get(sequence), headers.get(self._files.beginning_at(sequence + 1))
         if header is None:
-            what = "the segment header does not verify" if sequence in headers else "the segment is missing"
+            is_there = sequence in headers and path.name in self._names
+            what = "the segment header does not verify" if is_there else "the segment is missing"
             self._lose(sequence, following, SEGMENT_HEADER_BYTES, f"{path} byte 0: {what}")
             return None
         if before is not None and (before.chain, before.index + 1) != (header.chain, header.first_index):
@@ -315,7 +321,9 @@ class DamageSearch:
             last_index = following.first_index - 1
         elif loaded is not None:
             last_index = loaded[0].last_index
-        first_index = self._last_index + 1 if self._last_index >= 0 else last_index
+        first_index = last_index
+        if self._last_index >= 0 or self._files.first(sequence) == 1:
+            first_index = max(self._last_index, 0) + 1
         self._add(sequence, NO_PARTITION, first_index, max(first_index, last_index), problem)
         self._last_index = last_index
         if loaded is not None:

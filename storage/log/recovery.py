@@ -14,6 +14,7 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from lockstep.storage.log.format import (
     position,
     position_text,
 )
+from lockstep.storage.log.missing_segment import describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.salvage import salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles
@@ -196,7 +198,7 @@ class Recovery:
                 f"{broken or 'no file'}"
             )
         if missing < start or (missing == start and placed is not None):
-            raise CorruptLog(f"{directory / files.name(missing)}: the segment is missing")
+            raise CorruptLog(self._describe_missing(missing, names))
         if start in files.covered:
             raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         begun = 0 if self._salvaged_state else state.generation_start
@@ -236,6 +238,22 @@ class Recovery:
         if not self._salvaged_from or self._salvaged_state:
             return hard  # made anew, it is another incarnation's already
         return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
+
+    def _describe_missing(self, missing: int, names: list[str]) -> str:
+        """The line about a missing segment, with what it held as far as its neighbours say."""
+        following = next((s for s in self._files.live if s > missing), None)
+        before = max([s for s in self._files.live if s < missing], default=0)
+        first_index = last_index = 0
+        if missing == 1:
+            first_index = 1
+        elif before and (loaded := self._load_index_head(before)) is not None:
+            first_index = loaded[0].last_index + 1
+        if following is not None:
+            with contextlib.suppress(CorruptLog, OSError):
+                header = self._header(following)
+                last_index = header.first_index - 1 if header is not None else 0
+        joins = self._state.joins
+        return describe_missing(self._directory, names, missing, joins, first_index, last_index)
 
     # -- segments below the checkpoint ------------------------------------------------------------------
 

@@ -483,8 +483,14 @@ def test_a_joined_segment_that_is_missing_or_not_below_the_checkpoint_is_damage(
     log.join()
     (name,) = joined_names(disk)
     image = disk.now()
-    with pytest.raises(CorruptLog, match="missing"):
-        opened(Image({n: data for n, data in image.files.items() if n != name}))
+    left = {n: data for n, data in image.files.items() if n != name}
+    words = "is missing, into which segments 1 to 4 were joined; it held frames 1 to 8; put it back"
+    with pytest.raises(CorruptLog, match=f"{name}: the segment {words}"):
+        opened(Image(left))
+    left = {n: data for n, data in left.items() if not n.endswith(".index")}
+    words = "is missing, or a file into which it was joined with others; it held frames 1 to 8; put it back"
+    with pytest.raises(CorruptLog, match=f"0000000000000001.segment: the segment {words}"):
+        opened(Image(left))
     without = {n: data for n, data in image.files.items() if not n.startswith("checkpoint")}
     with pytest.raises(CorruptLog, match="no checkpoint is whole"):
         opened(Image(without))
