@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from lockstep.storage.log.checkpoint_file import load_checkpoints
-from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.file_system import FileSystem, is_lost
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
@@ -24,7 +24,7 @@ from lockstep.storage.log.format import (
 from lockstep.storage.log.freed_segments import Freed
 from lockstep.storage.log.marker import MARKER_MAGIC, decode_marker
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
-from lockstep.storage.log.segment_scan import WINDOW_BYTES
+from lockstep.storage.log.segment_scan import WINDOW_BYTES, LogTail, SegmentScan
 from lockstep.storage.log.startup_cleanup import is_void
 from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
@@ -37,7 +37,7 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
     """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
     segment to begin with."""
     is_given_up = partial(is_void, fs, directory)
-    joins = _finished_joins(names, is_given_up)
+    joins = _finished_joins(fs, directory, group_id, names, is_given_up)
     files = SegmentFiles(names, 0, joins, is_given_up)
     freed = files.freed
     found: dict[int, int] = {}
@@ -56,9 +56,12 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
     return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
 
 
-def _finished_joins(names: list[str], is_given_up: Callable[[str], bool]) -> int:
-    """The number of joins that count. The last one does not where all of its segments have files: it may have
-    been left unfinished, and they may have been cleaned since."""
+def _finished_joins(
+    fs: FileSystem, directory: Path, group_id: int, names: list[str], is_given_up: Callable[[str], bool]
+) -> int:
+    """The number of joins that count. The last one may have been left unfinished, or the names of its
+    segments may be back. It counts where one of them has no file: nothing else has its records. Else only the
+    files that count have been cleaned since, so the side counts that has less of the frames."""
     joined = sorted([each for each in joined_of(names) if not is_given_up(each.name)], key=lambda e: e.number)
     if not joined:
         return 0
@@ -66,8 +69,45 @@ def _finished_joins(names: list[str], is_given_up: Callable[[str], bool]) -> int
     freed, present = Freed(names), set(sequences_of(names, SEGMENT_SUFFIX))
     for each in joined:
         present.update(range(each.first, each.last + 1))
-    is_needed = any(s not in present and s not in freed for s in range(last.first, last.last + 1))
-    return last.number if is_needed else last.number - 1
+    if any(s not in present and s not in freed for s in range(last.first, last.last + 1)):
+        return last.number
+    former = SegmentFiles(names, 0, last.number - 1, is_given_up)
+    old: dict[int, int] = {}
+    for sequence in former.live:
+        if last.first <= sequence <= last.last:
+            old.update(_payload_bytes(fs, directory / former.name(sequence), group_id, sequence))
+    new = _payload_bytes(fs, directory / last.name, group_id, last.last)
+    is_cleaned = sum([old[index] - new[index] for index in old.keys() & new.keys()]) > 0
+    return last.number if is_cleaned else last.number - 1
+
+
+def _payload_bytes(fs: FileSystem, path: Path, group_id: int, sequence: int) -> dict[int, int]:
+    """By Raft index, the bytes of a segment's frames that are payload, as far as their heads verify."""
+    fd = fs.open(path)
+    try:
+        decoded = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        if decoded is None or (decoded[1].group_id, decoded[1].sequence) != (group_id, sequence):
+            return {}
+        header = decoded[1]
+        scan = SegmentScan(
+            lambda length, offset: fs.pread(fd, length, offset),
+            min(header.segment_bytes, fs.size(fd)),
+            sequence,
+            group_seed(group_id),
+            LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms),
+            SEGMENT_HEADER_BYTES,
+            (1 << 64) - 1,
+            _NOWHERE,
+            header.rewritten,
+        )
+        scan.last_generation, scan.heads_only = header.generation, True
+        return {frame.index: frame.end - frame.payload_offset for frame in scan.frames()}
+    except OSError as error:
+        if not is_lost(error):
+            raise
+        return {}
+    finally:
+        fs.close(fd)
 
 
 def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int) -> int:

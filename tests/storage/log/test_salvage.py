@@ -194,3 +194,43 @@ def test_a_lost_hard_state_counts_a_join_only_where_a_segment_has_no_file_of_its
         )
         assert [segment.sequence for segment in log.segments()] == [8]
         agree_joined(log, model)
+
+
+@pytest.mark.parametrize("back", ["all", "all but the first"])
+def test_salvage_brings_nothing_back_that_was_cleaned_after_a_join(back: str) -> None:
+    """The names of a join's segments are back after a power loss, its file was cleaned, the state is lost."""
+    log, model, _, disk = on_a_simulated_disk(4)
+    before = disk.now().files
+    assert log.join() == 3
+    log.clean(4, by_turns(0))
+    model.clean_upto(8, by_turns(0))
+    log.close()
+    files = {**before, **disk.now().files, "state": bytes(8192)}
+    if back != "all":
+        del files["0000000000000001.segment"]
+    log = salvage_small(files)
+    gone_from(log, model)
+    assert [segment.sequence for segment in log.segments()] == [4]
+
+
+def test_salvage_takes_the_records_of_a_lost_segment_from_an_unfinished_join() -> None:
+    """It could not be made void for want of room. What was cleaned since is back: the rest would be lost."""
+    disk, model, _ = unfinished()
+    (name,) = joined_names(disk)
+    disk = SimulatedFileSystem(disk.now())
+    disk.fault = lambda what, where: OSError(errno.ENOSPC, "!") if what == "write" and where == name else None
+    log = DataLog.open(DIRECTORY, GROUP, SMALL, disk)
+    for segment in log.segments():
+        log.clean(segment.sequence, by_turns(0))
+    log.close()
+    disk.fault = None
+    files = {**disk.now().files, "state": bytes(8192)}
+    del files["0000000000000002.segment"]
+    log = salvage_small(files)
+    agree_joined(log, model)
+    assert [segment.sequence for segment in log.segments()] == [4]
+
+
+def salvage_small(files: dict[str, bytes]) -> DataLog:
+    disk = SimulatedFileSystem(Image(files))
+    return DataLog.open(DIRECTORY, GROUP, SMALL, disk, salvage=True, salvage_incarnation=7)
