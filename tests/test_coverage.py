@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import coverage, tidy
+from tests.support.cases import each_case
 
 MODULE = '''"""A module."""
 
@@ -108,7 +109,7 @@ def test_exceptions_are_of_modules_that_are_there_and_none_is_storage_s() -> Non
     assert set(coverage.PASSED_OVER) <= set(modules)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("module", "mirror"),
     [
         ("storage/log/segment_scan.py", "tests/storage/log/test_segment_scan.py"),

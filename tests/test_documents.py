@@ -17,6 +17,7 @@ from lockstep.broker.settings.topic_config import TOPIC_PROPERTIES
 from lockstep.build_info import VERSION
 from lockstep.cli import parser
 from lockstep.protocol.client_protocol import CLIENT_VERSION
+from tests.support.cases import each_case
 
 GENERATED = ("benchmarks.md", "compatibility.md")
 PAGES = [
@@ -102,14 +103,14 @@ def is_there(name: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_case("page", PAGES, ids=lambda page: page.name)
 def test_commands_are_understood(page: Path) -> None:
     for code in CODE.finditer(page.read_text()):
         for words in commands(code[2]) if code[1] in ("", "sh") else ():
             assert {*settings_in(words)} <= {*TOPIC_PROPERTIES, *PROPERTIES, "key"}, words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_case("page", PAGES, ids=lambda page: page.name)
 def test_modules_that_are_run_are_there(page: Path) -> None:
     for found in MODULE.finditer(page.read_text()):
         path = ROOT / found[1].replace(".", "/")
@@ -117,20 +118,20 @@ def test_modules_that_are_run_are_there(page: Path) -> None:
         assert not is_ours or path.with_suffix(".py").exists() or (path / "__main__.py").exists(), found[0]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_case("page", PAGES, ids=lambda page: page.name)
 def test_paths_are_there(page: Path) -> None:
     for found in PATH.finditer(page.read_text()):
         assert (ROOT / found[1]).exists() or (ROOT / "storage" / found[1]).exists(), found[1]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_case("page", PAGES, ids=lambda page: page.name)
 def test_names_that_begin_with_lockstep_are_there(page: Path) -> None:
     for found in INLINE.finditer(page.read_text()):
         name = re.fullmatch(r"(lockstep(?:\.\w+)+)(?:\(.*\)|=.*)?", found[1])
         assert name is None or is_there(name[1]), found[1]
 
 
-@pytest.mark.parametrize("page", PLAIN_PAGES, ids=lambda page: page.name)
+@each_case("page", PLAIN_PAGES, ids=lambda page: page.name)
 def test_pages_for_users_have_no_private_words(page: Path) -> None:
     prose = re.sub(r"`[^`\n]+`|\]\([^)]+\)", "", CODE.sub("", page.read_text()))
     found = [line for line in prose.splitlines() if PRIVATE_WORDS.search(line)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parent.parent
 HAND_LISTED = {
@@ -31,7 +31,7 @@ def forbidden(text: str, source: str) -> set[str]:
     return set(contract["forbidden_modules"])
 
 
-@pytest.mark.parametrize("source", sorted(HAND_LISTED))
+@each_case("source", sorted(HAND_LISTED))
 def test_no_module_is_forgotten(source: str) -> None:
     listed = forbidden((ROOT / "pyproject.toml").read_text(encoding="utf-8"), source)
     assert listed == children(ROOT / "storage") - {source, WORDS} | {"lockstep.broker"}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests import tidy
+from tests.support.cases import each_case
 
 OK = '"""A module."""\n'
 
@@ -13,7 +12,7 @@ def test_the_tree_is_tidy() -> None:
     assert tidy.findings() == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text", "words"),
     [
         ("broker/long.py", OK + "x = 1\n" * 600, "lines, at most 600"),
@@ -45,7 +44,7 @@ def test_a_planted_python_violation_is_caught(name: str, text: str, words: str) 
     assert any(words in line for line in tidy.python_findings(name, text))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text"),
     [
         ("broker/empty/__init__.py", ""),
@@ -78,7 +77,7 @@ def test_what_a_pure_module_imports_by_way_of_others_is_caught() -> None:
     assert list(tidy.reach_findings(texts)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "data in " + "/".join(("", "root", "lockstep", "data")),
@@ -95,7 +94,7 @@ def test_a_planted_trace_of_a_machine_or_registry_is_caught(line: str) -> None:
     assert list(tidy.text_findings("docs/page.md", "fine\n" + line + "\n"))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         '<project xmlns="http://maven.apache.org/POM/4.0.0">',

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import vocabulary
+from tests.support.cases import each_case
 
 
 def counted(text: str, name: str = "broker/m.py") -> dict[str, int]:
@@ -21,7 +22,7 @@ def test_the_tree_is_not_above_its_numbers() -> None:
     assert vocabulary.main([]) == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("def f_told(): ...", {"private_words": 1}),

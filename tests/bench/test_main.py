@@ -15,6 +15,7 @@ import pytest
 from bench import __main__ as command
 from bench import argument_types
 from bench.exit_status import SIGNALS, not_now
+from tests.support.cases import each_case
 
 
 def test_what_is_wrong_with_the_machine_is_told(
@@ -28,7 +29,7 @@ def test_what_is_wrong_with_the_machine_is_told(
     assert "FAILED: [Errno 28] No space left on device: 'a.json'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("words", "said"),
     [
         ("headline --rounds 0", "argument --rounds: '0' is no number of 1 and up"),
@@ -111,7 +112,7 @@ def test_a_signal_waits_until_a_session_has_tidied_up(handlers: None) -> None:
     assert told == ["told"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("type_", "good", "bad"),
     [
         (argument_types.limit, ["0", "40"], ["-1", "two"]),

@@ -12,6 +12,7 @@ from lockstep.broker.peers.peer_rpc import RequestKind
 from lockstep.storage.peers.limits import PeerError
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
+from tests.support.cases import each_case
 
 DEEP = b"[" * 100_000
 TOPIC = "ab" * 16
@@ -98,7 +99,7 @@ async def test_nonsense_is_refused_and_recorded_nowhere(start_cluster: StartClus
     await client.create("t", 3)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"",

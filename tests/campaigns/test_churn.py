@@ -12,6 +12,7 @@ import pytest
 from lockstep.broker.server import Broker
 from tests.broker.wire import Client
 from tests.campaigns import churn
+from tests.support.cases import each_case
 
 pytestmark = pytest.mark.tier(name="rest")
 
@@ -31,7 +32,7 @@ async def test_a_hundred_that_came_and_went_leave_nothing(tmp_path: Path, kind: 
     assert churn.problems(figures) == []
 
 
-@pytest.mark.parametrize("bound", list(churn.BOUNDS))
+@each_case("bound", list(churn.BOUNDS))
 def test_a_bound_is_of_a_class_of_the_product_and_its_collection(bound: str) -> None:
     name, _, collection = bound.partition(".")
     classes = {each for each in object.__subclasses__() if each.__module__.startswith(churn.PRODUCT)}

@@ -10,11 +10,12 @@ import pytest
 
 from tests.campaigns import evidence, exactly_once, streams, transforming
 from tests.campaigns.exactly_once import differences
+from tests.support.cases import each_case
 
 WANTED = [b"0!", b"1!", b"2!", b"3!"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("found", "said"),
     [
         ([b"0!", b"1!", b"3!"], "1 missing, first b'2!'"),

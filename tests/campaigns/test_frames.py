@@ -14,6 +14,7 @@ from tests.campaigns.batches import BatchCorpus, make_bombs
 from tests.campaigns.frames import FrameSource
 from tests.campaigns.malformed import LOG_PROBLEM
 from tests.campaigns.wire import batch, next_offset, record, uvarint, values_batch, varint, whole_batches
+from tests.support.cases import each_case
 
 RANGES = {0: (3, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 19: (2, 7), 60: (0, 2)}
 
@@ -82,7 +83,7 @@ def test_bombs_are_small_and_expand_far() -> None:
     assert len(gzip.decompress(bombs["gzip"][61:])) == 64 << 20
 
 
-@pytest.mark.parametrize(("value", "octets"), [(0, b"\0"), (-1, b"\x01"), (1, b"\x02"), (300, b"\xd8\x04")])
+@each_case(("value", "octets"), [(0, b"\0"), (-1, b"\x01"), (1, b"\x02"), (300, b"\xd8\x04")])
 def test_varints(value: int, octets: bytes) -> None:
     assert varint(value) == octets
 
@@ -92,7 +93,7 @@ def test_unsigned_varints() -> None:
     assert len(uvarint(2**63)) == 10
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "found"),
     [
         ("Traceback (most recent call last):", True),

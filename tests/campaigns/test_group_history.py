@@ -6,10 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from lockstep.broker.groups.group_records import CommittedOffset, GroupMetadata, RecordedMember
 from tests.campaigns.group_history import GroupLog, GroupVerdict, Observation, check, owned_in
+from tests.support.cases import each_case
 
 
 def _assignment(topic: str, *partitions: int) -> bytes:
@@ -101,7 +100,7 @@ def _nobody_read_it(log: GroupLog, events: list[Any], seen: list[Any]) -> None:
     del events[3]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("plant", "kind"),
     [
         (_log_goes_back, "back"),

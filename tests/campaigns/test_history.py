@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.campaigns.history import DamagedRecord, Verdict, WriterHistory, check, make_value, parse_value
+from tests.support.cases import each_case
 
 Read = dict[int, list[tuple[int, bytes | None]]]
 
@@ -123,7 +124,7 @@ def test_a_sound_history_has_no_problem() -> None:
     assert verdict.acked + verdict.unacked_present == verdict.read
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("plant", "kind"),
     [
         (lose_in_the_middle, "lost"),
@@ -140,7 +141,7 @@ def test_a_sound_history_has_no_problem() -> None:
         (misplace, "misplaced"),
     ],
 )
-@pytest.mark.parametrize("seed", range(5))
+@each_case("seed", range(5))
 def test_a_planted_fault_is_caught(
     plant: Callable[[list[WriterHistory], Read], None], kind: str, seed: int
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.campaigns import locks
+from tests.support.cases import each_case
 
 
 def test_a_short_cut() -> None:
@@ -16,7 +17,7 @@ def test_a_short_cut() -> None:
     assert 0 < counts["refused wrongly"] < counts["refused"] / 10, "small tables estimate, and say so"
 
 
-@pytest.mark.parametrize("plant", locks.PLANTS)
+@each_case("plant", locks.PLANTS)
 def test_planted_faults_are_seen(plant: str) -> None:
     _, problem = locks.run(1, 1000, plant)
     assert problem

@@ -7,9 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.campaigns.player_judge import Contents, Record, judge, order_differences, record_of, wanted
+from tests.support.cases import each_case
 
 TARGETS = ("a", "b", "c")
 
@@ -90,7 +89,7 @@ def test_what_is_right_is_passed() -> None:
     assert problems(lambda found: found["b"].logs.update({"cluster/one/0", "cluster/one/1"})) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("plant", "said"),
     [
         (twice, ["b, partition 1: 1 more than once"]),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from tests.campaigns import smoke_judge
 from tests.campaigns.smoke_judge import Checksum, Outcome, Report, Stored, Value, judge
+from tests.support.cases import each_case
 
 Log = dict[int, list[Stored]]
 Outcomes = dict[str, Outcome]
@@ -125,7 +124,7 @@ def again(partition: int, place: int, request: bytes | None = None) -> Callable[
     return change
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("change", "said"),
     [
         (gone(1, 2), "transaction 1/2 was reported appended and is lost"),
@@ -150,7 +149,7 @@ def test_what_is_wrong_with_a_log_is_said(change: Callable[[Log], None], said: s
     assert said in judged(log, sound_outcomes())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("outcome", "said"),
     [
         (Outcome("0/0", smoke_judge.EXPIRED, {}), "0/0 at 0/0 was reported expired"),

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from lockstep.testing import RunningBroker, broker_in_thread
+from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "lockstep"]
@@ -188,7 +187,7 @@ def test_a_broker_that_goes_ends_the_producer_at_once(running: RunningBroker, to
     producer.stderr.close()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "usage"),
     [
         (("consume", "t", "--from-begining"), "lockstep consume"),

@@ -25,6 +25,7 @@ from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from lockstep.testing import RunningBroker
 from tests.protocol.peers import Answer, api_versions
+from tests.support.cases import each_case
 
 
 @asynccontextmanager
@@ -167,7 +168,7 @@ async def test_a_broker_that_hangs_up() -> None:
             await connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: HTTP"),
@@ -291,7 +292,7 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
         assert received > count * 30_000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("timeout_s", "text"), [(0.05, "0.05"), (1.25, "1.2"), (29.998, "30"), (99.6, "100"), (120.0, "120")]
 )
 def test_a_timeout_is_said_with_two_digits_or_in_whole_seconds(timeout_s: float, text: str) -> None:

@@ -12,6 +12,7 @@ from lockstep.client import Client, TopicMetadata
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicDeleted
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 OLD = TopicMetadata("t", bytes(15) + b"1", False, ())
 MOVED = TopicMetadata("t", bytes(15) + b"1", False, ())
@@ -105,7 +106,7 @@ async def test_patience_ends_with_what_was_said_last() -> None:
     assert 1 < len(asked) < 5
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t"), Unsupported("too old"), ClientError("nonsense")],
 )

@@ -36,6 +36,7 @@ from lockstep.protocol.primitives import MalformedMessage, uvarint_bytes
 from tests.broker.bad_input.attack import INT_MAX
 from tests.lockstep.test_connection import peer, raw_peer
 from tests.protocol.test_hostile import _with_elements, arrays
+from tests.support.cases import each_case
 
 TOPIC = TopicMetadata("t", bytes(15) + b"\1", False, (ClientPartition(0, 1, 0, (1,), (1,), 0),))
 
@@ -63,7 +64,7 @@ def answering(
     return answer
 
 
-@pytest.mark.parametrize("length", [INT_MAX, INT_MAX - 3, -1, -(2**31), (256 << 20) + 1])
+@each_case("length", [INT_MAX, INT_MAX - 3, -1, -(2**31), (256 << 20) + 1])
 async def test_frame_lengths_of_a_hostile_broker(length: int) -> None:
     """CVE-2026-10142, kafka-python #3014, GHSA-2jcm-hq8r-84wx: 0x7FFFFFFF or -1 as an answer's length."""
 
@@ -105,7 +106,7 @@ async def test_a_large_frame_that_never_comes() -> None:
 USED = sorted({ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.CREATE_TOPICS})
 
 
-@pytest.mark.parametrize("key", USED, ids=lambda key: key.name)
+@each_case("key", USED, ids=lambda key: key.name)
 async def test_null_arrays_and_counts_of_a_hostile_broker(key: ApiKey) -> None:
     """librdkafka #5577, #5603: an array of -1 where none may be null, and of up to INT_MAX elements."""
     request, response = messages_for(key)
@@ -155,7 +156,7 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+@each_case("call", CALLS.values(), ids=CALLS.keys())
 async def test_answers_that_lack_what_was_asked(call: Call) -> None:
     """CVE-2026-83525, from the other side: every array of every answer is empty, every nullable null."""
     ports: list[int] = []
@@ -179,7 +180,7 @@ async def test_answers_that_lack_what_was_asked(call: Call) -> None:
         assert result in ([], {}, None) or isinstance(result, list)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "port"), [("", 1), ("127.0.0.1", -1), ("127.0.0.1", 70_000), ("a\0b", 9092), ("x" * 30_000, 1)]
 )
 async def test_leaders_at_impossible_addresses(host: str, port: int) -> None:

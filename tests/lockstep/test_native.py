@@ -14,6 +14,7 @@ import pytest
 
 from lockstep import native
 from lockstep.failures import CommandFailed
+from tests.support.cases import each_case
 
 ROOT = native.ROOT
 SAME_TESTS = (
@@ -153,7 +154,7 @@ def test_a_default_of_an_exception_is_found() -> None:
     assert build_script().misread((ROOT / "broker/produce/producer_state.py").read_text()) != []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "found"),
     [
         ("for a in b:\n try:\n  if a: break\n finally: c()\n", ["line 3: break inside try/finally or with"]),

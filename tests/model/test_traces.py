@@ -14,6 +14,7 @@ from tests.model.doctored import DOCTORED, lies
 from tests.model.events import Trace
 from tests.sim.recorder import recorded_groups, recording
 from tests.sim.run import run_seed
+from tests.support.cases import each_case
 
 SEED = 3
 """A short run; any other would do."""
@@ -46,7 +47,7 @@ def test_a_trace_of_the_simulator_is_a_behaviour_of_the_model() -> None:
     assert relation.judge(trace) == ""
 
 
-@pytest.mark.parametrize("name", DOCTORED)
+@each_case("name", DOCTORED)
 def test_a_doctored_trace_is_refused(name: str) -> None:
     lie = told()[name]
     refused = relation.judge(lie)

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from tests.power.volume import PAGE_BYTES, SECTOR_BYTES, Directory, File, Loss, Volume, apply
+from tests.support.cases import each_case
 
 SEEDS = range(200)
 
@@ -132,7 +133,7 @@ def test_a_flush_keeps_what_was_written_before_it_began_only() -> None:
     assert bytes(file.kept) == b"later"
 
 
-@pytest.mark.parametrize("flushed", [False, True])
+@each_case("flushed", [False, True])
 def test_a_name_may_be_lost_until_its_directory_is_flushed(flushed: bool) -> None:
     def prepare(volume: Volume) -> None:
         file = volume.create("/a")
@@ -145,7 +146,7 @@ def test_a_name_may_be_lost_until_its_directory_is_flushed(flushed: bool) -> Non
     assert states == ({b"bytes"} if flushed else {None, b"bytes"})
 
 
-@pytest.mark.parametrize("flushed", [False, True])
+@each_case("flushed", [False, True])
 def test_a_rename_may_be_lost_whole_until_the_directory_is_flushed(flushed: bool) -> None:
     def prepare(volume: Volume) -> None:
         kept_file(volume, "/new", b"new")

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from lockstep.protocol.api import ApiKey
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Field, Schema, Struct, WireType
 from lockstep.protocol.messages import MESSAGES
@@ -28,9 +29,16 @@ PROFILE = settings(
 )
 
 
-def cases() -> list[tuple[type[Struct], int]]:
-    """Every message class with each of its versions."""
-    return [(cls, v) for pair in MESSAGES.values() for cls in pair for v in cls.SCHEMA.versions]
+APIS = [ApiKey(key) for key in MESSAGES]
+
+
+def api_name(api: ApiKey) -> str:
+    return api.name.lower()
+
+
+def cases(api: ApiKey) -> list[tuple[type[Struct], int]]:
+    """An API's request and response, with each of their versions."""
+    return [(cls, version) for cls in MESSAGES[api] for version in cls.SCHEMA.versions]
 
 
 def case_id(value: object) -> str:

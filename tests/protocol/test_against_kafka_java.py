@@ -14,54 +14,60 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
 from lockstep.protocol.primitives import MalformedMessage
 from tests.protocol.conftest import KafkaJudge
-from tests.protocol.instances import PROFILE, case_id, cases, messages
+from tests.protocol.instances import APIS, PROFILE, api_name, case_id, cases, messages
+from tests.support.cases import check_each
 
 pytestmark = pytest.mark.java
 
 
-@pytest.mark.parametrize(("cls", "version"), cases(), ids=case_id)
-def test_kafka_reads_and_rewrites_the_same_bytes(
-    kafka_judge: KafkaJudge, cls: type[Struct], version: int
-) -> None:
-    api_key, kind = cls.SCHEMA.api_key, cls.SCHEMA.kind
-    assert api_key is not None
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_kafka_reads_and_rewrites_the_same_bytes(kafka_judge: KafkaJudge, api: ApiKey) -> None:
+    def check_version(cls: type[Struct], version: int) -> None:
+        api_key, kind = cls.SCHEMA.api_key, cls.SCHEMA.kind
+        assert api_key is not None
 
-    @PROFILE
-    @given(messages(cls, version))
-    def check(message: Struct) -> None:
-        data = encode_bytes(message, version)
-        assert kafka_judge.rewritten(api_key, version, kind, data) == f"bytes {data.hex()}"
-        assert decode(cls, version, data) == message
+        @PROFILE
+        @given(messages(cls, version))
+        def check(message: Struct) -> None:
+            data = encode_bytes(message, version)
+            assert kafka_judge.rewritten(api_key, version, kind, data) == f"bytes {data.hex()}"
+            assert decode(cls, version, data) == message
 
-    check()
+        check()
+
+    check_each(cases(api), check_version, case_id)
 
 
-@pytest.mark.parametrize(("cls", "version"), cases(), ids=case_id)
-def test_kafka_accepts_what_we_accept(kafka_judge: KafkaJudge, cls: type[Struct], version: int) -> None:
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_kafka_accepts_what_we_accept(kafka_judge: KafkaJudge, api: ApiKey) -> None:
     """Damaged bytes: whatever we still take for a message, Kafka takes for the same message."""
-    api_key, kind = cls.SCHEMA.api_key, cls.SCHEMA.kind
-    assert api_key is not None
 
-    @PROFILE
-    @given(messages(cls, version), st.integers(0, 2**32))
-    def check(message: Struct, seed: int) -> None:
-        drawn = random.Random(seed)
-        data = bytearray(encode_bytes(message, version))
-        for _ in range(drawn.randint(1, 3)):
-            if data:
-                data[drawn.randrange(len(data))] = drawn.choice(
-                    [0, 1, 2, 0x7F, 0x80, 0xFF, drawn.randrange(256)]
-                )
-        try:
-            ours = decode(cls, version, data)
-        except MalformedMessage:
-            return
-        theirs = kafka_judge.rewritten(api_key, version, kind, bytes(data))
-        if theirs.startswith("error write"):
-            return  # Kafka keeps unknown tags in any order and then cannot write them
-        assert theirs == f"bytes {encode_bytes(ours, version).hex()}"
+    def check_version(cls: type[Struct], version: int) -> None:
+        api_key, kind = cls.SCHEMA.api_key, cls.SCHEMA.kind
+        assert api_key is not None
 
-    check()
+        @PROFILE
+        @given(messages(cls, version), st.integers(0, 2**32))
+        def check(message: Struct, seed: int) -> None:
+            drawn = random.Random(seed)
+            data = bytearray(encode_bytes(message, version))
+            for _ in range(drawn.randint(1, 3)):
+                if data:
+                    data[drawn.randrange(len(data))] = drawn.choice(
+                        [0, 1, 2, 0x7F, 0x80, 0xFF, drawn.randrange(256)]
+                    )
+            try:
+                ours = decode(cls, version, data)
+            except MalformedMessage:
+                return
+            theirs = kafka_judge.rewritten(api_key, version, kind, bytes(data))
+            if theirs.startswith("error write"):
+                return  # Kafka keeps unknown tags in any order and then cannot write them
+            assert theirs == f"bytes {encode_bytes(ours, version).hex()}"
+
+        check()
+
+    check_each(cases(api), check_version, case_id)
 
 
 def test_api_keys_and_header_versions_are_kafkas(kafka_judge: KafkaJudge) -> None:

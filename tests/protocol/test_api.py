@@ -17,6 +17,7 @@ from lockstep.protocol.api import (
 from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.messages.produce import ProduceRequest, ProduceResponse
 from lockstep.protocol.primitives import MalformedMessage
+from tests.support.cases import each_case
 
 
 def read(text: str) -> tuple[tuple[int, int, int, str | None], int]:
@@ -55,7 +56,7 @@ def test_header_of_an_api_nobody_knows() -> None:
     assert read("03e7 0001 00000007 0001 61") == ((999, 1, 7, "a"), 11)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [
         ("", "ends inside it, after 0 bytes"),
@@ -107,7 +108,7 @@ def test_every_pair_is_a_request_and_its_response() -> None:
         assert request.SCHEMA.flexible == response.SCHEMA.flexible
 
 
-@pytest.mark.parametrize("name", ["list-offsets", "ListOffsets", "LIST_OFFSETS", "listoffsets"])
+@each_case("name", ["list-offsets", "ListOffsets", "LIST_OFFSETS", "listoffsets"])
 def test_api_by_name(name: str) -> None:
     assert api_key_named(name) is ApiKey.LIST_OFFSETS
 

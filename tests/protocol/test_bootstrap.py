@@ -6,9 +6,10 @@ import pytest
 
 from lockstep.protocol.bootstrap import bootstrap_addresses, parse_address
 from lockstep.protocol.client_errors import ClientError
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "address"),
     [
         ("host:1", ("host", 1)),
@@ -22,7 +23,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", ":", "host:", "host:0", "host:65536", "host:x", "host:-1", ":9092"])
+@each_case("text", ["", ":", "host:", "host:0", "host:65536", "host:x", "host:-1", ":9092"])
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ClientError, match="not an address"):
         parse_address(text)

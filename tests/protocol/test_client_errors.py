@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-import pytest
-
 from lockstep.protocol.client_errors import BrokerError, describe_socket_error
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 
 def test_a_refusal_says_what_kafka_means() -> None:
@@ -24,7 +23,7 @@ def test_errors_survive_pickling() -> None:
     assert str(again) == str(error)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "words"),
     [
         (ConnectionRefusedError(111, "Connection refused"), "connection refused; is a broker running there?"),

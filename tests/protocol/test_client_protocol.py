@@ -23,6 +23,7 @@ from lockstep.protocol.messages.api_versions import (
 from lockstep.protocol.messages.fetch import FetchRequest
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from lockstep.protocol.staged_messages import LockstepStagedRequest
+from tests.support.cases import each_case
 
 
 def told(*, own: int | None = 4, metadata: tuple[int, int] = (0, 13), error: int = 0) -> ApiVersionsResponse:
@@ -75,7 +76,7 @@ def test_agrees() -> None:
     assert protocol.version_of(LockstepStagedRequest) == 0, "brokers tell nobody of it"
 
 
-@pytest.mark.parametrize(("theirs", "asked_next"), [(3, 3), (0, 0), (None, 0)])
+@each_case(("theirs", "asked_next"), [(3, 3), (0, 0), (None, 0)])
 def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
     protocol = ClientProtocol("broker:1", "me", "tests")
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
@@ -83,7 +84,7 @@ def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) 
     assert protocol.accept_versions(asked_next, answer(told(own=theirs), asked_next)) is None
 
 
-@pytest.mark.parametrize(("version", "theirs"), [(4, 4), (4, -1), (0, 0), (0, None)])
+@each_case(("version", "theirs"), [(4, 4), (4, -1), (0, 0), (0, None)])
 def test_negotiation_comes_to_an_end(version: int, theirs: int | None) -> None:
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
     with pytest.raises(Unsupported, match="broker:1 speaks no version of API_VERSIONS"):
@@ -104,7 +105,7 @@ def test_no_common_version() -> None:
         protocol.version_of(FetchRequest)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("host", "name"), [("broker", "broker:9092"), ("127.0.0.1", "127.0.0.1:9092"), ("::1", "[::1]:9092")]
 )
 def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host: str, name: str) -> None:
@@ -149,7 +150,7 @@ def test_what_an_old_version_cannot_say() -> None:
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [1, 7, None])
+@each_case("step", [1, 7, None])
 def test_answers_outlive_the_next_read(step: int | None) -> None:
     bodies = [struct.pack(">i", 5) + b"small", struct.pack(">i", 6) + b"x" * (MAX_REGULAR_BUFFER_BYTES + 9)]
     found = feed(ClientProtocol("broker:1", "me", "tests"), frames([*bodies, bodies[0]]), step)
@@ -167,7 +168,7 @@ def test_decodes() -> None:
     assert protocol.decode_response(MetadataResponse, 13, memoryview(tagged)).controller_id == 8
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: HTTP"),
@@ -180,7 +181,7 @@ def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
         feed(ClientProtocol("broker:1", "me", "tests"), said)
 
 
-@pytest.mark.parametrize("frame", [b"\0\0\0\1", b"\0\0\0\1\0", b"\0\0\0\1\0\0\0\0"])
+@each_case("frame", [b"\0\0\0\1", b"\0\0\0\1\0", b"\0\0\0\1\0\0\0\0"])
 def test_answers_that_cannot_be_read(frame: bytes) -> None:
     with pytest.raises(ClientError, match="broker:1 sent a response that cannot be read"):
         agreed().decode_response(MetadataResponse, 13, memoryview(frame))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.protocol.api import ApiKey
 from lockstep.protocol.compiler import _main, decode, decoder, encode, encode_bytes, encoder, generated_source
 from lockstep.protocol.fields import (
     Struct,
@@ -41,8 +42,9 @@ from lockstep.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from lockstep.protocol.primitives import Buffer, Data, MalformedMessage
-from tests.protocol.instances import PROFILE, case_id, cases, messages
+from tests.protocol.instances import APIS, PROFILE, api_name, case_id, cases, messages
 from tests.protocol.structs import Point
+from tests.support.cases import check_each
 
 
 @message(versions="0-2", flexible="1+", kind="header")
@@ -333,34 +335,40 @@ def test_a_struct_that_may_be_null_still_counts_a_byte() -> None:
     assert len(decode(Holders, 0, b"\0\0\0\x02\xff\xff").holders) == 2
 
 
-@pytest.mark.parametrize(("cls", "version"), cases(), ids=case_id)
-def test_every_prefix_and_every_tail_is_refused(cls: type[Struct], version: int) -> None:
-    @PROFILE
-    @given(messages(cls, version))
-    def check(made: Struct) -> None:
-        data = encode_bytes(made, version)
-        assert decode(cls, version, data) == made
-        for cut in range(0, len(data), max(1, len(data) // 40)):
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_every_prefix_and_every_tail_is_refused(api: ApiKey) -> None:
+    def check_version(cls: type[Struct], version: int) -> None:
+        @PROFILE
+        @given(messages(cls, version))
+        def check(made: Struct) -> None:
+            data = encode_bytes(made, version)
+            assert decode(cls, version, data) == made
+            for cut in range(0, len(data), max(1, len(data) // 40)):
+                with pytest.raises(MalformedMessage):
+                    decode(cls, version, data[:cut])
             with pytest.raises(MalformedMessage):
-                decode(cls, version, data[:cut])
-        with pytest.raises(MalformedMessage):
-            decode(cls, version, data + b"\0")
+                decode(cls, version, data + b"\0")
 
-    check()
+        check()
+
+    check_each(cases(api), check_version, case_id)
 
 
-@pytest.mark.parametrize(("cls", "version"), cases(), ids=case_id)
-def test_noise_raises_nothing_but_malformed_message(cls: type[Struct], version: int) -> None:
-    @PROFILE
-    @given(st.binary(max_size=60))
-    def check(noise: bytes) -> None:
-        try:
-            made = decode(cls, version, noise)
-        except MalformedMessage:
-            return
-        assert decode(cls, version, encode_bytes(made, version)) == made
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_noise_raises_nothing_but_malformed_message(api: ApiKey) -> None:
+    def check_version(cls: type[Struct], version: int) -> None:
+        @PROFILE
+        @given(st.binary(max_size=60))
+        def check(noise: bytes) -> None:
+            try:
+                made = decode(cls, version, noise)
+            except MalformedMessage:
+                return
+            assert decode(cls, version, encode_bytes(made, version)) == made
 
-    check()
+        check()
+
+    check_each(cases(api), check_version, case_id)
 
 
 # Hot paths.

@@ -24,6 +24,7 @@ from lockstep.protocol.fields import (
 )
 from lockstep.protocol.primitives import TOO_MUCH_MEMORY, MalformedMessage
 from tests.protocol.structs import Point
+from tests.support.cases import each_case
 
 
 @struct()
@@ -88,7 +89,7 @@ def test_tags_of_a_flexible_version() -> None:
     ).point.unknown_tags == {8: b"\xaa"}, "a struct without tags of its own"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "tags", "words"),
     [
         (1, "00000009 01 03 04 00000007", "tag 3 is not valid in version 1"),
@@ -148,7 +149,7 @@ def test_null_is_what_a_nullable_array_may_be() -> None:
     assert decode(Varying, 1, "".join([*COMPACT[:3], "00", *COMPACT[4:]])).numbers is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "place", "bytes_", "words"),
     [
         (0, 0, "ffff", "Varying.text .*length -1: neither null nor less"),

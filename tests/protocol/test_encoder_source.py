@@ -22,6 +22,7 @@ from lockstep.protocol.fields import (
 )
 from lockstep.protocol.primitives import BY_REFERENCE_BYTES, Buffer, Data, MalformedMessage
 from tests.protocol.structs import Point
+from tests.support.cases import each_case
 
 
 @message(versions="0-2", flexible="1+", kind="header")
@@ -157,7 +158,7 @@ def test_a_message_of_nothing_is_one_empty_buffer() -> None:
     assert chunks(Nothing(), 0) == [b""]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "changes", "words"),
     [
         (0, {"ident": b"i" * 16}, r"Fixed\.ident: set, but only versions 1"),
@@ -189,7 +190,7 @@ def test_what_may_be_ignored_is_left_out_and_a_struct_of_defaults_counts_as_not_
     assert encode(fixed(dropped=7), 2) != encode(fixed(), 2)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "words"),
     [
         ({"text": None}, r"Varying\.text: 'NoneType'"),

@@ -20,6 +20,7 @@ from lockstep.protocol.fields import (
     uuid,
 )
 from lockstep.protocol.primitives import ZERO_UUID
+from tests.support.cases import each_case
 
 
 @struct()
@@ -56,7 +57,7 @@ class Empty(Struct):
     """Nothing."""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "low", "high", "written"),
     [("3", 3, 3, "3"), ("3-13", 3, 13, "3-13"), ("9+", 9, 0x7FFF, "9+"), ("none", 0, -1, "none")],
 )

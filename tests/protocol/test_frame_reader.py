@@ -16,6 +16,7 @@ from lockstep.protocol.frame_reader import (
     FrameTooLarge,
     MalformedFrame,
 )
+from tests.support.cases import each_case
 
 
 def frame(body: bytes) -> bytes:
@@ -170,7 +171,7 @@ def test_trim_keeps_an_unfinished_frame() -> None:
     assert reader.capacity_bytes == MIN_BUFFER_BYTES
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("start", "words"),
     [
         (b"\x16\x03\x01\x02\x00\x01", "TLS handshake"),

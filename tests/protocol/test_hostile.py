@@ -11,11 +11,13 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
 
 from lockstep.protocol import decoder_source
+from lockstep.protocol.api import ApiKey
 from lockstep.protocol.compiler import decode, decoder, encode_bytes
 from lockstep.protocol.fields import Field, Struct, WireType, array, byte_string, message
 from lockstep.protocol.messages import MESSAGES
@@ -27,7 +29,8 @@ from lockstep.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from lockstep.protocol.primitives import ALLOCATION_FLOOR_BYTES, Buffer, MalformedMessage, uvarint_bytes
-from tests.protocol.instances import case_id
+from tests.protocol.instances import APIS, api_name, case_id, cases
+from tests.support.cases import check_each
 
 FRAME_BYTES = 768 * 1024
 """Large enough for the ratio, not the floor, to be the bound of a request."""
@@ -39,7 +42,7 @@ SMALL_FRAME_BYTES = 40 * 1024
 SLACK_BYTES = 24 * 1024
 """What measuring itself, the message around the array and a fresh error take."""
 
-REQUESTS = [request for request, _ in MESSAGES.values()]
+STYLES = ("meagre", "wide", "tagged")
 ALL = [cls for pair in MESSAGES.values() for cls in pair]
 
 _WIDEST = {
@@ -166,35 +169,39 @@ def fat_frame(
     return two[: at - 3] + count.to_bytes(4, "big") + element * count + rest
 
 
-@pytest.mark.parametrize("style", ["meagre", "wide", "tagged"])
-@pytest.mark.parametrize("cls", ALL, ids=case_id)
-def test_fat_elements_stay_within_the_bound(
-    cls: type[Struct], style: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: set[bytes] = set()
-    frame_bytes = SMALL_FRAME_BYTES if cls.SCHEMA.kind == "request" else SMALL_FRAME_BYTES // 4
-    for version in cls.SCHEMA.versions:
-        measured = with_small_floor(cls, version, monkeypatch)
-        for path in arrays(cls, version):
-            frame = fat_frame(cls, version, path, style, frame_bytes)
-            if frame is None or frame in seen:
-                continue
-            seen.add(frame)
-            peak, _ = peak_of(measured, frame)
-            bound = bound_of(cls, frame, SMALL_FLOOR_BYTES)
-            assert peak <= bound, (version, [field.name for field in path], peak / len(frame))
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_fat_elements_stay_within_the_bound(monkeypatch: pytest.MonkeyPatch, api: ApiKey) -> None:
+    def check(cls: type[Struct], style: str) -> None:
+        seen: set[bytes] = set()
+        frame_bytes = SMALL_FRAME_BYTES if cls.SCHEMA.kind == "request" else SMALL_FRAME_BYTES // 4
+        for version in cls.SCHEMA.versions:
+            measured = with_small_floor(cls, version, monkeypatch)
+            for path in arrays(cls, version):
+                frame = fat_frame(cls, version, path, style, frame_bytes)
+                if frame is None or frame in seen:
+                    continue
+                seen.add(frame)
+                peak, _ = peak_of(measured, frame)
+                bound = bound_of(cls, frame, SMALL_FLOOR_BYTES)
+                assert peak <= bound, (version, [field.name for field in path], peak / len(frame))
+
+    check_each(product(MESSAGES[api], STYLES), check, case_id)
 
 
-@pytest.mark.parametrize("style", ["meagre", "wide", "tagged"])
-@pytest.mark.parametrize("cls", REQUESTS, ids=case_id)
-def test_large_frames_stay_within_eight_times_their_size(cls: type[Struct], style: str) -> None:
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_large_frames_stay_within_eight_times_their_size(api: ApiKey) -> None:
+    cls, _ = MESSAGES[api]
     version = cls.SCHEMA.versions.high
-    for path in arrays(cls, version):
-        frame = fat_frame(cls, version, path, style, FRAME_BYTES)
-        if frame is not None:
-            peak, _ = peak_of(ordinary(cls, version), frame)
-            bound = bound_of(cls, frame) if floors_of(cls) > 1 else 8 * len(frame)
-            assert peak <= bound, ([field.name for field in path], peak / len(frame))
+
+    def check(style: str) -> None:
+        for path in arrays(cls, version):
+            frame = fat_frame(cls, version, path, style, FRAME_BYTES)
+            if frame is not None:
+                peak, _ = peak_of(ordinary(cls, version), frame)
+                bound = bound_of(cls, frame) if floors_of(cls) > 1 else 8 * len(frame)
+                assert peak <= bound, ([field.name for field in path], peak / len(frame))
+
+    check_each(STYLES, check)
 
 
 @pytest.mark.parametrize("cls", [FetchRequest, ListOffsetsRequest, OffsetCommitRequest], ids=case_id)
@@ -214,27 +221,31 @@ def test_a_client_of_fifty_thousand_topics_is_no_attack(cls: Any) -> None:
     assert len(decode(cls, version, encode_bytes(made, version)).topics) == 50_000
 
 
-@pytest.mark.parametrize("cls", ALL, ids=case_id)
-def test_counts_beyond_the_frame_allocate_nothing(cls: type[Struct]) -> None:
+@pytest.mark.parametrize("api", APIS, ids=api_name)
+def test_counts_beyond_the_frame_allocate_nothing(api: ApiKey) -> None:
     """Each array's count replaced by large ones: refused without a list being made."""
-    for version in cls.SCHEMA.versions:
-        flexible = version in cls.SCHEMA.flexible
-        for path in arrays(cls, version):
-            if any(version in field.tagged for field in path):
-                continue
-            one = _with_elements(cls, version, path, "wide", 1)
-            two = _with_elements(cls, version, path, "wide", 2)
-            at = next(i for i in range(len(one)) if one[i] != two[i])
-            for count in (len(one) + 1, 1 << 24, (1 << 31) - 2):
-                if flexible:
-                    frame = one[:at] + uvarint_bytes(count + 1) + one[at + 1 :]
-                else:
-                    frame = one[: at - 3] + count.to_bytes(4, "big") + one[at + 1 :]
-                with pytest.raises(MalformedMessage, match=f"{count} elements of at least"):
-                    decode(cls, version, frame)
-                peak, accepted = peak_of(ordinary(cls, version), frame)
-                assert not accepted
-                assert peak < 64 * 1024
+
+    def check(cls: type[Struct]) -> None:
+        for version in cls.SCHEMA.versions:
+            flexible = version in cls.SCHEMA.flexible
+            for path in arrays(cls, version):
+                if any(version in field.tagged for field in path):
+                    continue
+                one = _with_elements(cls, version, path, "wide", 1)
+                two = _with_elements(cls, version, path, "wide", 2)
+                at = next(i for i in range(len(one)) if one[i] != two[i])
+                for count in (len(one) + 1, 1 << 24, (1 << 31) - 2):
+                    if flexible:
+                        frame = one[:at] + uvarint_bytes(count + 1) + one[at + 1 :]
+                    else:
+                        frame = one[: at - 3] + count.to_bytes(4, "big") + one[at + 1 :]
+                    with pytest.raises(MalformedMessage, match=f"{count} elements of at least"):
+                        decode(cls, version, frame)
+                    peak, accepted = peak_of(ordinary(cls, version), frame)
+                    assert not accepted
+                    assert peak < 64 * 1024
+
+    check_each(MESSAGES[api], check, case_id)
 
 
 def test_the_count_check_is_what_refuses() -> None:
@@ -243,26 +254,29 @@ def test_the_count_check_is_what_refuses() -> None:
     for cls in ALL:
         version = cls.SCHEMA.versions.high
         for path in arrays(cls, version):
-            for style in ("meagre", "wide", "tagged"):
+            for style in STYLES:
                 decode(cls, version, _with_elements(cls, version, path, style, 3))
                 accepted += 1
     assert accepted > 50
 
 
-FLEXIBLE = [(cls, v) for cls in ALL for v in cls.SCHEMA.versions if v in cls.SCHEMA.flexible]
+FLEXIBLE = {api: [(cls, v) for cls, v in cases(api) if v in cls.SCHEMA.flexible] for api in APIS}
 
 
-@pytest.mark.parametrize(("cls", "version"), FLEXIBLE, ids=case_id)
-def test_twenty_million_tagged_fields(cls: type[Struct], version: int) -> None:
-    body = encode_bytes(cls(), version)
-    assert body.endswith(b"\0")
-    frame = body[:-1] + uvarint_bytes(20_000_000) + bytes(2_000_000)
-    with pytest.raises(MalformedMessage, match="20000000 tagged fields"):
-        decode(cls, version, frame)
-    tags = b"".join(uvarint_bytes(1000 + i) + b"\0" for i in range(1024))
-    peak, accepted = peak_of(ordinary(cls, version), body[:-1] + uvarint_bytes(1024) + tags)
-    assert accepted
-    assert peak < 1 << 20
+@pytest.mark.parametrize("api", [api for api in APIS if FLEXIBLE[api]], ids=api_name)
+def test_twenty_million_tagged_fields(api: ApiKey) -> None:
+    def check_version(cls: type[Struct], version: int) -> None:
+        body = encode_bytes(cls(), version)
+        assert body.endswith(b"\0")
+        frame = body[:-1] + uvarint_bytes(20_000_000) + bytes(2_000_000)
+        with pytest.raises(MalformedMessage, match="20000000 tagged fields"):
+            decode(cls, version, frame)
+        tags = b"".join(uvarint_bytes(1000 + i) + b"\0" for i in range(1024))
+        peak, accepted = peak_of(ordinary(cls, version), body[:-1] + uvarint_bytes(1024) + tags)
+        assert accepted
+        assert peak < 1 << 20
+
+    check_each(FLEXIBLE[api], check_version, case_id)
 
 
 def test_tags_without_number_in_one_struct_and_with_number_in_many() -> None:

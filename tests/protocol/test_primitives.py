@@ -22,6 +22,7 @@ from lockstep.protocol.primitives import (
     with_unknown_tags,
     write_tags,
 )
+from tests.support.cases import each_case
 
 VARINTS = [
     (0, "00"),
@@ -35,7 +36,7 @@ VARINTS = [
 ]
 
 
-@pytest.mark.parametrize(("value", "text"), VARINTS)
+@each_case(("value", "text"), VARINTS)
 def test_varint_in_as_few_bytes_as_it_takes(value: int, text: str) -> None:
     assert uvarint_bytes(value).hex() == text
     assert uvarint(memoryview(b"\xee" + bytes.fromhex(text) + b"\xee"), 1) == (value, 1 + len(text) // 2)
@@ -47,7 +48,7 @@ def test_varint_round_trip(value: int) -> None:
     assert uvarint(memoryview(data), 0) == (value, len(data))
 
 
-@pytest.mark.parametrize("value", [-1, MAX_LENGTH + 1])
+@each_case("value", [-1, MAX_LENGTH + 1])
 def test_varint_of_what_does_not_fit(value: int) -> None:
     with pytest.raises(MalformedMessage, match="does not fit"):
         uvarint_bytes(value)
@@ -57,7 +58,7 @@ def test_longer_spelling_of_a_varint_is_read_as_kafka_reads_it() -> None:
     assert uvarint(memoryview(b"\x85\x80\x00"), 0) == (5, 3)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "words"),
     [("8080808008", "larger than"), ("ffffffffff01", "longer than 5"), ("808080808000", "longer than 5")],
 )
@@ -101,7 +102,7 @@ def test_tag_count_of_one_byte_and_of_more() -> None:
     assert tag_count(data, 0, 0x81) == (129, 1)
 
 
-@pytest.mark.parametrize("count", [3, MAX_TAGS_PER_STRUCT + 1])
+@each_case("count", [3, MAX_TAGS_PER_STRUCT + 1])
 def test_more_tags_than_bytes_or_than_any_struct_has(count: int) -> None:
     rest = bytes(5) if count == 3 else bytes(3 * count)
     spelled = uvarint_bytes(count)

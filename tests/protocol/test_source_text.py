@@ -18,6 +18,7 @@ from lockstep.protocol.fields import (
 )
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.protocol.source_text import SourceText, is_scalar_array
+from tests.support.cases import each_case
 
 
 @struct()
@@ -49,7 +50,7 @@ def field(name: str) -> Field:
     return next(each for each in Row.SCHEMA.fields if each.name == name)
 
 
-@pytest.mark.parametrize("version", [0, 4])
+@each_case("version", [0, 4])
 def test_a_version_that_the_message_has_not_is_refused(version: int) -> None:
     with pytest.raises(MalformedMessage, match=f"Row has no version {version}, only 1-3"):
         text(version)
@@ -98,7 +99,7 @@ def test_compact_is_what_the_version_is_but_for_fields_that_say_otherwise() -> N
     assert [text(version).compact(field("rigid")) for version in (1, 2)] == [False, False]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "untagged", "tagged", "absent"),
     [
         (1, ["plain", "old", "rigid", "parts", "numbers", "ids"], [], ["late_tag", "early_tag"]),
@@ -116,7 +117,7 @@ def test_where_a_version_has_each_field(
     assert [each.name for each in source.fields_with_tags(Row.SCHEMA)] == ["early_tag", "late_tag"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("statement", "pos", "words"),
     [
         ("b''[0]", "5", "Row v1: Row.plain at byte 5: the bytes end here"),

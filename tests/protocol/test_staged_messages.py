@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.protocol.staged_messages import (
     is_staged,
     is_staged_by,
@@ -12,9 +10,10 @@ from lockstep.protocol.staged_messages import (
     staged_query,
     staged_transactional_id,
 )
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("number", [0, 7, (1 << 33) - 1, 1 << 33])
+@each_case("number", [0, 7, (1 << 33) - 1, 1 << 33])
 def test_an_id_names_its_query(number: int) -> None:
     made = staged_producer_id("a query", number)
     assert 0 < made < 1 << 63 and is_staged(made)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lockstep.protocol.utc_time import utc_time
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("timestamp_ms", "text"),
     [
         (0, "1970-01-01T00:00:00.000Z"),

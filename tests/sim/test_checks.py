@@ -29,6 +29,7 @@ from tests.sim.checks.readers import Readers
 from tests.sim.faces import Violation
 from tests.sim.loop import new_loop
 from tests.sim.workloads.groups import RETENTION_MS, TOPIC_ID, Offsets
+from tests.support.cases import each_case
 
 
 class StubWorld:
@@ -297,7 +298,7 @@ def elected(heard_for_ms: int, after_ms: int, held_up_ms: int = 0, pre: bool = F
     says(VoteResponse(1, 3, 7, pre, True), held_up_ms)
 
 
-@pytest.mark.parametrize("pre", [False, True])
+@each_case("pre", [False, True])
 def test_a_leader_is_heard_when_its_heartbeat_comes(pre: bool) -> None:
     """Not when the disk lets the answer leave; and who votes then does so when asked."""
     elected(0, 500, pre=pre)

@@ -12,6 +12,7 @@ from tests.sim.plants import PLANTS
 from tests.sim.plants.__main__ import caught
 from tests.sim.run import run_seed
 from tests.sim.workloads import WORKLOADS
+from tests.support.cases import each_case
 
 QUICK = (
     ("vote-before-hard-state", "a vote that is not on the disk"),
@@ -44,7 +45,7 @@ def test_a_quick_plant_is_caught(name: str, rule: str) -> None:
     assert row["without_the_plant"] == "no violation"
 
 
-@pytest.mark.parametrize("plant", PLANTS.values(), ids=list(PLANTS))
+@each_case("plant", PLANTS.values(), ids=list(PLANTS))
 def test_a_plant_is_described_and_its_options_exist(plant: Plant) -> None:
     assert plant.source
     assert plant.what

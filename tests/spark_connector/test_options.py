@@ -14,6 +14,7 @@ from spark_connector.options import (
     SourceOptions,
     source_options,
 )
+from tests.support.cases import each_case
 
 _LEAST = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
 
@@ -88,7 +89,7 @@ def test_chosen() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "words"),
     [
         (

@@ -22,6 +22,7 @@ from lockstep.storage import compaction_rules
 from lockstep.storage.aborted_transactions import AbortedTransaction
 from lockstep.storage.compaction_rules import DIGEST_BYTES, MAX_OWN_KEY_LENGTH, OffsetMap, PartitionCleaning
 from lockstep.storage.types import CorruptLog
+from tests.support.cases import each_case
 
 KEEP_MS = 100
 """delete.retention.ms"""
@@ -211,7 +212,7 @@ def sample() -> Stream:
     return stream
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@each_case("plant", PLANTS)
 def test_a_planted_mistake_is_caught(plant: str) -> None:
     stream = sample()
     end = read_header(stream.written[-1]).base_offset

@@ -18,6 +18,7 @@ from lockstep.storage.control_partition import (
 )
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import CorruptLog, DirectoryEntry, NewerFormat
+from tests.support.cases import each_case
 
 TOPIC = bytes(range(16))
 NEVER = (1 << 63) - 1
@@ -82,7 +83,7 @@ def test_nothing_of_a_closed_partition_is_needed_nor_of_the_group_s_own_entries(
     assert [control.log_start(number) for number in (0, 1, 2)] == [NEVER, 0, NEVER]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         {},

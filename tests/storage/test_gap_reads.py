@@ -10,6 +10,7 @@ from lockstep.storage import gap_reads
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import OffsetOutOfRange, ReadResult
+from tests.support.cases import each_case
 
 
 class Freeing:
@@ -40,7 +41,7 @@ def read(log: Freeing, offset: int, log_start_offset: int = 0) -> int:
     return int.from_bytes(found.buffers[0], "big")
 
 
-@pytest.mark.parametrize("freed", [0, 1, 2, 20])
+@each_case("freed", [0, 1, 2, 20])
 def test_reading_goes_on_with_what_follows(freed: int) -> None:
     assert read(Freeing(freed), 0) == 10 * freed
 

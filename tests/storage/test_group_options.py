@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.storage.group_options import GroupOptions, fresh_incarnation, member_of, node_of
+from tests.support.cases import each_case
 
 A_DAY_MS = 86_400_000
 IN_2026_MS = 1_790_000_000_000
 
 
-@pytest.mark.parametrize("node_id", [0, 1, 7, (1 << 31) - 1])
-@pytest.mark.parametrize("incarnation", [0, 1, fresh_incarnation(IN_2026_MS)])
+@each_case("node_id", [0, 1, 7, (1 << 31) - 1])
+@each_case("incarnation", [0, 1, fresh_incarnation(IN_2026_MS)])
 def test_a_member_says_which_node_it_is(node_id: int, incarnation: int) -> None:
     assert node_of(member_of(node_id, incarnation)) == node_id
 

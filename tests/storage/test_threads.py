@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from lockstep.storage.threads import in_thread
+from tests.support.cases import each_case
 
 
 async def test_the_result_and_the_error_are_the_works() -> None:
@@ -16,7 +17,7 @@ async def test_the_result_and_the_error_are_the_works() -> None:
         await in_thread(lambda: 1 // 0)
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@each_case("times", [1, 3])
 async def test_a_cancelled_caller_waits_for_the_thread(times: int) -> None:
     may_end, ended = threading.Event(), threading.Event()
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import each_case
 from tests.torture.checker import Verdict, check
 from tests.torture.history import BrokenHistory, History
 
@@ -277,7 +278,7 @@ PLANTS: list[tuple[Callable[[CleanWorld], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "kind"), PLANTS, ids=lambda each: getattr(each, "__name__", str(each)))
+@each_case(("plant", "kind"), PLANTS, ids=lambda each: getattr(each, "__name__", str(each)))
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_a_planted_anomaly_is_found_and_named(
@@ -299,7 +300,7 @@ SINGLE = [
 ]
 
 
-@pytest.mark.parametrize("plant", SINGLE)
+@each_case("plant", SINGLE)
 def test_an_anomaly_that_is_alone_is_named_once(plant: Callable[[CleanWorld], None]) -> None:
     world = clean(3, 200)
     plant(world)

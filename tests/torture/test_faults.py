@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each_case
 from tests.torture import faults
 from tests.torture.cluster import Cluster
 from tests.torture.faults import EVERYWHERE, KINDS, LEADER, Injector, Planned, plan
@@ -77,7 +78,7 @@ def test_an_unknown_kind_is_refused() -> None:
         plan(1, ["kill", "meteor"], 3, 60)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "cut"),
     [
         ("partition", {("n2", "n1"), ("n1", "n2"), ("n2", "n3"), ("n3", "n2")}),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.cases import each_case
 from tests.torture.checker import Verdict, check
 from tests.torture.history import BrokenHistory, History
 
@@ -207,7 +208,7 @@ PLANTS: list[tuple[Callable[[World], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "kind"), PLANTS, ids=lambda each: getattr(each, "__name__", str(each)))
+@each_case(("plant", "kind"), PLANTS, ids=lambda each: getattr(each, "__name__", str(each)))
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_a_planted_anomaly_is_found_and_named(plant: Callable[[World], None], kind: str, seed: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from bench.figures.contention import LEAST_SUCCESSES, longest_allowed_s, point, starvation
 from tests.bench.kinds.results import client_result
+from tests.support.cases import each_case
 
 
 def test_a_point_is_of_all_clients_together() -> None:
@@ -29,7 +30,7 @@ def test_who_waits_too_long_starves() -> None:
     assert longest_allowed_s(slow) == pytest.approx(2.0) and starvation(slow) is None
 
 
-@pytest.mark.parametrize("successes", [0, LEAST_SUCCESSES - 1])
+@each_case("successes", [0, LEAST_SUCCESSES - 1])
 def test_few_successes_show_nothing(successes: int) -> None:
     said = starvation(point([client_result(successes)] * 2, 10.0))
     assert said is not None and "too few" in said

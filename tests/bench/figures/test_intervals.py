@@ -24,6 +24,7 @@ from bench.kinds.nodes3 import RATIOS as NODES_RATIOS
 from bench.kinds.one_node import GOALS, RATIOS
 from bench.settings import FLUSH, OS
 from tests.bench.outcomes import session
+from tests.support.cases import each_case
 
 
 def test_ratios_are_averaged_as_logarithms() -> None:
@@ -81,7 +82,7 @@ def test_the_noise_floor_is_of_neighbours_of_one_side() -> None:
     assert noise_floor(sessions[:2], RATE) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("rates", "met", "sure", "shown"),
     [
         ((30.0, 31.0, 29.0), True, True, "met"),

@@ -15,6 +15,7 @@ from bench.growth.steps import collect_steps, fit, fits, path_of
 from bench.page import growth_plots as plots
 from bench.page.document import page
 from tests.bench.outcomes import FACTS
+from tests.support.cases import each_case
 
 
 def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_every_axis_begins_at_one_and_goes_as_far_as_is_promised() -> None:
     assert all(axis.values[0] == 1 and len(axis.values) >= 3 for axis in AXES)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("power", "word"),
     [(0.0, "flat"), (0.5, "below linear"), (1.0, "linear"), (2.0, "above linear"), (-0.5, "falls")],
 )

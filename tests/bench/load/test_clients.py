@@ -14,6 +14,7 @@ from bench.load.clients import client_transactions
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
+from tests.support.cases import each_case
 
 
 def test_a_client_times_whole_transactions(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ def test_a_client_times_whole_transactions(tmp_path: Path) -> None:
     assert 0 < result["commit_p50_ms"] <= result["p50_ms"] <= result["p99_ms"]
 
 
-@pytest.mark.parametrize(("name", "module"), JOBS.items())
+@each_case(("name", "module"), JOBS.items())
 def test_every_job_is_where_it_is_said_to_be(name: str, module: str) -> None:
     function = getattr(import_module(module), name)
     assert function.__module__ == module and list(inspect.signature(function).parameters) == ["job"]
@@ -42,7 +43,7 @@ def test_a_job_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert said == {"error": "WrongAnswer: no record acknowledged within 0.05 s"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("job", "error"),
     [
         ({"job": "nope"}, "there is no job 'nope', but hold_connections, "),
@@ -57,7 +58,7 @@ def test_words_that_mean_nothing_are_named(
     assert error in json.loads(capsys.readouterr().out)["error"]
 
 
-@pytest.mark.parametrize("words", [[], ["{}", "{}"], ["{"]])
+@each_case("words", [[], ["{}", "{}"], ["{"]])
 def test_what_is_no_job_is_refused(words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)

@@ -22,6 +22,7 @@ from bench.load.wire import (
     record_batch,
 )
 from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, read_header, verify
+from tests.support.cases import each_case
 
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -93,7 +94,7 @@ def test_a_good_produce_response_passes() -> None:
     template.verify(frame, 7)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("frame", "why"),
     [
         (produce_response(b"t", 8, [0, 0]), "correlation id 8"),

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.full.lookup import Grid
 from bench.page import advice, short
 from bench.page.document import FIRST, PAGES
@@ -15,6 +13,7 @@ from bench.page.promises import section
 from compat_tests.targets import ROOT
 from tests.bench.full.grid import rounds
 from tests.bench.page.results import cells_by_title, grid_of, grid_row, ratio_row
+from tests.support.cases import each_case
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -26,7 +25,7 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("path", [*PATHS, *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.name)
+@each_case("path", [*PATHS, *sorted(DOCS.rglob("*.md"))], ids=lambda path: path.name)
 def test_links_to_headings_find_them(path: Path) -> None:
     """That linked files are there `tests.tidy` holds."""
     for link in LINK.findall(path.read_text()):

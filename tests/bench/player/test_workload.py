@@ -22,9 +22,10 @@ from bench.player.workload import (
     transaction,
 )
 from lockstep.protocol.records.record import Record
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(("targets", "keys"), [(20, 1), (20, 10), (2, 10), (15, 10), (5, 5)])
+@each_case(("targets", "keys"), [(20, 1), (20, 10), (2, 10), (15, 10), (5, 5)])
 def test_parts_are_the_whole_transaction_once_and_everybody_gets_equally_much(
     targets: int, keys: int
 ) -> None:
@@ -74,7 +75,7 @@ def test_delays_are_of_what_was_sent_in_the_window() -> None:
         delays([_noted(0)], 5 * S, 6 * S)
 
 
-@pytest.mark.parametrize("numbers", [(0, 2), (0, 1, 1, 2), (1, 0, 2), (0, 1, 2, 3), ()])
+@each_case("numbers", [(0, 2), (0, 1, 1, 2), (1, 0, 2), (0, 1, 2, 3), ()])
 def test_a_target_that_lost_doubled_or_reordered_something_is_found(numbers: tuple[int, ...]) -> None:
     _noted(0, 1, 2).check(0, Shape(1, 1), 3)
     with pytest.raises(WrongDelivery):

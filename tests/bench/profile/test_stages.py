@@ -28,6 +28,7 @@ from bench.profile.stages import (
 from bench.settings import FLUSH
 from compat_tests.targets import ROOT
 from tests.bench.outcomes import FACTS
+from tests.support.cases import each_case
 
 _LOOP = [
     "main (lockstep/cli.py:86)",
@@ -46,7 +47,7 @@ _TURN = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("stack", "stage"),
     [
         (_LOOP, REST),

@@ -6,8 +6,6 @@ import asyncio
 import struct
 import tracemalloc
 
-import pytest
-
 from lockstep.broker.server import Broker
 from lockstep.protocol.api import ApiKey, request_header_version
 from lockstep.protocol.compiler import encode_bytes
@@ -30,12 +28,13 @@ from tests.broker.conftest import StartBroker
 from tests.broker.fakes import open_connections
 from tests.broker.wire import Client, batch, frame, produce_request
 from tests.protocol.test_hostile import _with_elements, arrays
+from tests.support.cases import each_case
 
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(190)
 TLS_LENGTH = 352_518_912
 
 
-@pytest.mark.parametrize("length", [INT_MAX, INT_MAX - 1, -1, -(2**31), 104_857_601, TLS_LENGTH])
+@each_case("length", [INT_MAX, INT_MAX - 1, -1, -(2**31), 104_857_601, TLS_LENGTH])
 async def test_a_frame_length_beyond_the_limit(target: Broker, length: int) -> None:
     """CVE-2022-34917 / KAFKA-14063: a length up to INT_MAX in a tiny frame is refused, not believed."""
     tracemalloc.start()
@@ -46,7 +45,7 @@ async def test_a_frame_length_beyond_the_limit(target: Broker, length: int) -> N
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+@each_case("served", SERVED, ids=api_id)
 async def test_counts_up_to_int_max_in_a_tiny_frame(target: Broker, served: tuple[int, int, int]) -> None:
     """CVE-2022-34917: each array of each request of each served API says it has up to INT_MAX elements."""
     key, first, last = served
@@ -104,7 +103,7 @@ OVERLONG = {
 }
 
 
-@pytest.mark.parametrize("varint", OVERLONG.values(), ids=OVERLONG.keys())
+@each_case("varint", OVERLONG.values(), ids=OVERLONG.keys())
 async def test_varints_that_are_overlong_or_negative(target: Broker, varint: bytes) -> None:
     """A varint longer than it may be, in a count, a length and a tag."""
     assert await is_refused(target, framed(head(ApiKey.METADATA, 12) + varint + bytes(100)))
@@ -114,14 +113,14 @@ async def test_varints_that_are_overlong_or_negative(target: Broker, varint: byt
     assert await is_refused(target, framed(in_header))
 
 
-@pytest.mark.parametrize("key", [-1, -32768, 32767, 93, 999, 4, 5, 6, 7, 52, 58, 59, 62])
+@each_case("key", [-1, -32768, 32767, 93, 999, 4, 5, 6, 7, 52, 58, 59, 62])
 async def test_unknown_api_keys(target: Broker, key: int) -> None:
     """Keys nobody knows, keys Kafka no longer has, controllers' keys (CVE-2026-83525: FetchSnapshot)."""
     for version in (0, 1, 99, -1):
         assert await is_refused(target, framed(head(key, version) + bytes(64)))
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+@each_case("served", SERVED, ids=api_id)
 async def test_unknown_versions(target: Broker, served: tuple[int, int, int]) -> None:
     """Only ApiVersions may be asked in a version that is not served (KIP-511)."""
     key, first, last = served
@@ -130,7 +129,7 @@ async def test_unknown_versions(target: Broker, served: tuple[int, int, int]) ->
         assert said == ("answered" if key == ApiKey.API_VERSIONS else "closed"), version
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+@each_case("served", SERVED, ids=api_id)
 async def test_the_wrong_header_version(target: Broker, served: tuple[int, int, int]) -> None:
     """A body behind the other header version than its own is answered or closed, and nobody is stuck."""
     key, first, last = served
@@ -148,7 +147,7 @@ async def test_tls_on_the_plaintext_port(target: Broker) -> None:
     assert await is_refused(target, TLS_HELLO)
 
 
-@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", b"POST /x HTTP/1.0\r\n", b"PRI * HTTP/2.0\r\n\r\n"])
+@each_case("start", [b"GET / HTTP/1.1\r\n", b"POST /x HTTP/1.0\r\n", b"PRI * HTTP/2.0\r\n\r\n"])
 async def test_http_on_the_plaintext_port(target: Broker, start: bytes) -> None:
     """KAFKA-4090: HTTP reads as a frame of more than a gigabyte."""
     assert await is_refused(target, start + b"Host: localhost\r\n\r\n")

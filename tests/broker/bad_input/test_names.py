@@ -18,6 +18,7 @@ from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.bad_input.attack import framed, head, is_refused
 from tests.broker.wire import Client, batch
+from tests.support.cases import each_case
 
 BAD_NAMES = {
     "empty": "",
@@ -74,7 +75,7 @@ async def test_names_no_topic_may_have(target: Broker, tmp_path: Path, name: str
     await client.close()
 
 
-@pytest.mark.parametrize("raw", NOT_UTF8, ids=bytes.hex)
+@each_case("raw", NOT_UTF8, ids=bytes.hex)
 async def test_names_that_are_not_utf8(target: Broker, raw: bytes) -> None:
     """A name that is no UTF-8 closes the connection, wherever it stands; so does a client id."""
     name = struct.pack(">h", len(raw)) + raw

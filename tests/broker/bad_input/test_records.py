@@ -25,6 +25,7 @@ from tests.broker.bad_input.attack import INT_MAX, serves_others
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, frame, produce_request, records_of
 from tests.campaigns import wire
+from tests.support.cases import each_case
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 ONE = wire.record(0, None, b"value")
@@ -265,7 +266,7 @@ def xerial(*chunks: tuple[int, bytes]) -> bytes:
     return head + b"".join(struct.pack(">i", size) + chunk for size, chunk in chunks)
 
 
-@pytest.mark.parametrize("size", [-1, 0, INT_MAX, INT_MAX - 1, -(2**31), 1 << 20])
+@each_case("size", [-1, 0, INT_MAX, INT_MAX - 1, -(2**31), 1 << 20])
 def test_snappy_chunk_lengths(size: int) -> None:
     """CVE-2023-34455: a chunk length of -1 or INT_MAX in xerial's framing allocates nothing."""
     good = bytes(cramjam.snappy.compress_raw(b"good"))
@@ -280,7 +281,7 @@ def test_snappy_chunk_lengths(size: int) -> None:
     assert decompress(Codec.SNAPPY, xerial((len(good), good))) == b"good"
 
 
-@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\xff" * 10])
+@each_case("size", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\xff" * 10])
 def test_snappy_lengths_inside_a_block(size: bytes) -> None:
     """CVE-2023-34455: the length that a raw block says it holds is believed as far as a block can expand."""
     for data in (size + b"\0", size + bytes(1000), xerial((len(size) + 1, size + b"\0"))):

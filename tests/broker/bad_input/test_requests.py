@@ -6,8 +6,6 @@ import asyncio
 import struct
 from typing import Any
 
-import pytest
-
 from lockstep.broker.network.listeners import is_loopback
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.config import Settings
@@ -35,6 +33,7 @@ from tests.broker.bad_input.attack import INT_MAX, SERVED, api_id, framed, head,
 from tests.broker.conftest import StartBroker
 from tests.broker.fakes import open_connections
 from tests.broker.wire import Client, batch, fetch_request
+from tests.support.cases import each_case
 
 EMPTY = {"string": "", "bytes": b"", "records": b""}
 STYLES = ("defaults", "nulls", "empty", "one empty element", "one null element")
@@ -70,7 +69,7 @@ def _element(wire: Any, version: int, style: str) -> Any:
     return EMPTY.get(wire.name, bytes(16) if wire.name == "uuid" else 0)
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+@each_case("served", SERVED, ids=api_id)
 async def test_empty_collections_in_every_request(target: Broker, served: tuple[int, int, int]) -> None:
     """CVE-2026-83525: a request without topics or partitions ended a controller; here every array of every
     request is empty, then null, then has one element that is itself empty."""
@@ -87,7 +86,7 @@ async def test_empty_collections_in_every_request(target: Broker, served: tuple[
     assert sent >= last - first + 1
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+@each_case("served", SERVED, ids=api_id)
 async def test_a_body_of_zeros_and_no_body(target: Broker, served: tuple[int, int, int]) -> None:
     """CVE-2026-83525: the same without a table: no body at all, and bodies of zeros."""
     key, first, last = served
@@ -231,7 +230,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
     await client.close()
 
 
-@pytest.mark.parametrize("partitions", [100_000, INT_MAX, 0, -2, -(2**31)])
+@each_case("partitions", [100_000, INT_MAX, 0, -2, -(2**31)])
 async def test_a_hundred_thousand_partitions(target: Broker, partitions: int) -> None:
     """RequestError for what they are, before anything is made."""
     client = await Client.connect(target.port)

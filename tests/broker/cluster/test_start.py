@@ -35,6 +35,7 @@ from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.waiting import until
 from tests.broker.wire import batch, records_of
+from tests.support.cases import each_case
 
 
 async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path) -> None:
@@ -309,7 +310,7 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
         await Broker(from_texts(texts)).start()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("peers", "problem"),
     [
         ("1@h:1,1@h:2", "twice"),
@@ -366,7 +367,7 @@ async def test_a_node_may_listen_elsewhere_than_others_connect_to(tmp_path: Path
             server.close()
 
 
-@pytest.mark.parametrize("text", ["h", "PLAINTEXT://h:1", "h:99999"])
+@each_case("text", ["h", "PLAINTEXT://h:1", "h:99999"])
 def test_a_listener_for_peers_that_cannot_be(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^lockstep.peers.listener"):
         from_texts({"lockstep.peers": "1@h:1,2@h:2", "lockstep.peers.listener": text})
@@ -469,9 +470,7 @@ async def test_another_number_of_log_groups_than_the_clusters_is_told(
         await cluster.close()
 
 
-@pytest.mark.parametrize(
-    ("nodes", "groups", "held"), [(1, "4", 4), (2, "3", 3), (3, None, 3), (5, "10", 6), (5, "1", 1)]
-)
+@each_case(("nodes", "groups", "held"), [(1, "4", 4), (2, "3", 3), (3, None, 3), (5, "10", 6), (5, "1", 1)])
 def test_how_many_groups_a_node_holds(nodes: int, groups: str | None, held: int) -> None:
     peers = ",".join(f"{node}@h:{node}" for node in range(1, nodes + 1)) if nodes > 1 else ""
     wanted = {} if groups is None else {"lockstep.data.groups": groups}

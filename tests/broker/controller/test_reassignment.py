@@ -29,6 +29,7 @@ from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.controller.test_cluster_admin import hosted, placed, read, well, write
 from tests.broker.wire import Client
+from tests.support.cases import each_case
 
 REFUSED = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 Where = Sequence[int] | None
@@ -220,7 +221,7 @@ async def test_a_refusal_lists_no_end_of_partitions(start_cluster: StartCluster)
     ] * 2
 
 
-@pytest.mark.parametrize(("behind", "arrived"), [((), [1]), ((2, 3), [1]), ((4,), [])])
+@each_case(("behind", "arrived"), [((), [1]), ((2, 3), [1]), ((4,), [])])
 async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], arrived: list[int]) -> None:
     """Those that were there before may lag at any time."""
     voters = [{"node": each} for each in (2, 3, 4)]

@@ -15,6 +15,7 @@ from lockstep.broker.controller.rejected_creations import (
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 REFUSED = RequestError(ErrorCode.INVALID_CONFIG, "max.message.bytes is too large")
 
@@ -60,14 +61,14 @@ def test_a_creation_that_succeeds_ends_the_wait() -> None:
     assert not is_held(creations, "t")
 
 
-@pytest.mark.parametrize("error", sorted(IGNORED_ERRORS))
+@each_case("error", sorted(IGNORED_ERRORS))
 def test_a_refusal_for_another_reason_holds_nothing(error: ErrorCode) -> None:
     creations = RejectedCreations(lambda: 0.0)
     creations.record("t", RequestError(error, "reason"))
     assert not is_held(creations, "t")
 
 
-@pytest.mark.parametrize("name", ["a b", "x" * 250, "", CONSUMER_OFFSETS])
+@each_case("name", ["a b", "x" * 250, "", CONSUMER_OFFSETS])
 def test_neither_a_bad_name_nor_one_of_the_clusters_own_topics_is_held(name: str) -> None:
     creations = RejectedCreations(lambda: 0.0)
     creations.record(name, REFUSED)

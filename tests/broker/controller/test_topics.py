@@ -28,14 +28,15 @@ from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
+@each_case("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
 def test_names(name: str) -> None:
     check_name(name)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "a\0", "ä", "a\n", "٣"])
+@each_case("name", ["", ".", "..", "x" * 250, "a b", "a/b", "a\0", "ä", "a\n", "٣"])
 def test_names_refused(name: str) -> None:
     with pytest.raises(RequestError) as refused:
         check_name(name)
@@ -49,7 +50,7 @@ def test_no_new_id_has_a_hyphen() -> None:
     assert len(set(texts)) == 200
 
 
-@pytest.mark.parametrize("assignments", [{0: [2]}, {0: []}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
+@each_case("assignments", [{0: [2]}, {0: []}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
 def test_assignments_refused(assignments: dict[int, list[int]]) -> None:
     with pytest.raises(RequestError) as refused:
         check_assignments(assignments, [1])

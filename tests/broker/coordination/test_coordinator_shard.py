@@ -11,6 +11,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
+from tests.support.cases import each_case
 
 E = ErrorCode
 
@@ -117,7 +118,7 @@ def test_a_leadership_lost_before_it_is_loaded() -> None:
     assert hosted.coordinator.on_status == ["expect", "resign"]
 
 
-@pytest.mark.parametrize("end", ["stop", "leave"])
+@each_case("end", ["stop", "leave"])
 def test_it_follows_no_more(end: str) -> None:
     group = FakeGroup()
     hosted = hosted_by(group)

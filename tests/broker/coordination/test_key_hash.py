@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import struct
 
-import pytest
-
 from lockstep.broker.coordination.key_hash import _remembered_hash, positive_hash
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "expected"),
     [
         ("", 0),

@@ -15,6 +15,7 @@ from lockstep.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from tests.support.cases import each_case
 
 LARGEST = 2**31 - 1
 
@@ -169,7 +170,7 @@ def named(
     )
 
 
-@pytest.mark.parametrize("name", ["x" * 250, "x" * 32_000, "ü"])
+@each_case("name", ["x" * 250, "x" * 32_000, "ü"])
 def test_what_can_be_no_topic_is_answered_and_forgotten(name: str) -> None:
     sessions = Fixture().sessions
     turn = sessions.begin(named(name), 12)

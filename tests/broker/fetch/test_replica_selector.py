@@ -5,12 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from lockstep.broker.fetch.replica_selector import missing_offsets
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import DirectoryEntry, Frame, FrameKind
+from tests.support.cases import each_case
 
 OURS, OTHER = 1, 2
 
@@ -29,7 +28,7 @@ def group(kept_bytes: int = 1 << 20) -> LogGroup:
     return cast(LogGroup, SimpleNamespace(applied_index=6, log=SimpleNamespace(frames=recent.read)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("match_index", "missing"),
     [
         (0, {OURS: 0, OTHER: 0}),

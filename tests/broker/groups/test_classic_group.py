@@ -21,6 +21,7 @@ from lockstep.broker.groups.classic_group import (
     protocols_of,
 )
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 ALLOWED = {
     ("Empty", "PreparingRebalance"),
@@ -50,7 +51,7 @@ def group_of(*members: Member) -> ClassicGroup:
     return group
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+@each_case(("before", "after"), list(itertools.product(State, State)))
 def test_states_change_along_the_table_alone(before: State, after: State) -> None:
     group = ClassicGroup("g", 1)
     group.state = before
@@ -94,7 +95,7 @@ def test_a_member_twice_is_a_mistake_of_ours() -> None:
     assert list(group.members) == ["a"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("known", "chosen"),
     [
         ([("x",)], "x"),

@@ -43,6 +43,7 @@ from lockstep.protocol.fields import Struct, Versions
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.protocol.records.batch import MalformedBatch
 from lockstep.protocol.records.record import key_value_batch, key_values
+from tests.support.cases import each_case
 
 TOPIC_ID = bytes.fromhex("0854d3308edd427183eb286195ca86d8")
 TIME_MS = 0x1A1FE1F0C01
@@ -71,7 +72,7 @@ KAFKA_WROTE = {
 }
 
 
-@pytest.mark.parametrize("name", KAFKA_WROTE)
+@each_case("name", KAFKA_WROTE)
 def test_offsets_are_written_and_read_as_kafka_does(name: str) -> None:
     key, value, (group_id, topic, index, committed) = KAFKA_WROTE[name]
     assert offset_record(group_id, topic, index, committed) == (bytes.fromhex(key), bytes.fromhex(value))
@@ -85,7 +86,7 @@ def test_a_tombstone_has_a_key_only() -> None:
     assert group_record("g", None) == (b"\0\2\0\1g", None)
 
 
-@pytest.mark.parametrize("version", range(5))
+@each_case("version", range(5))
 def test_offsets_of_every_version_are_read(version: int) -> None:
     value = OffsetCommitValue(
         offset=1, leader_epoch=2, metadata="m", commit_timestamp=3, expire_timestamp=4, topic_id=TOPIC_ID
@@ -121,7 +122,7 @@ def test_what_a_commit_comes_to() -> None:
     assert actual * 0.8 < commit_bytes("group", said) < actual * 1.5
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("count", "length", "too_large"), [(1_000, 99_999, False), (1_001, 99_999, True), (50_000, 200, False)]
 )
 def test_what_one_request_may_commit(count: int, length: int, too_large: bool) -> None:
@@ -227,7 +228,7 @@ def check_fields(cls: type[Struct], rows: list[dict[str, Any]], structs: dict[st
 
 
 @pytest.mark.java
-@pytest.mark.parametrize(
+@each_case(
     "cls",
     [OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue],
     ids=lambda cls: cls.__name__,
@@ -250,7 +251,7 @@ def test_a_value_as_long_as_a_plain_one() -> None:
     assert committed_offset(value) == committed
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("metadata", "is_long"),
     [
         (None, False),

@@ -14,6 +14,7 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import NotLeader
 from tests.broker.coordination.fakes import FakeGroup
 from tests.broker.groups.fakes import World, error_of
+from tests.support.cases import each_case
 
 E = ErrorCode
 
@@ -94,7 +95,7 @@ async def test_a_delete_under_way_leaves_nothing_behind() -> None:
     assert told == [E.NOT_COORDINATOR] and "g" in it.world.store.state
 
 
-@pytest.mark.parametrize("leaves", [False, True])
+@each_case("leaves", [False, True])
 async def test_it_follows_no_more(leaves: bool) -> None:
     it = CoordinatorShard()
     it.group.lead(True)

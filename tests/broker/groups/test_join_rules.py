@@ -18,6 +18,7 @@ from tests.broker.groups.fakes import (
     rejoin,
     static_pair,
 )
+from tests.support.cases import each_case
 
 E = ErrorCode
 
@@ -312,7 +313,7 @@ def test_assignments_count() -> None:
     assert world.coordinator._context.memory_bytes == 0
 
 
-@pytest.mark.parametrize("instance", [None, "i" * 30_000])
+@each_case("instance", [None, "i" * 30_000])
 def test_long_names_count(instance: str | None) -> None:
     world = World()
     world.join(client="c" * 30_000, instance=instance, version=5)

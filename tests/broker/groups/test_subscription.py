@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from struct import pack
 
-import pytest
-
 from lockstep.broker.groups.subscription import topics_of
+from tests.support.cases import each_case
 
 
 def subscription(*names: bytes, version: int = 1, after: bytes = b"\xff\xff\xff\xff") -> bytes:
@@ -14,7 +13,7 @@ def subscription(*names: bytes, version: int = 1, after: bytes = b"\xff\xff\xff\
     return pack(">hi", version, len(names)) + body + after
 
 
-@pytest.mark.parametrize("version", [0, 1, 3, 32_767])
+@each_case("version", [0, 1, 3, 32_767])
 def test_topics_are_read_and_what_later_versions_added_is_passed_over(version: int) -> None:
     data = subscription(b"orders", "größe".encode(), b"orders", version=version)
     assert topics_of(data) == {"orders", "größe"}
@@ -24,7 +23,7 @@ def test_no_topics_is_a_subscription() -> None:
     assert topics_of(subscription()) == set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "data",
     [
         b"",

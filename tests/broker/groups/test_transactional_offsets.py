@@ -16,6 +16,7 @@ from lockstep.protocol.records import control
 from lockstep.protocol.records.control import ControlKind
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.storage.types import DirectoryEntry
+from tests.support.cases import each_case
 
 Key = tuple[str, str, int]
 
@@ -92,7 +93,7 @@ def test_what_is_pending_is_nothing_when_its_transaction_aborts() -> None:
     assert log.state == GroupsState()
 
 
-@pytest.mark.parametrize("kind", [ControlKind.COMMIT, ControlKind.ABORT])
+@each_case("kind", [ControlKind.COMMIT, ControlKind.ABORT])
 def test_a_plain_commit_that_comes_later_holds_whatever_becomes_of_the_transaction(kind: ControlKind) -> None:
     log = Log()
     log.write(commit(7), producer_id=5)

@@ -23,6 +23,7 @@ from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Headers
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
+from tests.support.cases import each_case
 
 
 class One:
@@ -97,7 +98,7 @@ def test_what_is_counted() -> None:
     assert counts == (2, 3, 1)
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@each_case("codec", [Codec.NONE, Codec.ZSTD])
 def test_batches_of_very_many_records(codec: Codec) -> None:
     """With locks they are refused, before they are looked at; without they are like any others."""
     one = One()

@@ -17,6 +17,7 @@ from lockstep.protocol.lock_words import MAX_LOCK_NAME_BYTES, MAX_LOCK_NAMES
 from lockstep.protocol.records.batch import MalformedBatch, read_header
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Headers
+from tests.support.cases import each_case
 
 TOPIC_ID = bytes(range(16))
 AS_TEXT = base64.urlsafe_b64encode(TOPIC_ID).rstrip(b"=")
@@ -38,7 +39,7 @@ def one(*headers: tuple[str, bytes | None]) -> LockRequest:
     return request
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+@each_case("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
 def test_what_records_ask_for(codec: Codec) -> None:
     first: Headers = [
         ("trace", None),
@@ -75,7 +76,7 @@ def test_records_without_locks_ask_for_nothing() -> None:
     assert not one(("lockstep-hwm", b"5")).is_conditional
 
 
-@pytest.mark.parametrize(
+@each_case(
     "headers",
     [
         [("lockstep-hwm", None)],
@@ -164,7 +165,7 @@ def test_the_parts_of_a_request_stand_together() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("records", "record"),
     [
         ([part(1, 2)], 0),

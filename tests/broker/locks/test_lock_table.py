@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.broker.locks.lock_table import LockTable, begin, end, raises
 from lockstep.storage.types import NOTES_PARTITION, CorruptLog, DirectoryEntry, NewerFormat
+from tests.support.cases import each_case
 
 A, B, C = (bytes([each]) * 16 for each in (1, 2, 3))
 
@@ -52,7 +53,7 @@ def test_an_end_and_a_new_beginning_forget_what_was_known() -> None:
     assert not table.partitions
 
 
-@pytest.mark.parametrize(
+@each_case(
     "notes",
     [b"x", raises(1, 5, [A])[:-1], b"\0\0\0\1\5" + bytes(12), begin(1, -1, 5) + b"\0" * 16],
 )

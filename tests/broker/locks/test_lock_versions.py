@@ -6,16 +6,15 @@ import random
 import tracemalloc
 from hashlib import blake2b
 
-import pytest
-
 from lockstep.broker.locks.lock_versions import CELLS, RECENT, LockVersions, restore
+from tests.support.cases import each_case
 
 
 def lock(number: int) -> bytes:
     return blake2b(b"%d" % number, digest_size=16).digest()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_case("seed", range(4))
 def test_never_too_low(seed: int) -> None:
     """A small table, so that all of its parts are in use; cut and restored in between."""
     rng = random.Random(seed)

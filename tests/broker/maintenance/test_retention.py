@@ -30,11 +30,10 @@ from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
 from tests.storage.log.joined_logs import small_segments
 from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
-    ("limit", "start"), [(100, 0), (50, 0), (41, 0), (40, 10), (31, 10), (30, 20), (20, 30), (0, 30)]
-)
+@each_case(("limit", "start"), [(100, 0), (50, 0), (41, 0), (40, 10), (31, 10), (30, 20), (20, 30), (0, 30)])
 def test_by_size(limit: int, start: int) -> None:
     # Three sealed parts of 10 bytes each and 20 bytes in the open segment.
     shares = [SegmentPartition(1, first, first + 9, 0, 10) for first in (0, 10, 20)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence, Set
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from lockstep.broker.membership.next_change import (
     printable_member,
 )
 from lockstep.storage.group_options import member_of, node_of
+from tests.support.cases import each_case
 
 NEW_3 = member_of(3, 7)
 
@@ -208,7 +208,7 @@ def test_the_preferred_leader_is_the_first_wanted_node() -> None:
     assert preferred_leader(view(leader=1, wanted=[2, 1, 3])) == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     "seen",
     [
         view(leader=2, dead={1}),
@@ -237,7 +237,7 @@ def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> N
     assert leader_with_room(view(leader=3, wanted=[2, 1, 3], disks_full={1: False, 2: False, 3: True})) == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     "seen",
     [
         view(disks_full={1: False, 2: False, 3: False}),

@@ -33,6 +33,7 @@ from lockstep.broker.metadata.metadata_image import (
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.storage.control_partition import ControlPartition
 from lockstep.storage.types import CorruptLog, DirectoryEntry, NewerFormat
+from tests.support.cases import each_case
 
 ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 1, 0)
 ID = bytes(range(16))
@@ -87,7 +88,7 @@ def test_snapshot_and_restore() -> None:
     assert (copy.cluster_id, copy.topics, copy.next_producer_id) == (None, {}, 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         {"do": "frobnicate"},

@@ -7,14 +7,15 @@ import pytest
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
+@each_case("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
 def test_names(name: str) -> None:
     check_name(name)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "words"),
     [
         ("", "the empty string"),

@@ -17,6 +17,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 SETTINGS = Settings(num_partitions=4, offsets_topic_num_partitions=7, transaction_state_log_num_partitions=9)
 
@@ -52,7 +53,7 @@ def test_an_own_topic_stays_and_one_with_only_its_name_may_go() -> None:
     topic_validation.check_may_change(Topic(CONSUMER_OFFSETS, b"i" * 16, config))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "wanted", "count"),
     [
         ("t", -1, 4),
@@ -68,7 +69,7 @@ def test_how_many_partitions(name: str, wanted: int, count: int) -> None:
     assert topic_validation.new_partition_count(name, wanted, SETTINGS) == count
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "wanted", "words"),
     [
         ("t", 0, "non-positive"),
@@ -82,12 +83,12 @@ def test_how_many_partitions_there_are_not(name: str, wanted: int, words: str) -
     assert words in refusal(call, ErrorCode.INVALID_PARTITIONS)
 
 
-@pytest.mark.parametrize(("factor", "nodes"), [(-1, 1), (1, 1), (3, 3), (3, 5)])
+@each_case(("factor", "nodes"), [(-1, 1), (1, 1), (3, 3), (3, 5)])
 def test_copies(factor: int, nodes: int) -> None:
     topic_validation.check_replication_factor(factor, nodes)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("factor", "nodes", "words"),
     [
         (0, 5, "larger than 0, or -1"),
@@ -113,7 +114,7 @@ def test_a_plan_has_what_was_asked_for_and_an_own_topic_what_it_must_have() -> N
     assert own.topic_id == CONSUMER_OFFSETS_TOPIC_ID
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "overrides", "words"),
     [
         ("t", {"no.such": "1"}, "no.such"),

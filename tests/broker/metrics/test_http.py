@@ -13,6 +13,7 @@ import uvloop
 
 from lockstep.broker.metrics.http import HEAD_BYTES, MAX_CONNECTIONS, HttpListener, Page, index
 from tests.broker.metrics.scraping import get
+from tests.support.cases import each_case
 
 Start = Callable[..., Awaitable[int]]
 LARGE = 64 << 20
@@ -250,7 +251,7 @@ async def test_closing_cuts_everybody_off() -> None:
         await asyncio.open_connection("127.0.0.1", port)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "case",
     [
         test_a_whole_answer,

@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.broker.network.listeners import CannotListen, bind, check_conflicts, connection_limit
 from lockstep.broker.settings.addresses import Listener
+from tests.support.cases import each_case
 
 
 def test_every_address_of_localhost_on_one_port() -> None:
@@ -40,7 +41,7 @@ def test_not_this_machine() -> None:
             bind(Listener("PLAINTEXT", host, 0), address_hint="Set it elsewhere")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("one", "other", "clash"),
     [
         (("localhost", 7), ("localhost", 7), True),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from lockstep.broker.node.first_start import FOUNDING_TIMEOUT_SECONDS, ClusterPart, explain, part_of
 from lockstep.broker.peers.node_status import Status
+from tests.support.cases import each_case
 
 BLANK = Status()
 JOINED = Status(joined=True)
@@ -95,7 +94,7 @@ def test_who_was_told_of_other_nodes_does_not_vote_by_itself() -> None:
     assert part_of(1, (1, 2), {2: cluster(2, 3)}, 0) is ClusterPart.STRANGER
 
 
-@pytest.mark.parametrize("waited", [0, LONG])
+@each_case("waited", [0, LONG])
 def test_a_log_without_a_record_of_nodes_decides_nothing(waited: float) -> None:
     """Its node may have forgotten, or not heard, who is part of the cluster."""
     unknown = Status(joined=True, has_log=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.peers.node_status import MAX_BUILD_LENGTH, Status
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "status",
     [
         Status(),
@@ -25,7 +26,7 @@ def test_round_trip(status: Status) -> None:
 PLAIN = Status().encode()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "body",
     [
         b"",

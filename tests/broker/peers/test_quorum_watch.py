@@ -11,6 +11,7 @@ from lockstep.broker.peers.quorum_watch import (
     QuorumReach,
     QuorumWatch,
 )
+from tests.support.cases import each_case
 
 REFUSED = QuorumReach((1, 2, 3), {2: "at b:1 (connection refused)", 3: "at c:1 (no answer)"})
 OTHER = QuorumReach((1, 2, 3), {2: "at b:1 (no answer)", 3: "at c:1 (no answer)"})
@@ -24,7 +25,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("voters", "unreached", "enough"),
     [((1,), 0, True), ((1, 2), 1, False), ((1, 2, 3), 1, True), ((1, 2, 3, 4), 2, False)],
 )

@@ -26,6 +26,7 @@ from lockstep.broker.process.process_output import (
     dropped_lines,
     log_to_stderr,
 )
+from tests.support.cases import each_case
 
 F_SETPIPE_SZ = 1031
 LINE = b"x" * 999 + b"\n"
@@ -268,7 +269,7 @@ logging.getLogger("lockstep.storage").critical("the end")"""
     assert lines[-1].endswith("CRITICAL the end")
 
 
-@pytest.mark.parametrize("end", ["", "drain_output()", "sys.exit(3)", "raise KeyError('planted')"])
+@each_case("end", ["", "drain_output()", "sys.exit(3)", "raise KeyError('planted')"])
 def test_the_end_waits_a_moment_for_a_reader_that_stands_still(end: str) -> None:
     status, out = run(f'for _ in range(1000): print("x" * 99)\nprint("over")\n{end}', reads=False)
     assert status == {"sys.exit(3)": 3, "raise KeyError('planted')": 1}.get(end, 0)

@@ -26,6 +26,7 @@ from lockstep.protocol.records.record import BatchBuilder
 from lockstep.protocol.staged_messages import staged_producer_id
 from lockstep.storage.types import NOTES_PARTITION, DirectoryEntry, NewerFormat
 from tests.broker.wire import Client
+from tests.support.cases import each_case
 
 DAY_MS = 86_400_000
 
@@ -286,7 +287,7 @@ def test_batches_of_a_coordinator_have_no_sequences() -> None:
         state.check_epoch(1, transactional(-1, producer_epoch=1))
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@each_case("version", [0, 1])
 def test_before_version_2_a_marker_has_the_epoch_of_its_batches(version: int) -> None:
     state = begun(producer_epoch=5)
     assert state.check_end(1, 7, 5, 3, version) and state.check_end(1, 7, 6, 3, version)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from lockstep.broker.requests.read_barrier import take_read_barrier
+from tests.support.cases import each_case
 
 
 class FakeLeadership:
@@ -51,7 +50,7 @@ async def test_a_confirmation_is_enough() -> None:
     assert len(world.leaderships[0].confirmations) == 1
 
 
-@pytest.mark.parametrize("leads_again", [False, True])
+@each_case("leads_again", [False, True])
 async def test_a_leadership_that_ends_is_not_waited_for(leads_again: bool) -> None:
     world = World()
     (leadership,) = world.leaderships

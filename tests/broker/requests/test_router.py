@@ -19,6 +19,7 @@ from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker import fakes
 from tests.broker.wire import Client, frame, produce_request
+from tests.support.cases import each_case
 
 NEWEST_IS_NOT_SERVED = {
     ApiKey.INIT_PRODUCER_ID,  # Kafka has not released version 6 (KIP-939)
@@ -212,7 +213,7 @@ async def test_with_a_lease_a_handler_is_called_at_once() -> None:
     assert response is handler.response and handler.served == ["g"]
 
 
-@pytest.mark.parametrize("leads", [True, False])
+@each_case("leads", [True, False])
 async def test_without_a_lease_a_handler_is_called_once_after_the_read_barrier(leads: bool) -> None:
     leadership = FakeLeadership()
     handler = CoordinatorHandler([leadership])

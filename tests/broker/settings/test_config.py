@@ -18,6 +18,7 @@ from lockstep.broker.settings.topic_default_settings import (
     DEFAULT_ONLY,
     WARNINGS_AT_START,
 )
+from tests.support.cases import each_case
 
 
 def test_sources_in_order(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_what_is_known_with_kafkas_default_alone_warns_of_any_other_value(name: 
         assert (getattr(passed_over, attribute), passed_over.explicit) == (declared.default, {})
 
 
-@pytest.mark.parametrize("name", BROKERS_WITHOUT_EFFECT)
+@each_case("name", BROKERS_WITHOUT_EFFECT)
 def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name: str) -> None:
     attribute, declared = PROPERTIES[name]
     assert from_texts({name: declared.show(declared.default) or ""}).warnings == ()
@@ -84,7 +85,7 @@ def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name:
         from_texts({name: "x"})
 
 
-@pytest.mark.parametrize("name", WARNINGS_AT_START)
+@each_case("name", WARNINGS_AT_START)
 def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
     attribute, declared = PROPERTIES[name]
     text = "true" if name == "log.preallocate" else "2000000"
@@ -93,7 +94,7 @@ def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
     assert (getattr(settings, attribute), settings.explicit) == (declared.parse(text), {name: text})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name", ["log.flush.interval.messages", "log.flush.interval.ms", "log.flush.scheduler.interval.ms"]
 )
 def test_a_flush_that_is_asked_for_stops_a_start_that_makes_none(name: str) -> None:
@@ -113,7 +114,7 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
     assert from_texts({"lockstep.peers.listener": ""}).warnings == ()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "assignment",
     [
         "num.partition=3",
@@ -174,7 +175,7 @@ def test_a_least_above_the_most_stops_the_start() -> None:
     from_texts({least: "8", most: "8"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "meant"),
     [
         ("num.partition", "num.partitions"),
@@ -334,7 +335,7 @@ def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
     assert len(UNUSED_KAFKA_NAMES) > 250
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "form"),
     [
         ("lockstep.metrics.listener", ":9644"),

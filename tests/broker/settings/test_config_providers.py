@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.broker.settings.config_providers import resolve_references
 from lockstep.broker.settings.properties import ConfigError
+from tests.support.cases import each_case
 
 CLASS = "org.apache.kafka.common.config.provider."
 ENVIRONMENT = {"A": "1", "B_SECRET": "2"}
@@ -104,7 +105,7 @@ def test_what_may_be_read_is_limited(tmp_path: Path) -> None:
             value(reference, texts)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("param", "text"),
     [
         ("file__allowed_paths", "relative"),

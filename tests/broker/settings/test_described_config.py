@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.described_config import (
     Described,
@@ -26,6 +24,7 @@ from lockstep.broker.settings.topic_config import (
     topic_config,
 )
 from lockstep.protocol.config_resources import ConfigSource
+from tests.support.cases import each_case
 
 
 def by_name(described: list[Described]) -> dict[str, Described]:
@@ -55,7 +54,7 @@ LONGEST = "9223372036854775807"
 FROM_START, DEFAULT = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("texts", "name", "synonyms"),
     [
         (
@@ -97,7 +96,7 @@ def test_a_topics_value_comes_from_a_setting_of_the_brokers(
         assert described.value == synonyms[0][1]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value", "kind"),
     [
         ("compression.gzip.level", "-1", Kind.INT),
@@ -219,6 +218,6 @@ def test_loggers_and_client_metrics() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["advertised.listeners", "log.dirs", "listeners"])
+@each_case("name", ["advertised.listeners", "log.dirs", "listeners"])
 def test_what_names_a_place_is_read_only(name: str) -> None:
     assert by_name(describe_broker(Settings()))[name].read_only

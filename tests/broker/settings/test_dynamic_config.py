@@ -25,6 +25,7 @@ from lockstep.broker.settings.properties import Kind
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from lockstep.broker.settings.topic_config import BROKER_SYNONYMS
+from tests.support.cases import each_case
 
 
 def test_all_of_them_are_settings_and_none_names_a_place() -> None:
@@ -47,7 +48,7 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
     assert apply_changes(settings, {}, {}).dynamic_cluster == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "text"),
     [
         ("message.max.bytes", "x"),
@@ -114,7 +115,7 @@ def test_several_that_are_fixed_are_named_together() -> None:
     reject_fixed(CHANGEABLE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "hint"),
     [
         (

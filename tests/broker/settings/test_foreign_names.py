@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.broker.settings.config import PROPERTIES
 from lockstep.broker.settings.foreign_names import FORMER_NAMES, hint, is_misspelled, unused_names_warning
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from tests.support.cases import each_case
 
 
 def test_kafkas_former_names_are_neither_its_present_ones_nor_mistakes() -> None:
@@ -14,7 +13,7 @@ def test_kafkas_former_names_are_neither_its_present_ones_nor_mistakes() -> None
     assert not [name for name in FORMER_NAMES if is_misspelled(name, [*PROPERTIES])]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "name",
     [
         "acks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.settings.group_config import GROUP_PROPERTIES, InvalidGroupConfig, group_config
+from tests.support.cases import each_case
 
 
 def test_every_default_is_within_its_bounds() -> None:
@@ -14,7 +15,7 @@ def test_every_default_is_within_its_bounds() -> None:
         assert group_config({name: f" {text} "}) == {name: text}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "least", "most"),
     [
         ("consumer.session.timeout.ms", 45_000, 60_000),
@@ -42,12 +43,12 @@ def test_a_refusal_names_the_setting_of_the_broker_it_breaks() -> None:
         group_config({"consumer.session.timeout.ms": "5"})
 
 
-@pytest.mark.parametrize("good", ["earliest", "latest", "by_duration:PT1H", "by_duration:P2DT3H4M5.5S"])
+@each_case("good", ["earliest", "latest", "by_duration:PT1H", "by_duration:P2DT3H4M5.5S"])
 def test_where_a_share_group_may_begin(good: str) -> None:
     assert group_config({"share.auto.offset.reset": good}) == {"share.auto.offset.reset": good}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "bad", ["", "none", "by_duration:", "by_duration:P", "by_duration:PT", "by_duration:-PT1H", "PT1H"]
 )
 def test_where_it_may_not(bad: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.broker.settings.loader import load
 from lockstep.broker.settings.properties import ConfigError
+from tests.support.cases import each_case
 
 FILES = {
     "an image with client settings": "max.partition.fetch.bytes=1048576\nmax.request.size=1048576\n"
@@ -207,7 +208,7 @@ def test_no_error_shows_what_a_reference_stands_for(tmp_path: Path, monkeypatch:
             assert f"(in {file})" in str(refused.value)
 
 
-@pytest.mark.parametrize("flags", [{"listeners": "localhost:9092"}, {}])
+@each_case("flags", [{"listeners": "localhost:9092"}, {}])
 def test_listeners_are_shown_with_their_protocol_whoever_left_it_out(flags: dict[str, str]) -> None:
     assigned = (
         []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lockstep.broker.settings.properties import ConfigError, Kind, Property
+from tests.support.cases import each_case
 
 
 def prop(kind: Kind, **options: object) -> Property:
     return Property("some.key", kind, None, "doc", **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "text", "value"),
     [
         (Kind.INT, " 12 ", 12),
@@ -30,7 +31,7 @@ def test_parses(kind: Kind, text: str, value: object) -> None:
     assert prop(kind).parse(text) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "text"),
     [
         (Kind.INT, ""),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.broker.settings.suggestions import Suggestions
+from tests.support.cases import each_case
 
 NAMES = Suggestions({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "log.roll.ms": "segment.ms"})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "meant"),
     [
         ("retenion.ms", "retention.ms"),

@@ -20,6 +20,7 @@ from lockstep.broker.settings.topic_config import (
     topic_config,
     without_effect,
 )
+from tests.support.cases import each_case
 
 SMALL_SEGMENTS = from_texts({"lockstep.segment.bytes": "4194304"})
 
@@ -54,8 +55,8 @@ def test_every_setting_behind_a_topics_is_kafkas() -> None:
     assert defaults == TopicConfig()
 
 
-@pytest.mark.parametrize("name", KAFKA_4_4_0.split())
-@pytest.mark.parametrize("flush", ["always", "os"])
+@each_case("name", KAFKA_4_4_0.split())
+@each_case("flush", ["always", "os"])
 def test_kafkas_default_is_taken(name: str, flush: str) -> None:
     """Terraform, topic operators and MirrorMaker write back what they read."""
     attribute, declared = TOPIC_PROPERTIES[name]
@@ -83,7 +84,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text"), KEPT)
+@each_case(("name", "text"), KEPT)
 def test_a_setting_that_changes_no_records_fate_is_kept_and_said_once(name: str, text: str) -> None:
     """MirrorMaker 2 copies a topic with all of its settings; one that is refused would cost it the others."""
     overrides = {"cleanup.policy": "compact", name: text}
@@ -103,9 +104,7 @@ def test_every_such_setting_is_tried() -> None:
     assert not WITHOUT_EFFECT.keys() & ABSENT_FEATURES.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("remote.storage.enable", "true"), ("max.decompressed.message.bytes", "1000")]
-)
+@each_case(("name", "text"), [("remote.storage.enable", "true"), ("max.decompressed.message.bytes", "1000")])
 def test_a_setting_that_changes_a_records_fate_and_cannot_be_kept_is_refused(name: str, text: str) -> None:
     default = re.escape(TOPIC_PROPERTIES[name][1].show(TOPIC_PROPERTIES[name][1].default) or "")
     words = rf"^{name} is refused: this broker has no {ABSENT_FEATURES[name]}, .* default: '{default}'$"
@@ -118,7 +117,7 @@ def test_a_topic_costs_no_dictionary() -> None:
     assert not hasattr(topic_config({}, Settings()), "__dict__")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "text", "name", "value"),
     [
         ("log.segment.bytes", "2000000", "segment.bytes", "2000000"),
@@ -166,7 +165,7 @@ def test_defaults_follow_the_broker() -> None:
     assert (config.retention_ms, config.max_message_bytes, config.retention_bytes) == (60_000, 77, 9)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("compression.type", "brotli"),
@@ -200,7 +199,7 @@ def test_refused_by_name(name: str, value: str) -> None:
         topic_config({name: value}, Settings())
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "value"),
     [
         ("cleanup.policy", "delete"),
@@ -223,7 +222,7 @@ def test_accepted(name: str, value: str) -> None:
     assert topic_config({name: value}, Settings()).overrides == {name: value}
 
 
-@pytest.mark.parametrize("name", ["flush.messages", "flush.ms"])
+@each_case("name", ["flush.messages", "flush.ms"])
 def test_a_flush_that_is_asked_for_is_not_promised_where_none_is_made(name: str) -> None:
     with pytest.raises(InvalidTopicConfig, match=name):
         topic_config({name: "1"}, Settings(log_flush="os"))
@@ -260,7 +259,7 @@ def test_a_topic_stays_in_its_log_group_whatever_a_start_is_told() -> None:
     assert (config.lockstep_group, problems) == (3, [])
 
 
-@pytest.mark.parametrize(("policy", "left"), [("compact", ()), ("compact,delete", ("delete",))])
+@each_case(("policy", "left"), [("compact", ()), ("compact,delete", ("delete",))])
 def test_locks_outlive_brokers_that_compact(policy: str, left: tuple[str, ...]) -> None:
     """Writers rely on them: without them each would be told that its conditions held."""
     settings = from_texts({"log.cleanup.policy": policy})
@@ -286,7 +285,7 @@ def test_an_empty_list_is_a_policy_too() -> None:
     assert topic_config({"cleanup.policy": "delete, delete"}, Settings()).cleanup_policy == ("delete",)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "meant"),
     [("retenion.ms", "retention.ms"), ("log.cleanup.policy", "cleanup.policy"), ("no.such.config", "")],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lockstep.broker.transactions import id_pattern as module
 from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
+from tests.support.cases import each_case
 
 PATTERNS = [
     "", "a", "abc", "a|b|", "a*", "a+?", "a?b", "(ab)*", "(a*)*", "(a|ab)(c|bcd)", "a{2}", "a{2,}",
@@ -30,7 +31,7 @@ def theirs(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern if "(?m)" in pattern else pattern.replace("$", r"\Z"), re.ASCII)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@each_case("pattern", PATTERNS)
 def test_it_is_as_pythons_own(pattern: str) -> None:
     ours = IdPattern(pattern)
     for text in TEXTS:
@@ -42,7 +43,7 @@ def test_any_text(pattern: str, text: str) -> None:
     assert IdPattern(pattern).matches(text) == (theirs(pattern).fullmatch(text) is not None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "pattern",
     [
         "(", "[a", "a**", "*a", "(?=a)", "(?!a)", "(?<=a)b", r"(a)\1", "a{2,1}", "a{1001}", "a{1001,}", "a*+",
@@ -69,9 +70,7 @@ def test_its_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             pattern.matches("aaa")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"), [("((((){1000}){1000}){1000}){1000}", ""), ("((a{0}){1000}){1000}b", "b")]
-)
+@each_case(("pattern", "text"), [("((((){1000}){1000}){1000}){1000}", ""), ("((a{0}){1000}){1000}b", "b")])
 def test_nothing_is_repeated_at_no_cost(pattern: str, text: str) -> None:
     assert IdPattern(pattern).matches(text)
 

@@ -26,6 +26,7 @@ from lockstep.protocol.fields import Struct, Versions
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.protocol.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tests.broker.groups.test_group_records import check_fields
+from tests.support.cases import each_case
 
 LAST_EPOCH_AT = 5
 LAST_EPOCH_ROW = {
@@ -68,7 +69,7 @@ KAFKA_WROTE = {
 }
 
 
-@pytest.mark.parametrize("name", KAFKA_WROTE)
+@each_case("name", KAFKA_WROTE)
 def test_values_are_written_and_read_as_kafka_does(name: str) -> None:
     value, metadata = KAFKA_WROTE[name]
     assert record("a", metadata) == (bytes.fromhex("0000000161"), bytes.fromhex(value))
@@ -169,7 +170,7 @@ def definitions() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("cls", [TransactionLogKey, TransactionLogValue], ids=lambda cls: cls.__name__)
+@each_case("cls", [TransactionLogKey, TransactionLogValue], ids=lambda cls: cls.__name__)
 def test_tables_equal_kafkas_definitions(cls: type[Struct]) -> None:
     definition = definitions()[cls.__name__]
     schema = cls.SCHEMA

@@ -28,6 +28,7 @@ from lockstep.broker.transactions.transaction_rules import (
     prepare_end,
 )
 from lockstep.protocol.errors import ErrorCode
+from tests.support.cases import each_case
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
@@ -62,15 +63,15 @@ def test_an_id_begins_with_epoch_0() -> None:
     )
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+@each_case("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_the_next_producer_has_the_next_epoch(state: TransactionState) -> None:
     metadata = initialize(at(state, start_ms=5, last_producer_epoch=2), None, None, 5_000, NOW)
     # The last epoch is forgotten: its predecessor may not come back.
     assert metadata == TransactionMetadata(7, 4, 5_000, EMPTY, update_ms=NOW, previous_producer_id=7)
 
 
-@pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
-@pytest.mark.parametrize("expected", [None, ME])
+@each_case("state", [PREPARE_COMMIT, PREPARE_ABORT])
+@each_case("expected", [None, ME])
 def test_nobody_begins_while_a_transaction_ends(
     state: TransactionState, expected: tuple[int, int] | None
 ) -> None:
@@ -88,7 +89,7 @@ def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
     assert error(lambda: initialize(another, ME, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize("expected", [(7, 2), (7, 4), (8, 3), (6, 3)])
+@each_case("expected", [(7, 2), (7, 4), (8, 3), (6, 3)])
 def test_a_producer_that_is_not_the_last_one_is_fenced(expected: tuple[int, int]) -> None:
     current = at(EMPTY, previous_producer_id=6)
     assert error(lambda: check_identity(current, expected)) is ErrorCode.PRODUCER_FENCED
@@ -134,7 +135,7 @@ def test_a_fenced_producers_transaction_is_aborted_with_the_next_epoch() -> None
     assert (prepared.producer_epoch, prepared.version, prepared.last_producer_epoch) == (4, 2, 3)
 
 
-@pytest.mark.parametrize("epoch", [LAST_EPOCH, LARGEST_EPOCH])
+@each_case("epoch", [LAST_EPOCH, LARGEST_EPOCH])
 def test_the_largest_epoch_fences_and_is_given_to_nobody(epoch: int) -> None:
     """KAFKA-20090. Data directories of before may have an id at the largest epoch."""
     current = at(ONGOING, (7, epoch))
@@ -166,7 +167,7 @@ def test_the_producer_of_the_last_epoch_hears_of_its_time_out_and_goes_on() -> N
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+@each_case("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_the_first_partition_begins_a_transaction(state: TransactionState) -> None:
     metadata = add_partitions(at(state), ME, [T1, T0, T1], 0, NOW)
     assert metadata == at(state, state=ONGOING, partitions=(T1, T0), start_ms=NOW, update_ms=NOW)
@@ -179,7 +180,7 @@ def test_partitions_join_the_others() -> None:
     assert add_partitions(metadata, ME, [], 2, NOW) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("current", "asked", "expected"),
     [
         (None, ME, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -206,7 +207,7 @@ def test_verifying_tells_what_takes_part() -> None:
 # --- EndTxn up to transaction version 1 ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
+@each_case(("commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
 def test_a_transaction_ends(commit: bool, state: TransactionState) -> None:
     prepared = prepare_end(at(ONGOING, version=0), ME, commit, 0, None, NOW)
     assert prepared == at(ONGOING, state=state, update_ms=NOW)
@@ -228,7 +229,7 @@ def end_error(
 ALL = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@each_case("version", [0, 1, 2])
 def test_who_may_not_end(version: int) -> None:
     unknown = error(lambda: prepare_end(None, ME, True, version, None, NOW))
     assert unknown is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -238,7 +239,7 @@ def test_who_may_not_end(version: int) -> None:
         assert end_error(state, (7, 4), version=version) is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("state", "commit", "expected"),
     [
         (EMPTY, True, ErrorCode.INVALID_TXN_STATE),
@@ -267,7 +268,7 @@ def test_every_end_raises_the_epoch() -> None:
     assert (over.producer_id, over.producer_epoch) == (7, 4)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("commit", "prepare", "complete"),
     [(True, PREPARE_COMMIT, COMPLETE_COMMIT), (False, PREPARE_ABORT, COMPLETE_ABORT)],
 )
@@ -282,18 +283,18 @@ def test_the_epoch_before_is_a_repetition(
     assert end_error(ONGOING, before) is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize("state", [PREPARE_ABORT, COMPLETE_ABORT])
+@each_case("state", [PREPARE_ABORT, COMPLETE_ABORT])
 def test_a_commit_after_the_brokers_own_abort_is_fenced(state: TransactionState) -> None:
     """KAFKA-20785: INVALID_TXN_STATE would end its producer for good."""
     assert end_error(state, (7, 2), commit=True) is ErrorCode.PRODUCER_FENCED
 
 
-@pytest.mark.parametrize("state", [PREPARE_COMMIT, COMPLETE_COMMIT])
+@each_case("state", [PREPARE_COMMIT, COMPLETE_COMMIT])
 def test_an_abort_after_its_own_commit_is_a_mistake(state: TransactionState) -> None:
     assert end_error(state, (7, 2), commit=False) is ErrorCode.INVALID_TXN_STATE
 
 
-@pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
+@each_case("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_what_has_not_begun_may_be_aborted_and_not_committed(state: TransactionState) -> None:
     prepared = prepare_end(at(state), ME, False, 2, None, NOW)
     assert prepared is not None

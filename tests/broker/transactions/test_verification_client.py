@@ -21,6 +21,7 @@ from lockstep.broker.transactions.verification_client import (
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader
+from tests.support.cases import each_case
 
 NONE = ErrorCode.NONE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
@@ -102,14 +103,14 @@ async def test_a_node_alone_asks_itself() -> None:
     assert await alone.ask(ASKED, [("t", 1)]) == {("t", 1): ABORTABLE}
 
 
-@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
+@each_case("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
     asking, _, coordinators, _ = apart()
     coordinators.refusal = RequestError(error, "no")
     assert await asking.ask(ASKED, [("t", 0), ("t", 1)]) == {("t", 0): error, ("t", 1): error}
 
 
-@pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+@each_case("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
 async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None:
     """`ask_leader` looks on when it is told so."""
     asking, _, coordinators, there = apart()
@@ -136,14 +137,14 @@ async def test_nobody_answers() -> None:
         assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): code}
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"[0, 0]", b"[99999]", b'{"a": 1}', b"null", b'["0"]'])
+@each_case("answer", [b"", b"[]", b"[0, 0]", b"[99999]", b'{"a": 1}', b"null", b'["0"]'])
 async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
     asking, way, _, _ = apart()
     way.answer = answer
     assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.NETWORK_EXCEPTION}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     [
         {},

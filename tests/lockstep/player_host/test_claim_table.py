@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.player_host.claim_table import ClaimTable, LogClaim, claim_of, record_of
 from lockstep.transactions.model import Record
+from tests.support.cases import each_case
 
 LOG = "cluster/topic/0"
 HERS = LogClaim(LOG, 3, "anna", "p1", 17)
@@ -22,7 +21,7 @@ def test_a_claim_as_a_record() -> None:
     assert claim_of(record_of(given_up)) == given_up
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         None,

@@ -15,6 +15,7 @@ from lockstep.player_host.config import ClaimsConfig
 from lockstep.testing.memory_log import Fault, MemoryLog
 from tests.lockstep.player_host.claimants import MemoryTopic, check, claims_of, written
 from tests.player.driver.doubles import until
+from tests.support.cases import each_case
 
 LOG = "cluster/topic/0"
 PATIENT = ClaimsConfig(renew_ms=10, lease_ms=600_000)
@@ -278,7 +279,7 @@ async def test_a_log_that_is_played_no_more_keeps_nothing_from_being_deleted(
         await each.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_case("seed", range(8))
 async def test_terms_only_grow_whatever_happens(seed: int) -> None:
     """Three processes, two logs, lost answers, processes that die, stand still, stop cleanly."""
     log = MemoryLog(partitions=1, seed=seed)

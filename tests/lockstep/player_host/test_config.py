@@ -22,6 +22,7 @@ from lockstep.player_host.config import (
     parse,
     target_of,
 )
+from tests.support.cases import each_case
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "player.md"
 LEAST: dict[str, Any] = {
@@ -70,7 +71,7 @@ def test_the_document_begins_with_a_whole_one() -> None:
     assert config.listen is not None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("route", "expected"),
     [
         ({"by": "header", "otherwise": ["b"]}, ByHeader(("b",))),
@@ -113,13 +114,13 @@ def test_what_may_be_set() -> None:
     assert from_table(changed("targets/a/first", 17)).targets["a"].first == 17
 
 
-@pytest.mark.parametrize("key", ["player", "topic", "route"])
+@each_case("key", ["player", "topic", "route"])
 def test_what_must_be_there(key: str) -> None:
     with pytest.raises(PlayerConfigError, match=f"^{key}: is missing$"):
         from_table({name: each for name, each in LEAST.items() if name != key})
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "value", "said"),
     [
         ("player", "a b", "player: 'a b': a name has"),

@@ -13,6 +13,7 @@ import pytest
 
 from lockstep.player_host.claim_table import ClaimTable, LogClaim
 from tests.lockstep.player_host.claimants import check
+from tests.support.cases import each_case
 
 LOG = "cluster/topic/0"
 
@@ -66,7 +67,7 @@ class Claimant:
         self.held = None if wanted.player is None else (wanted, len(topic) - 1)
 
 
-@pytest.mark.parametrize("steps", [(6, 6), (8, 4), (4, 4, 4), (6, 2, 2)])
+@each_case("steps", [(6, 6), (8, 4), (4, 4, 4), (6, 2, 2)])
 def test_whatever_the_order(steps: tuple[int, ...]) -> None:
     terms = set()
     for order in orders(steps):

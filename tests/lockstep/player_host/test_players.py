@@ -17,6 +17,7 @@ from lockstep.player_host.config import PlayerConfig, TargetConfig, ToAll, parse
 from lockstep.player_host.players import Players, first_position
 from lockstep.player_host.routers import router_of
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
+from tests.support.cases import each_case
 
 
 def players_of(streams: MemoryStreams, *names: str) -> Players:
@@ -128,8 +129,8 @@ async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> 
         await until(lambda: players.status()["playing"][0]["targets"][1]["stopped_because"] == words)
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["later", "from within"])
-@pytest.mark.parametrize(
+@each_case("at_once", [False, True], ids=["later", "from within"])
+@each_case(
     ("first", "words"),
     [(0, "to begin at 0, the log begins at 3"), (9, "to begin at 9, the log ends before 4")],
 )
@@ -151,7 +152,7 @@ async def test_a_first_position_that_the_log_has_not_leaves_no_mark(
         await until(lambda: streams["a"].applied == [3])
 
 
-@pytest.mark.parametrize("first", [0, 9])
+@each_case("first", [0, 9])
 async def test_a_first_position_does_not_count_where_there_is_a_mark(first: int) -> None:
     """It may be deleted by now, and so it may be where the log has not come to again."""
     log, streams = MemoryLog(), MemoryStreams("a", "b")

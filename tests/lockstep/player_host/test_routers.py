@@ -8,6 +8,7 @@ from lockstep.player.core.messages import Entry
 from lockstep.player_host.config import ByFunction, ByHeader, ByKey, PlayerConfigError, Route, ToAll
 from lockstep.player_host.routers import never_named, router_of
 from lockstep.protocol.records.record import BatchBuilder
+from tests.support.cases import each_case
 
 
 def by_value(record: object) -> list[str]:
@@ -22,7 +23,7 @@ def entry() -> Entry:
     return Entry(1, bytes(builder.build()))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("route", "expected"),
     [
         (ToAll(("a", "b")), {"a", "b"}),
@@ -39,7 +40,7 @@ def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
     assert {name for name, _ in router_of(route, {"there": 1})(entry())} == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("route", "locks", "who"),
     [
         (ByHeader(), "true", "nobody"),

@@ -19,6 +19,7 @@ from lockstep.sql import TablesMissing
 from lockstep.sql.retries import call_with_retries, is_transient
 from tests.lockstep.postgres import Postgres
 from tests.lockstep.sql.ledger import Ledger, feed
+from tests.support.cases import each_case
 
 NOT_SERIALIZED = "DO $$ BEGIN RAISE EXCEPTION 'later' USING ERRCODE = '40001'; END $$"
 FEW: dict[str, Any] = {"tries": 3, "first_pause_s": 0.001}
@@ -241,7 +242,7 @@ def busy(code: int) -> sqlite3.OperationalError:
     return made
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "is_passing"),
     [
         (of(psycopg.errors.SerializationFailure()), True),

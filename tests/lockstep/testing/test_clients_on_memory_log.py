@@ -20,6 +20,7 @@ from lockstep.transactions import (
     TransactionClient,
     lock,
 )
+from tests.support.cases import each_case
 
 PARTITIONS = 3
 
@@ -76,7 +77,7 @@ def counted(memory_log: MemoryLog, partition: int) -> list[int]:
     return [int(entry.value or b"") for entry in memory_log.entries(partition)]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 async def test_counters_of_several_clients_are_exact(seed: int) -> None:
     memory_log = MemoryLog(PARTITIONS, seed=seed)
     memory_log.fault_rate, memory_log.gap_rate, memory_log.max_delay_s = 0.2, 0.2, 0.001
@@ -128,7 +129,7 @@ async def test_what_is_refused_for_good_fails_or_expires_is_not_there() -> None:
     assert counted(memory_log, 0) == []
 
 
-@pytest.mark.parametrize("fault", list(Fault))
+@each_case("fault", list(Fault))
 async def test_whatever_became_of_a_try_it_counts_once(fault: Fault) -> None:
     memory_log, counters = MemoryLog(PARTITIONS), Counters()
     async with client_of(memory_log, counters) as client:

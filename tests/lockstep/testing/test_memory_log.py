@@ -20,6 +20,7 @@ from lockstep.transactions.log import (
     Trimmed,
 )
 from tests.lockstep.testing.appends import TIMEOUT_S, Writer
+from tests.support.cases import each_case
 
 LOCK = b"account/1"
 
@@ -173,7 +174,7 @@ async def test_expire_next() -> None:
     assert await writer.append(writer.one()) == {0: 0}
 
 
-@pytest.mark.parametrize(("fault", "is_there"), [(Fault.LOST, False), (Fault.UNANSWERED, True)])
+@each_case(("fault", "is_there"), [(Fault.LOST, False), (Fault.UNANSWERED, True)])
 async def test_what_became_of_an_append_without_an_answer(fault: Fault, is_there: bool) -> None:
     memory_log = MemoryLog(1)
     writer = Writer(await connected(memory_log))
@@ -361,7 +362,7 @@ async def test_the_same_seed_makes_the_same_log() -> None:
     assert await history(1) == await history(1) != await history(2)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 async def test_counters_under_write_locks_are_exact_under_faults(seed: int) -> None:
     """Several clients count under one lock; nothing is lost or doubled, whatever fails."""
     memory_log = MemoryLog(2, seed=seed)

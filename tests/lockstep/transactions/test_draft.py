@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.transactions import Draft, NotAppended, RequestId, lock
 from lockstep.transactions.draft import append_of
+from tests.support.cases import each_case
 
 
 def test_a_draft_collects_by_partition() -> None:
@@ -20,7 +21,7 @@ def test_a_draft_collects_by_partition() -> None:
     assert (own.write_locks, own.append_locks, other.read_locks) == ([b"a", b"b"], [b"d"], [b"c"])
 
 
-@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 1025, b"\n"])
+@each_case("name", ["", "two\nlines", "x" * 1025, b"\n"])
 def test_lock_names_that_cannot_be(name: str | bytes) -> None:
     with pytest.raises(ValueError, match="1 to 1024 bytes"):
         Draft(0, 1).write_lock(name)
@@ -54,7 +55,7 @@ def test_locks_of_things() -> None:
             lock(*wrong)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong", [{"value": "text"}, {"key": "text"}, {"headers": [("h", "text")]}, {"headers": {b"h": b"v"}}]
 )
 def test_text_where_bytes_belong(wrong: dict[str, object]) -> None:

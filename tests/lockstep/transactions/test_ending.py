@@ -18,6 +18,7 @@ from lockstep.transactions import (
 )
 from lockstep.transactions.model import SubscriptionClosed
 from tests.lockstep.transactions.accounts import Counters, Increment, until
+from tests.support.cases import each_case
 
 
 def client_of(log: MemoryConnection, application: Application, **options: object) -> TransactionClient:
@@ -94,7 +95,7 @@ async def test_a_partition_has_one_feed_however_often_it_is_assigned() -> None:
         assert len(feeds) == 1
 
 
-@pytest.mark.parametrize("callback", ["on_completion", "on_application"])
+@each_case("callback", ["on_completion", "on_application"])
 async def test_a_callback_that_was_cancelled_is_one_that_failed(callback: str) -> None:
     counters = Counters()
 

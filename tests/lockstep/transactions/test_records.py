@@ -16,6 +16,7 @@ from lockstep.protocol.records.record import BatchBuilder
 from lockstep.transactions.log import PartitionBatch, ReadLocks
 from lockstep.transactions.model import Record, RequestId
 from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in, refusal_of
+from tests.support.cases import each_case
 
 REQUEST = RequestId("c" * 32, 3, 17)
 TOPIC_ID = bytes(range(240, 256))
@@ -167,7 +168,7 @@ def test_a_refusal_says_what_the_broker_said() -> None:
     assert of_another_batch == found._replace(text=of_another_batch.text)
 
 
-@pytest.mark.parametrize("text", [None, "something else", "LOCKSTEP_REFUSED ", "LOCKSTEP_REFUSED reason"])
+@each_case("text", [None, "something else", "LOCKSTEP_REFUSED ", "LOCKSTEP_REFUSED reason"])
 def test_a_refusal_without_reasons_is_one_all_the_same(text: str | None) -> None:
     found = refusal_of(ErrorCode.POLICY_VIOLATION, text, 5)
     assert (found.is_final, found.partition, found.conflict_offset, found.lock) == (False, 5, None, None)

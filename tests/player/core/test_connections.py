@@ -1,7 +1,5 @@
 """Streams to targets: tries, answers, terms, and where the main stream begins."""
 
-import pytest
-
 from lockstep.player.core.player import Player
 from lockstep.player.core.settings import NEVER_MS
 from lockstep.player.core.target import LinkState
@@ -21,6 +19,7 @@ from tests.player.core.players import (
     playing,
     sent,
 )
+from tests.support.cases import each_case
 
 
 def test_a_hello_says_whose_stream_it_is_and_where_a_new_target_begins() -> None:
@@ -111,7 +110,7 @@ def test_one_that_does_not_answer_in_time_neither() -> None:
     assert core.ready().start_position == 31
 
 
-@pytest.mark.parametrize("goes", ["cannot go on", "is stopped", "is removed"])
+@each_case("goes", ["cannot go on", "is stopped", "is removed"])
 def test_who_will_not_answer_any_more_is_not_waited_for(goes: str) -> None:
     core = player("a", "b")
     answer(core, "a", 30)
@@ -235,7 +234,7 @@ def test_a_stream_that_broke_is_not_closed() -> None:
     assert core.deadline_ms > core.now_ms
 
 
-@pytest.mark.parametrize("started", [False, True])
+@each_case("started", [False, True])
 def test_who_goes_before_the_start_may_come_back(started: bool) -> None:
     core = player("a", "b")
     answer(core, "a", 30)

@@ -21,6 +21,7 @@ from tests.player.core.players import (
     waiting,
     written,
 )
+from tests.support.cases import each_case
 
 
 def test_each_target_gets_its_parts() -> None:
@@ -69,7 +70,7 @@ def test_one_write_at_a_time() -> None:
     assert sent(core.ready()) == [[2, 3]]
 
 
-@pytest.mark.parametrize("window", [Bound(4, 1000), Bound(100, 35)])
+@each_case("window", [Bound(4, 1000), Bound(100, 35)])
 def test_the_window_bounds_what_is_not_acknowledged(window: Bound) -> None:
     core = playing("a", window=window)
     feed(core, range(5))
@@ -255,7 +256,7 @@ def test_a_dummy_for_the_quiet_does_not_come_on_top_of_what_waits() -> None:
     assert sent(core.ready())[-1] == [1, 2]
 
 
-@pytest.mark.parametrize("never", [{"dummy_every": 0, "quiet_ms": 1}, {"dummy_every": 4, "quiet_ms": 0}])
+@each_case("never", [{"dummy_every": 0, "quiet_ms": 1}, {"dummy_every": 4, "quiet_ms": 0}])
 def test_no_dummies_where_it_has_gone_quiet(never: dict[str, int]) -> None:
     core = playing("a", **never)
     core.feed([], 1, core.now_ms)

@@ -1,9 +1,8 @@
 """What heartbeats conclude, and how long a target is left alone."""
 
-import pytest
-
 from lockstep.player.core.health import Health, HealthVerdict, backoff_ms
 from lockstep.player.core.settings import NEVER_MS, PlayerSettings
+from tests.support.cases import each_case
 
 SETTINGS = PlayerSettings(
     heartbeat_ms=100, silent_heartbeats=3, stuck_heartbeats=4, backoff_ms=10, longest_backoff_ms=100
@@ -99,7 +98,7 @@ def test_what_is_due() -> None:
     assert health.due_ms == NEVER_MS
 
 
-@pytest.mark.parametrize(("owes", "failures"), [(False, 0), (True, 3)])
+@each_case(("owes", "failures"), [(False, 0), (True, 3)])
 def test_failures_are_forgotten_where_a_target_stays_and_owes_nothing(owes: bool, failures: int) -> None:
     health = connected()
     health.failures = 3

@@ -22,6 +22,7 @@ from tests.player.core.players import (
     sent,
     waiting,
 )
+from tests.support.cases import each_case
 
 STALE: dict[str, Callable[[Player, str, int], None]] = {
     "connected": lambda core, name, term: core.on_connected(name, term, 5, 0, 100, core.now_ms),
@@ -35,8 +36,8 @@ STALE: dict[str, Callable[[Player, str, int], None]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "term"), [("a", 1), ("a", 3), ("nobody", 2)])
-@pytest.mark.parametrize("say", STALE.values(), ids=list(STALE))
+@each_case(("name", "term"), [("a", 1), ("a", 3), ("nobody", 2)])
+@each_case("say", STALE.values(), ids=list(STALE))
 def test_what_is_not_of_the_current_stream_is_dropped(
     say: Callable[[Player, str, int], None], name: str, term: int
 ) -> None:
@@ -54,7 +55,7 @@ def test_what_is_not_of_the_current_stream_is_dropped(
     assert not (ready.batches or ready.closes or ready.stopped or ready.deposed)
 
 
-@pytest.mark.parametrize("say", STALE.values(), ids=list(STALE))
+@each_case("say", STALE.values(), ids=list(STALE))
 def test_what_comes_after_a_stream_was_given_up_is_dropped(say: Callable[[Player, str, int], None]) -> None:
     core = recovering(4, 9)
     core.stop("a", "paused", core.now_ms)
@@ -64,7 +65,7 @@ def test_what_comes_after_a_stream_was_given_up_is_dropped(say: Callable[[Player
     assert not core.ready().deposed
 
 
-@pytest.mark.parametrize("what", ["written", "acknowledged", "fetched", "fetch_failed", "range_lost"])
+@each_case("what", ["written", "acknowledged", "fetched", "fetch_failed", "range_lost"])
 def test_what_comes_before_the_answer_is_dropped(what: str) -> None:
     core = player("a", "b")
     STALE[what](core, "a", 1)

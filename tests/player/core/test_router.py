@@ -4,6 +4,7 @@ import pytest
 
 from lockstep.player.core.messages import Entry, Part, dummy
 from lockstep.player.core.router import BadRoute, Parts, route_entries
+from tests.support.cases import each_case
 
 
 def test_an_entry_has_a_part_for_each_of_its_targets() -> None:
@@ -14,7 +15,7 @@ def test_an_entry_has_a_part_for_each_of_its_targets() -> None:
     assert route_entries(lambda entry: (), [Entry(3, b""), Entry(4, b"")]) == [(), ()]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("parts", "text"),
     [
         ([("a", Part(3, b"x", 1)), ("a", Part(3, b"y", 1))], "two parts for one target"),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from lockstep.player.core.settings import Bound, PlayerSettings
+from tests.support.cases import each_case
 
 
 def test_the_defaults_are_playable() -> None:
@@ -13,13 +14,13 @@ def test_the_defaults_are_playable() -> None:
     assert chosen.normal.entries >= chosen.batch.entries
 
 
-@pytest.mark.parametrize(("entries", "size_bytes"), [(0, 1), (1, 0)])
+@each_case(("entries", "size_bytes"), [(0, 1), (1, 0)])
 def test_a_bound_holds_something(entries: int, size_bytes: int) -> None:
     with pytest.raises(ValueError, match="holds nothing"):
         Bound(entries, size_bytes)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "text"),
     [
         ({"heartbeat_ms": 0}, "begin at 1"),

@@ -1,16 +1,15 @@
 """What a target takes of the main stream, by its link and its state."""
 
-import pytest
-
 from lockstep.player.core.messages import Part
 from lockstep.player.core.target import LinkState, Target
+from tests.support.cases import each_case
 
 
 def target() -> Target:
     return Target("a", 0, 1000)
 
 
-@pytest.mark.parametrize("link", LinkState)
+@each_case("link", LinkState)
 def test_a_term_counts_while_its_stream_is_not_given_up(link: LinkState) -> None:
     each = target()
     each.link = link

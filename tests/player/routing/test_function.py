@@ -9,6 +9,7 @@ import pytest
 
 from lockstep.player.routing.function import NoSuchFunction, load
 from lockstep.protocol.records.record import Record
+from tests.support.cases import each_case
 
 
 class Choices:
@@ -27,7 +28,7 @@ def test_a_function_is_found() -> None:
     assert choice is Choices.everybody
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "words"),
     [
         ("", "not of the form"),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.player.routing.header import HeaderSelector
 from lockstep.protocol.records.record import Record
+from tests.support.cases import each_case
 
 
 def said(*headers: bytes | None, name: str = "lockstep-targets") -> Record:
     return Record(0, 0, b"key", b"value", [("other", b"x"), *[(name, each) for each in headers]])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("headers", "names"),
     [
         ([b"a"], ["a"]),

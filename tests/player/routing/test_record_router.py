@@ -23,6 +23,7 @@ from lockstep.protocol.records.batch import (
 from lockstep.protocol.records.batch_filter import MAX_RECORDS, filter_batch, open_batch
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Record, iter_records
+from tests.support.cases import each_case
 
 BASE = 1000
 
@@ -58,7 +59,7 @@ def records(payload: object) -> list[Record]:
     return list(iter_records(payload))
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each_case("codec", list(Codec))
 def test_each_target_gets_its_own_records_with_offsets_and_times(codec: Codec) -> None:
     entry = batch(b"a", b"b", b"a b", b"", b"c", b"b", codec=codec)
     was = records(entry.payload)
@@ -156,7 +157,7 @@ def fails(record: Record) -> list[str]:
     raise KeyError("customer")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("choice", "words"),
     [
         (fails, r"record at 1000 failed: KeyError: 'customer'"),
@@ -177,7 +178,7 @@ def test_a_batch_that_cannot_be_read() -> None:
         parts(Entry(1000, bytes(batch(b"a").payload[:-1])))  # type: ignore[index]
 
 
-@pytest.mark.parametrize("more", [0, 1])
+@each_case("more", [0, 1])
 def test_a_batch_of_too_many_records_is_not_opened(more: int) -> None:
     payload = batch(b"a", codec=Codec.GZIP).payload
     assert isinstance(payload, bytes)

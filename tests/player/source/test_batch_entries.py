@@ -11,6 +11,7 @@ from lockstep.protocol.records.batch_filter import filter_batch, open_batch
 from lockstep.protocol.records.control import ControlKind
 from lockstep.protocol.records.record import iter_records
 from tests.protocol.records.test_committed import data, marker
+from tests.support.cases import each_case
 
 
 def positions(records: bytes, first: int = 0, aborted: list[AbortedTransaction] | None = None) -> list[int]:
@@ -27,7 +28,7 @@ def test_nothing_there() -> None:
     assert split_into_entries(b"", 7, None) == ([], 6)
 
 
-@pytest.mark.parametrize("left", [0, 60, 61, len(data(2)) - 1])
+@each_case("left", [0, 60, 61, len(data(2)) - 1])
 def test_a_cut_batch_at_the_end_is_not_read(left: int) -> None:
     chunk = split_into_entries(memoryview(data(0) + data(2)[:left]), 0, None)
     assert [entry.position for entry in chunk.entries] == [1] and chunk.through_position == 1

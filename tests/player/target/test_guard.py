@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lockstep.player.target.guard import ForbiddenInApply, check_applied, forbidden_words
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("statement", "words"),
     [
         ("commit;", "COMMIT"),

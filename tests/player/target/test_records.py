@@ -9,9 +9,10 @@ from lockstep.player.target.records import Delivered, LogName, open_parts, recor
 from lockstep.protocol.records.batch import CorruptBatch, MalformedBatch
 from lockstep.protocol.records.compression import Codec
 from tests.player.target.streams import payload, value
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 def test_the_records_of_a_part(codec: Codec) -> None:
     for made in (payload(7, 3, codec=codec), memoryview(payload(7, 3, codec=codec))):
         records = records_of(made)

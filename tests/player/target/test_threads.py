@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from lockstep.player.target.threads import in_thread
+from tests.support.cases import each_case
 
 
 class Noted:
@@ -55,7 +56,7 @@ def test_it_is_left_after_an_error() -> None:
     assert not noted.thread.is_alive()
 
 
-@pytest.mark.parametrize("fails", ["entering", "leaving"])
+@each_case("fails", ["entering", "leaving"])
 def test_its_errors_are_raised(fails: str) -> None:
     noted = Noted(fails=fails)
     with pytest.raises(LookupError, match=fails), in_thread(noted.made):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lockstep.player.transport.addresses import parse_address, with_port
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "address, said",
     [
         ("unix:/run/target", "/run/target"),
@@ -21,9 +22,7 @@ def test_what_it_says(address: str, said: str | tuple[str, int]) -> None:
     assert parse_address(address) == said
 
 
-@pytest.mark.parametrize(
-    "address", ["", "unix:", "host", "host:", ":9000", "host:x", "host:65536", "::1:9000", "host:²"]
-)
+@each_case("address", ["", "unix:", "host", "host:", ":9000", "host:x", "host:65536", "::1:9000", "host:²"])
 def test_what_says_nothing(address: str) -> None:
     with pytest.raises(ValueError, match=r"address|neither"):
         parse_address(address)

@@ -12,6 +12,7 @@ from lockstep.player.transport.grpc_streams import GrpcStreams
 from lockstep.player.transport.raw_server import RawServer
 from lockstep.player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import Target
+from tests.support.cases import each_case
 
 KINDS: dict[Transport, tuple[type, type]] = {
     "grpc": (GrpcStreams, GrpcServer),
@@ -23,7 +24,7 @@ def test_these_are_all() -> None:
     assert set(KINDS) == set(get_args(Transport))
 
 
-@pytest.mark.parametrize("transport", KINDS)
+@each_case("transport", KINDS)
 async def test_by_name(transport: Transport) -> None:
     streams, server = make_streams(transport), make_server(transport, Target())
     assert (type(streams), type(server)) == KINDS[transport]

@@ -12,6 +12,7 @@ from lockstep.player.core.messages import Batch, Hello
 from lockstep.player.transport import frames
 from lockstep.player.transport.interface import Handshake, Malformed
 from tests.player.transport.ends import Heard, batch, of_several, shape
+from tests.support.cases import each_case
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
 PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
@@ -81,7 +82,7 @@ def test_last_words_that_are_no_utf_8_are_words_still() -> None:
 GREETING = Handshake(Hello("log", 1, 2, 3), "topic", 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "frame",
     [
         b"",
@@ -107,7 +108,7 @@ def test_what_is_no_frame_of_a_player(frame: bytes) -> None:
         frames.from_player(memoryview(frame))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "frame",
     [
         b"",

@@ -26,6 +26,7 @@ from lockstep.player.transport.grpc_server import GrpcServer
 from lockstep.player.transport.grpc_streams import METHOD, SERVICE, GrpcStreams
 from lockstep.player.transport.interface import Handshake, Responder
 from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, handshake
+from tests.support.cases import each_case
 
 PATH = "/lockstep.player.v1.Target/Play"
 HELLO = FromPlayer(hello=WireHello(log_id="a", player_term=1, target_term=1, first_position=1))
@@ -56,7 +57,7 @@ async def test_the_name_of_the_method_is_that_of_the_proto() -> None:
     assert f"/{SERVICE}/{METHOD}" == PATH
 
 
-@pytest.mark.parametrize(
+@each_case(
     "messages, words",
     [
         ([FromPlayer(heartbeat=Heartbeat())], "the first message"),
@@ -260,7 +261,7 @@ def test_a_heartbeat_is_not_nothing() -> None:
     assert wire.from_player(wire.HEARTBEAT) is None
 
 
-@pytest.mark.parametrize("address", ["localhost", "localhost:99999"])
+@each_case("address", ["localhost", "localhost:99999"])
 async def test_what_grpc_alone_would_take_for_an_address(address: str) -> None:
     """It would listen at the port 443, or at 99999 modulo 65536."""
     with pytest.raises(ValueError, match="neither host:port"):

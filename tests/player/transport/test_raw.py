@@ -12,6 +12,7 @@ from lockstep.player.transport import frames, raw_server
 from lockstep.player.transport.raw_server import RawServer
 from lockstep.player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, handshake
+from tests.support.cases import each_case
 
 HELLO = frames.hello_frame(handshake())
 BATCH = frames.batch_frame(batch(0, b"one"))
@@ -47,7 +48,7 @@ async def last_words(reader: asyncio.StreamReader) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     "sent, words",
     [
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
@@ -189,9 +190,7 @@ async def saying(data: bytes) -> AsyncIterator[str]:
         server.close()
 
 
-@pytest.mark.parametrize(
-    "data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\x63", b"HTTP/1.1 400 Bad Request\r\n"]
-)
+@each_case("data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01\x63", b"HTTP/1.1 400 Bad Request\r\n"])
 async def test_an_answer_that_is_none(data: bytes) -> None:
     heard, streams = Heard(), RawStreams()
     async with saying(data) as address:

@@ -13,6 +13,7 @@ from lockstep.player.generated.player_pb2 import FromPlayer, FromTarget
 from lockstep.player.transport import wire
 from lockstep.player.transport.interface import Handshake, Malformed
 from tests.player.transport.ends import Heard, batch, of_several, shape
+from tests.support.cases import each_case
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
 PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
@@ -73,13 +74,13 @@ def test_positions_of_zero_are_there() -> None:
     assert heard.all == [("greeted", 0), ("acknowledged", 0), ("stale", 0)]
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xff", FromPlayer(batch={}).SerializeToString()])
+@each_case("data", [b"", b"\xff\xff", FromPlayer(batch={}).SerializeToString()])
 def test_what_is_no_message_of_a_player(data: bytes) -> None:
     with pytest.raises(Malformed):
         wire.from_player(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xff"])
+@each_case("data", [b"", b"\xff\xff"])
 def test_what_is_no_message_of_a_target(data: bytes) -> None:
     with pytest.raises(Malformed):
         wire.dispatch(data, Heard())

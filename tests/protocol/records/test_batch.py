@@ -24,6 +24,7 @@ from lockstep.protocol.records.batch import (
     set_max_timestamp,
     verify,
 )
+from tests.support.cases import each_case
 
 
 def foreign_batch(count: int = 3, producer_id: int = 77, base_sequence: int = 5) -> bytearray:
@@ -86,7 +87,7 @@ def test_a_foreign_batch_reads_as_its_own_client_reads_it() -> None:
     verify(memoryview(b"junk" + batch), 4, header)
 
 
-@pytest.mark.parametrize("position", [21, 40, 61, -1])
+@each_case("position", [21, 40, 61, -1])
 def test_one_changed_bit_is_corrupt(position: int) -> None:
     batch = foreign_batch()
     header = read_header(batch)
@@ -125,7 +126,7 @@ def test_log_append_time_changes_flag_and_max_timestamp_and_is_valid() -> None:
     assert [record.timestamp for record in theirs] == [999_999] * 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("base", "delta", "last"),
     [(0, 0, 0), (2**31 - 1, 0, 2**31 - 1), (2**31 - 1, 1, 0), (2**31 - 3, 9, 6), (-1, 4, -1)],
 )
@@ -133,7 +134,7 @@ def test_sequences_wrap(base: int, delta: int, last: int) -> None:
     assert BatchHeader(0, 49, 0, 2, 0, 0, delta, 0, 0, 1, 1, base, delta + 1).last_sequence == last
 
 
-@pytest.mark.parametrize("magic", [-1, 0, 1, 3, 127])
+@each_case("magic", [-1, 0, 1, 3, 127])
 def test_other_magics_are_refused(magic: int) -> None:
     batch = foreign_batch()
     batch[16] = magic & 0xFF
@@ -141,7 +142,7 @@ def test_other_magics_are_refused(magic: int) -> None:
         read_header(batch)
 
 
-@pytest.mark.parametrize("length", [-1, -(2**31), 0, 48, 2**31 - 1])
+@each_case("length", [-1, -(2**31), 0, 48, 2**31 - 1])
 def test_impossible_lengths_are_refused(length: int) -> None:
     batch = foreign_batch()
     batch[8:12] = length.to_bytes(4, "big", signed=True)
@@ -149,7 +150,7 @@ def test_impossible_lengths_are_refused(length: int) -> None:
         read_header(batch)
 
 
-@pytest.mark.parametrize("position", [23, 57])
+@each_case("position", [23, 57])
 def test_negative_counts_are_refused(position: int) -> None:
     batch = foreign_batch()
     batch[position] = 0xFF
@@ -191,7 +192,7 @@ def test_a_brokers_own_changes_are_in_the_bytes_the_header_and_the_checksum() ->
     verify(batch, 0, header)
 
 
-@pytest.mark.parametrize(("end_offset", "last_offset"), [(8, 7), (1000, 999), (1 << 40, 7 + (1 << 31) - 1)])
+@each_case(("end_offset", "last_offset"), [(8, 7), (1000, 999), (1 << 40, 7 + (1 << 31) - 1)])
 def test_an_empty_batch_takes_clients_over_its_offsets(end_offset: int, last_offset: int) -> None:
     batch = empty_batch(7, end_offset)
     header = read_header(batch)

@@ -9,6 +9,7 @@ from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, read_header
 from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
 from lockstep.protocol.records.record import BatchBuilder
+from tests.support.cases import each_case
 
 
 def body_of(codec: Codec) -> BatchBody:
@@ -18,7 +19,7 @@ def body_of(codec: Codec) -> BatchBody:
     return BatchBody(data, read_header(data))
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each_case("codec", list(Codec))
 def test_every_codec_gives_the_same_records(codec: Codec) -> None:
     plain = body_of(Codec.NONE)
     assert bytes(body_of(codec).data()) == bytes(plain.buf[BATCH_HEADER_BYTES:])

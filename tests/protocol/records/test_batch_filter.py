@@ -19,6 +19,7 @@ from lockstep.protocol.records.batch_filter import (
 )
 from lockstep.protocol.records.compression import Codec, DecompressedTooLarge
 from lockstep.protocol.records.record import BatchBuilder, iter_records
+from tests.support.cases import each_case
 
 
 def some(codec: Codec = Codec.NONE, count: int = 9, base_offset: int = 40) -> bytes:
@@ -34,7 +35,7 @@ def some(codec: Codec = Codec.NONE, count: int = 9, base_offset: int = 40) -> by
     return builder.build(base_offset)
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 def test_parts_are_the_records(codec: Codec) -> None:
     batch = some(codec)
     was = open_batch(batch)
@@ -45,8 +46,8 @@ def test_parts_are_the_records(codec: Codec) -> None:
     assert keyless_indexes(was) == [4] and not overflowing_timestamps(was)
 
 
-@pytest.mark.parametrize("horizon_ms", [None, 0, 999_999, 90_000_000])
-@pytest.mark.parametrize("codec", Codec)
+@each_case("horizon_ms", [None, 0, 999_999, 90_000_000])
+@each_case("codec", Codec)
 def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> None:
     batch = some(codec)
     was, records = open_batch(batch), list(iter_records(batch))
@@ -102,7 +103,7 @@ def test_more_records_than_are_worth_looking_at_are_not_looked_at() -> None:
         open_batch(many, max_decompressed_bytes=0)
 
 
-@pytest.mark.parametrize("count", [3, 5])
+@each_case("count", [3, 5])
 def test_a_count_that_lies_is_refused(count: int) -> None:
     bad = bytearray(some(count=4))
     bad[57:61] = count.to_bytes(4, "big")
@@ -110,7 +111,7 @@ def test_a_count_that_lies_is_refused(count: int) -> None:
         open_batch(bad)
 
 
-@pytest.mark.parametrize(("at", "value"), [(61, 0x7F), (61, 1), (64, 9), (64, 1), (65, 0x7F), (67, 3)])
+@each_case(("at", "value"), [(61, 0x7F), (61, 1), (64, 9), (64, 1), (65, 0x7F), (67, 3)])
 def test_lengths_and_deltas_that_lie_are_refused(at: int, value: int) -> None:
     builder = BatchBuilder()
     builder.append(b"v", b"k", timestamp_ms=5)
@@ -123,8 +124,8 @@ def test_lengths_and_deltas_that_lie_are_refused(at: int, value: int) -> None:
 LIMIT = 1 << 63
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-@pytest.mark.parametrize("base", [LIMIT - 1, -LIMIT, -LIMIT + 7, 0])
+@each_case("codec", [Codec.NONE, Codec.ZSTD])
+@each_case("base", [LIMIT - 1, -LIMIT, -LIMIT + 7, 0])
 def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec: Codec) -> None:
     builder = BatchBuilder(codec)
     for at in range(4):
@@ -150,7 +151,7 @@ def test_a_horizon_of_too_many_bits_makes_no_batch() -> None:
         filter_batch(was, was.parts, 1 << 63)
 
 
-@pytest.mark.parametrize("value", [None, b"", b"v", b"x" * 200])
+@each_case("value", [None, b"", b"v", b"x" * 200])
 def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
     batch = some(count=6)
     was, records = open_batch(batch), list(iter_records(batch))

@@ -27,6 +27,7 @@ from lockstep.protocol.records.compression import (
     compress,
     decompress,
 )
+from tests.support.cases import each_case
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 MIB = 1 << 20
@@ -79,14 +80,14 @@ def sample(name: str) -> bytes:
     return FOREIGN[name][1](b"header text, value text, header text" * 60 + bytes(3000))
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 @given(data=contents)
 @settings(max_examples=40, deadline=None)
 def test_round_trip(codec: Codec, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@each_case("name", FOREIGN)
 @given(data=contents)
 @example(data=b"")
 @example(data=bytes(range(256)) * 2000)
@@ -96,7 +97,7 @@ def test_what_others_write(name: str, data: bytes) -> None:
     assert bytes(decompress(codec, encode(data), len(data))) == data
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("codec", "decode"),
     [
         (Codec.GZIP, kafka_codec.gzip_decode),
@@ -124,8 +125,8 @@ def test_our_snappy_is_xerial() -> None:
     assert bytes(compress(Codec.SNAPPY, b"x" * 100_000))[:16] == b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.parametrize("size", [1, 1000, 65_536, 65_537, 300_000])
+@each_case("name", FOREIGN)
+@each_case("size", [1, 1000, 65_536, 65_537, 300_000])
 def test_the_cap_is_exact(name: str, size: int) -> None:
     codec, encode = FOREIGN[name]
     data = encode(os.urandom(size // 2) + bytes(size - size // 2))
@@ -139,13 +140,13 @@ def test_uncompressed_records_are_capped_too() -> None:
         decompress(Codec.NONE, b"abc", 2)
 
 
-@pytest.mark.parametrize("codec", [-1, 5, 6, 7])
+@each_case("codec", [-1, 5, 6, 7])
 def test_unknown_codecs(codec: int) -> None:
     with pytest.raises(MalformedBatch, match="does not exist"):
         decompress(codec, b"abc")
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@each_case("name", FOREIGN)
 def test_every_truncation_is_malformed(name: str) -> None:
     codec, encode = FOREIGN[name]
     data = encode(b"some text, some text, some text and more" * 5)
@@ -156,15 +157,15 @@ def test_every_truncation_is_malformed(name: str) -> None:
             decompress(codec, data[:cut], MIB)
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.parametrize("garbage", [b"\0", b"garbage", b"\xff" * 40])
+@each_case("name", FOREIGN)
+@each_case("garbage", [b"\0", b"garbage", b"\xff" * 40])
 def test_trailing_garbage_is_malformed(name: str, garbage: bytes) -> None:
     codec, encode = FOREIGN[name]
     with pytest.raises(MalformedBatch):
         decompress(codec, encode(b"some text" * 50) + garbage, MIB)
 
 
-@pytest.mark.parametrize("size", [-1, 0, 2**31 - 1, -(2**31), 1000])
+@each_case("size", [-1, 0, 2**31 - 1, -(2**31), 1000])
 def test_xerial_chunks_of_impossible_length(size: int) -> None:
     """CVE-2023-34455."""
     head = bytes(compress(Codec.SNAPPY, b"fine"))
@@ -172,7 +173,7 @@ def test_xerial_chunks_of_impossible_length(size: int) -> None:
         decompress(Codec.SNAPPY, head + struct.pack(">i", size) + b"abc", MIB)
 
 
-@pytest.mark.parametrize("block", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff", b"\x80", b""])
+@each_case("block", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff", b"\x80", b""])
 def test_snappy_blocks_that_announce_what_they_cannot_hold(block: bytes) -> None:
     with pytest.raises(MalformedBatch):
         decompress(Codec.SNAPPY, block, 1 << 40)
@@ -197,7 +198,7 @@ def test_lz4_that_java_would_not_write() -> None:
             decompress(Codec.LZ4, bad, MIB)
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@each_case("name", FOREIGN)
 @given(
     where=st.lists(st.tuples(st.floats(0, 1), st.integers(1, 255)), min_size=1, max_size=4),
     cut=st.integers(0, 20),
@@ -212,7 +213,7 @@ def test_damage_gives_malformed_or_bounded_data(name: str, where: list[tuple[flo
         assert len(decompress(codec, data[: len(data) - cut], 50_000)) <= 50_000
 
 
-@pytest.mark.parametrize("codec", COMPRESSED)
+@each_case("codec", COMPRESSED)
 @given(data=st.binary(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_noise(codec: Codec, data: bytes) -> None:
@@ -284,7 +285,7 @@ BOMBS: dict[str, tuple[Codec, Callable[[int], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@each_case("name", BOMBS)
 def test_a_bomb_costs_at_most_the_cap(name: str) -> None:
     codec, make = BOMBS[name]
     bomb = make(64 * MIB)
@@ -299,7 +300,7 @@ def test_a_bomb_costs_at_most_the_cap(name: str) -> None:
     assert best_cpu_s(refuse) < 0.05
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("codec", "data"),
     [
         (Codec.SNAPPY, b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\x01\0" * (2 * MAX_BLOCKS)),
@@ -318,7 +319,7 @@ def test_very_many_tiny_blocks_take_little_time(codec: Codec, data: bytes) -> No
     assert best_cpu_s(read) < 0.5
 
 
-@pytest.mark.parametrize("level", [1, 3, 8, 12, 19])
+@each_case("level", [1, 3, 8, 12, 19])
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=5, deadline=None)
 def test_zstd_streams_of_split_blocks_pass_under_an_exact_cap(level: int, seed: int) -> None:

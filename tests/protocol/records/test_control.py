@@ -8,6 +8,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from lockstep.protocol.records.batch import MalformedBatch, read_header, verify
 from lockstep.protocol.records.control import ControlKind, ControlMarker, build, parse
 from lockstep.protocol.records.record import BatchBuilder
+from tests.support.cases import each_case
 
 
 def control_batch(key: bytes | None, value: bytes | None, count: int = 1) -> bytes:
@@ -17,7 +18,7 @@ def control_batch(key: bytes | None, value: bytes | None, count: int = 1) -> byt
     return builder.build()
 
 
-@pytest.mark.parametrize("kind", [ControlKind.COMMIT, ControlKind.ABORT])
+@each_case("kind", [ControlKind.COMMIT, ControlKind.ABORT])
 def test_markers_round_trip(kind: ControlKind) -> None:
     batch = build(
         kind, producer_id=5, producer_epoch=2, coordinator_epoch=11, timestamp_ms=123, base_offset=9
@@ -44,7 +45,7 @@ def test_other_kinds_and_newer_versions() -> None:
     assert parse(newer) == ControlMarker(ControlKind.COMMIT, 5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "batch",
     [
         control_batch(None, b"\0\0\0\0\0\5"),

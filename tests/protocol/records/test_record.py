@@ -35,6 +35,7 @@ from lockstep.protocol.records.record import (
     key_value_batch,
     key_values,
 )
+from tests.support.cases import each_case
 
 GOLDEN = Path(__file__).parent / "java"
 DAY_MS = 86_400_000
@@ -89,7 +90,7 @@ def java_entries() -> list[Entry]:
     ]
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 @given(entries=entries, base_offset=st.integers(0, 2**62))
 @settings(max_examples=40, deadline=None)
 def test_round_trip(codec: Codec, entries: list[Entry], base_offset: int) -> None:
@@ -112,7 +113,7 @@ def test_timestamps_of_any_distance(timestamps: list[int]) -> None:
         assert [record.timestamp for record in iter_records(builder.build())] == timestamps
 
 
-@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+@each_case("codec", [codec for codec in Codec if codec is not Codec.NONE])
 def test_batches_of_apache_kafkas_own_producer(codec: Codec) -> None:
     batch = (GOLDEN / f"{codec.name.lower()}.bin").read_bytes()
     header = read_header(batch)
@@ -135,7 +136,7 @@ def test_built_batches_are_those_of_apache_kafka_to_the_byte() -> None:
     assert read_header(batch).crc == 0x7D86AA9A
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 def test_kafka_python_and_aiokafka_read_what_we_build(codec: Codec) -> None:
     entries = without_null_headers(java_entries()[:20])
     batch = built(entries, codec, base_offset=7)
@@ -148,8 +149,8 @@ def test_kafka_python_and_aiokafka_read_what_we_build(codec: Codec) -> None:
         assert found == records_of(entries, 7)
 
 
-@pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("builder_class", [KafkaPythonBuilder, AiokafkaBuilder])
+@each_case("codec", Codec)
+@each_case("builder_class", [KafkaPythonBuilder, AiokafkaBuilder])
 @given(entries=entries)
 @settings(max_examples=20, deadline=None)
 def test_we_read_what_they_build(builder_class: type, codec: Codec, entries: list[Entry]) -> None:
@@ -231,7 +232,7 @@ def test_a_batch_of_keys_and_values_is_the_builders_to_the_byte(
     assert key_values(batch) == pairs
 
 
-@pytest.mark.parametrize("codec", Codec)
+@each_case("codec", Codec)
 @given(entries=entries)
 @settings(max_examples=20, deadline=None)
 def test_keys_and_values_are_those_of_the_records(codec: Codec, entries: list[Entry]) -> None:
@@ -272,7 +273,7 @@ def record(content: bytes) -> bytes:
     return bytes([len(content) * 2]) + content
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "count"),
     [
         (b"", 1),
@@ -329,7 +330,7 @@ def test_damaged_batches_are_malformed_or_records(
         assert len(list(iter_records(batch, max_decompressed_bytes=1 << 20))) == len(entries)
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@each_case("codec", [Codec.NONE, Codec.GZIP])
 def test_headers_alone_are_those_of_the_records(codec: Codec) -> None:
     builder = BatchBuilder(codec=codec)
     many: Headers = [(f"name {each}", b"v" * each) for each in range(200)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lockstep.protocol.records.batch import MalformedBatch
 from lockstep.protocol.records.zstd_frames import LARGEST_BLOCK, bounds_of
+from tests.support.cases import each_case
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -48,15 +49,13 @@ def test_blocks_of_every_kind() -> None:
     assert bounds_of(frame * 3, 10).max_output_bytes == 3 * bounds.max_output_bytes
 
 
-@pytest.mark.parametrize(
-    ("descriptor", "window"), [(0x00, 1024), (0x07, 1920), (0x58, 1 << 21), (0xFF, 15 << 38)]
-)
+@each_case(("descriptor", "window"), [(0x00, 1024), (0x07, 1920), (0x58, 1 << 21), (0xFF, 15 << 38)])
 def test_windows(descriptor: int, window: int) -> None:
     frame = MAGIC + bytes([0, descriptor]) + block(0, 0, b"", last=True)
     assert bounds_of(frame, 10) == (0, window)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("header", "size"),
     [(b"\x20\x05", 5), (b"\x60\x05\x00", 261), (b"\xa0\x05\x01\0\0", 261), (b"\xe0\x05" + bytes(7), 5)],
 )
@@ -65,7 +64,7 @@ def test_content_sizes(header: bytes, size: int) -> None:
     assert bounds_of(frame, 10) == (size, size)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "data",
     [
         b"",

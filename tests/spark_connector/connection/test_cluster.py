@@ -26,6 +26,7 @@ from spark_connector.connection import cluster as module
 from spark_connector.connection.cluster import TRANSACTION
 from spark_connector.connection.wire import BlockingConnection
 from tests.spark_connector.conftest import NewTopic, produce
+from tests.support.cases import each_case
 
 
 def end_of(cluster: ClusterClient, topic: str, partition: int) -> int:
@@ -93,7 +94,7 @@ def test_coordinators(cluster: ClusterClient) -> None:
     assert cluster.coordinator("some-id", TRANSACTION).is_open
 
 
-@pytest.mark.parametrize("bootstrap", ["", "localhost:0", "localhost:x", ":9092", "a:1,,b:2"])
+@each_case("bootstrap", ["", "localhost:0", "localhost:x", ":9092", "a:1,,b:2"])
 def test_addresses_that_cannot_be(bootstrap: str) -> None:
     with pytest.raises(ClientError, match=r"kafka\.bootstrap\.servers"):
         ClusterClient(bootstrap)

@@ -18,6 +18,7 @@ from lockstep.protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClusterClient, list_offsets
 from spark_connector.options import EARLIEST, LATEST
 from tests.spark_connector.conftest import NewTopic, produce
+from tests.support.cases import each_case
 
 
 class Leader:
@@ -63,7 +64,7 @@ class Led:
         return ask()
 
 
-@pytest.mark.parametrize("committed", [False, True])
+@each_case("committed", [False, True])
 def test_each_leader_is_asked_once(committed: bool) -> None:
     one, two = Leader(100), Leader(200)
     led: Any = Led({("a", 0): one, ("a", 1): two, ("a", 2): one, ("b", 0): one})

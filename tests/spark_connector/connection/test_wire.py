@@ -26,6 +26,7 @@ from spark_connector.connection import (
     Unsupported,
 )
 from tests.protocol.peers import Answer, api_versions
+from tests.support.cases import each_case
 
 
 @contextlib.contextmanager
@@ -119,7 +120,7 @@ def test_a_client_that_never_takes_its_answers_is_stopped() -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("theirs", [3, 2, 0])
+@each_case("theirs", [3, 2, 0])
 def test_negotiates_down(theirs: int) -> None:
     asked: list[int] = []
 
@@ -185,7 +186,7 @@ def test_nobody_there() -> None:
         BlockingConnection.open("127.0.0.1", port)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("frame", "words"),
     [
         (struct.pack(">i", 7), "an answer to nothing"),

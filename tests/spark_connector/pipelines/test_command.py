@@ -23,6 +23,7 @@ from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.spark_session import jars_in
 from spark_connector.pipelines.topic_queries import config_of, ends_of
 from tests.spark_connector.rows import rows_of, stored
+from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTITIONS = 3
@@ -93,7 +94,7 @@ def test_killed_events_are_resumed(
     check(cluster, "three-", 150_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "says"),
     [
         (["events", "--checkpoint", "c", "--events", "0"], "events=0"),

@@ -23,6 +23,7 @@ from spark_connector.pipelines.event_data import (
     block,
     events,
 )
+from tests.support.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = Shape(seed=7, events=30_000, accounts=1000)
@@ -100,7 +101,7 @@ def test_there_are_tombstones_null_headers_repeated_headers_and_times_out_of_ord
     assert SMALL.first_ms - 2000 <= min(times) and max(times) < SMALL.first_ms + SMALL.span_ms + 2000
 
 
-@pytest.mark.parametrize("name", ["events", "accounts", "span_ms"])
+@each_case("name", ["events", "accounts", "span_ms"])
 def test_a_shape_that_cannot_be_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         Shape(**{name: 0})

@@ -14,6 +14,7 @@ from spark_connector.pipelines.event_data import TOPICS, Shape
 from spark_connector.pipelines.events import EventSettings, canonical_contents, contents, run
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import ProgressReporter
+from tests.support.cases import each_case
 
 SHAPE = Shape(seed=3, events=40, accounts=9)
 IN_WORDS = "orders of --seed 3 --events 40 --accounts 9 --partitions 2"
@@ -37,7 +38,7 @@ def test_whatever_differs_is_said() -> None:
     assert len(said) == len(TOPICS) * len(shapes) * 2
 
 
-@pytest.mark.parametrize("shape", [SHAPE, Shape(), Shape(seed=-1, first_ms=-5, span_ms=7)])
+@each_case("shape", [SHAPE, Shape(), Shape(seed=-1, first_ms=-5, span_ms=7)])
 def test_what_older_runs_said_is_said_again(shape: Shape) -> None:
     formerly = f"orders of {shape}, by key over 2 partitions"
     assert canonical_contents(formerly) == contents("orders", shape, 2)

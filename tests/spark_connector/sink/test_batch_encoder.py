@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from lockstep.protocol.records.batch import read_header, verify
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, iter_records
 from spark_connector.sink.batch_encoder import Body, Headers, bodies, build_batch
+from tests.support.cases import each_case
 
 DATA = st.one_of(st.none(), st.binary(max_size=40))
 HEADERS = st.one_of(
@@ -53,7 +53,7 @@ def test_values_alone_are_the_same(values: Sequence[bytes | None], batch_bytes: 
     assert all(len(each.data) <= batch_bytes or each.record_count == 1 for each in fast)
 
 
-@pytest.mark.parametrize("keys", [None, []])
+@each_case("keys", [None, []])
 def test_no_rows_make_no_batch(keys: list[bytes | None] | None) -> None:
     assert list(bodies(keys, [], None, 1_000, 100)) == []
 
@@ -62,8 +62,8 @@ def _values(found: list[Body]) -> list[object]:
     return [row[1] for body in found for row in rows_of(build_batch(body, -1, -1, -1))]
 
 
-@pytest.mark.parametrize("count", [1, 4_095, 4_097, 20_000])
-@pytest.mark.parametrize("size", [0, 63, 64, 5_000])
+@each_case("count", [1, 4_095, 4_097, 20_000])
+@each_case("size", [0, 63, 64, 5_000])
 def test_as_the_protocols_builder_writes_it(count: int, size: int) -> None:
     if count * size > 30_000_000:
         count = 100
@@ -74,7 +74,7 @@ def test_as_the_protocols_builder_writes_it(count: int, size: int) -> None:
     assert build_batch(body, -1, -1, -1) == building.build()
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each_case("codec", list(Codec))
 def test_codecs(codec: Codec) -> None:
     (body,) = bodies([b"k"], [b"v" * 100], [[("h", b"x")]], [3], 1 << 20)
     assert rows_of(build_batch(body, 7, 0, 0, codec)) == [(b"k", b"v" * 100, [("h", b"x")], 3)]

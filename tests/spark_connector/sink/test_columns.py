@@ -8,6 +8,7 @@ import pytest
 
 from spark_connector.options import OptionError
 from spark_connector.sink.columns import SinkColumns
+from tests.support.cases import each_case
 
 
 def schema(**types: str) -> SimpleNamespace:
@@ -28,7 +29,7 @@ def test_what_is_allowed() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("types", "words"),
     [
         (

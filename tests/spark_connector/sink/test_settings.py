@@ -7,6 +7,7 @@ import pytest
 from lockstep.protocol.records.compression import Codec
 from spark_connector.options import OptionError
 from spark_connector.sink.settings import DEFAULT_BATCH_BYTES, SinkSettings
+from tests.support.cases import each_case
 
 _LEAST = {"kafka.bootstrap.servers": "h:1"}
 
@@ -26,7 +27,7 @@ def test_options_come_in_any_case() -> None:
     assert SinkSettings.of(_LEAST | {"committopic": "c", "includeheaders": "true"}).commit_topic == "c"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "words"),
     [
         ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers: is missing: say HOST:PORT"),

@@ -12,6 +12,7 @@ from lockstep.protocol.records.batch_filter import filter_batch, open_batch
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder, Headers, iter_records, write_varint
 from spark_connector.source.batch_decoder import RecordColumns, append_records
+from tests.support.cases import each_case
 
 _EVERYTHING = (0, 1 << 62)
 _MOST_MICROS = ((1 << 63) // 1000 - 1) * 1000
@@ -53,7 +54,7 @@ def built(codec: Codec = Codec.NONE, base_offset: int = 0, count: int = 300) -> 
     return builder.build(base_offset)
 
 
-@pytest.mark.parametrize("codec", list(Codec))
+@each_case("codec", list(Codec))
 def test_as_records_are_read(codec: Codec) -> None:
     batch = built(codec, base_offset=5_000_000_000)
     columns = columns_of(batch)
@@ -62,7 +63,7 @@ def test_as_records_are_read(codec: Codec) -> None:
     assert columns.headers[1] is None, "no headers are null, as in Spark's own source"
 
 
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@each_case("codec", [Codec.NONE, Codec.ZSTD])
 def test_headers_that_nobody_wants_are_passed_over(codec: Codec) -> None:
     columns = columns_of(built(codec), with_headers=False)
     assert columns.headers == []
@@ -113,9 +114,7 @@ def test_log_append_time() -> None:
     assert set(columns.timestamp_types) == {1}
 
 
-@pytest.mark.parametrize(
-    ("start", "end"), [(0, 107), (110, 120), (100, 101), (299, 400), (0, 100), (400, 500)]
-)
+@each_case(("start", "end"), [(0, 107), (110, 120), (100, 101), (299, 400), (0, 100), (400, 500)])
 def test_only_what_lies_in_the_range(start: int, end: int) -> None:
     batch = built(base_offset=100)
     found = rows(columns_of(batch, start, end))
@@ -140,7 +139,7 @@ def test_several_batches_in_one() -> None:
     assert rows(taken) == expected(batches[0]) + expected(batches[1])
 
 
-@pytest.mark.parametrize("stamp", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
+@each_case("stamp", [1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63)])
 def test_times_beyond_what_spark_can_hold_become_the_nearest(stamp: int) -> None:
     builder = BatchBuilder()
     builder.append(b"v", timestamp_ms=0)
@@ -170,7 +169,7 @@ def record(*fields: int, tail: bytes = b"", length: int | None = None) -> bytes:
     return bytes(out + body)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "count"),
     [
         (b"", 1),

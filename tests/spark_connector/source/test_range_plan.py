@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_connector.options import TopicPartition
 from spark_connector.source.range_plan import OffsetRange, limit_offsets, shared_bytes, split_ranges
+from tests.support.cases import each_case
 
 _POSITIONS = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)),
@@ -43,7 +43,7 @@ def test_limits_hold_and_streams_end(positions: dict[TopicPartition, tuple[int, 
         assert batches <= 8000
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tasks", "records", "sizes"),
     [
         (None, None, [100, 10]),

@@ -18,6 +18,7 @@ from lockstep.storage.log.format import chain_of, decode_frames, encode_frame_he
 from lockstep.storage.log.frame_rewrite import RewrittenBatch, rewrite_frame
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame
 from tests.storage.log.frames import FrameMaker, half, same
+from tests.support.cases import each_case
 
 SEED = group_seed(3)
 
@@ -50,7 +51,7 @@ def shipped(frames: list[Frame]) -> bytes:
     return b"".join(b"".join(frame_buffers(frame, marked=True)) for frame in frames)
 
 
-@pytest.mark.parametrize("rows", [(), (0,), (7, 8), tuple(range(9))])
+@each_case("rows", [(), (0,), (7, 8), tuple(range(9))])
 def test_frames_of_a_checkpoint_come_back_without_what_was_cleaned_away(rows: tuple[int, ...]) -> None:
     frames = three(*rows)
     got = decode_frames(shipped(frames), SEED, marked=True)
@@ -65,7 +66,7 @@ def test_frames_of_a_checkpoint_come_back_without_what_was_cleaned_away(rows: tu
 HALVED = [((), (3,)), ((0,), (7, 8)), ((1, 2, 3), (0, 4, 5, 6, 7, 8))]
 
 
-@pytest.mark.parametrize(("rows", "halved"), HALVED)
+@each_case(("rows", "halved"), HALVED)
 def test_shortened_batches_come_back_as_what_they_are(rows: tuple[int, ...], halved: tuple[int, ...]) -> None:
     frames = three(*rows, halved=halved)
     got = decode_frames(shipped(frames), SEED, marked=True)
@@ -84,7 +85,7 @@ def test_shortened_batches_come_back_as_what_they_are(rows: tuple[int, ...], hal
     assert (sizes[0], sizes[2]) == (least_marks_bytes(1), least_marks_bytes(0))
 
 
-@pytest.mark.parametrize("halved", [(), (2,)])
+@each_case("halved", [(), (2,)])
 def test_no_changed_mark_is_taken(halved: tuple[int, ...]) -> None:
     """A flipped bit would bring a batch back, or take one away."""
     frames = three(4, halved=halved)

@@ -17,6 +17,7 @@ from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_batch_index import in_format_1
 from tests.storage.log.test_segment_compaction import reopened, two_logs
+from tests.support.cases import each_case
 
 PARTITION = 1
 
@@ -58,7 +59,7 @@ def read(log: DataLog, offset: int, end: int = 1 << 40) -> list[int]:
     return bases(list(log.read_cold(PARTITION, offset, 1 << 30, end).buffers))
 
 
-@pytest.mark.parametrize("byte", [*range(BATCH_PREFIX_BYTES), BATCH_PREFIX_BYTES, 25])
+@each_case("byte", [*range(BATCH_PREFIX_BYTES), BATCH_PREFIX_BYTES, 25])
 def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int) -> None:
     log, _, disk = two_logs()
     whole = read(log, 0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from lockstep.storage.log.damage_search import Damage, DamageSearch
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES
@@ -15,6 +13,7 @@ from lockstep.storage.log.state_file import StateFile
 from lockstep.storage.types import NO_PARTITION
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.test_segment_compaction import two_logs
+from tests.support.cases import each_case
 
 Batch = tuple[int, int, int]
 """Partition, first and last offset."""
@@ -136,7 +135,7 @@ def test_behind_a_damaged_frame_header_the_next_write_is_found() -> None:
     assert len(frames_of(stopped)) == 89
 
 
-@pytest.mark.parametrize("kind", ["missing", "header", "cut", "zeroed", "missing with its index", "swapped"])
+@each_case("kind", ["missing", "header", "cut", "zeroed", "missing with its index", "swapped"])
 def test_a_segment_that_cannot_be_read_is_named_by_its_index_or_by_its_neighbours(kind: str) -> None:
     stopped = Stopped()
     segment = stopped.segments[1]
@@ -192,7 +191,7 @@ def test_rot_at_the_end_of_what_was_flushed_is_damage_and_a_torn_end_is_not() ->
     assert stopped.searched(with_ends=False).damage == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_case("seed", range(40))
 def test_whatever_changes_is_named_and_little_else(seed: int) -> None:
     """A byte of a batch names that batch; one of a header or marker at most the frame and the one behind."""
     stopped, draw = Stopped(), random.Random(seed)

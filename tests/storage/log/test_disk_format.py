@@ -6,9 +6,8 @@ import re
 import struct
 from pathlib import Path
 
-import pytest
-
 from lockstep.storage.log import batch_flags, format, marker, state_file
+from tests.support.cases import each_case
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "disk_format.md"
 CODES = {"B": 1, "H": 2, "I": 4, "i": 4, "Q": 8, "q": 8}
@@ -33,7 +32,7 @@ def table(name: str) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in re.findall(r"^\| (\d+) \| (\d+) \|", rows, re.MULTILINE)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "packed"),
     [
         ("segment header", format.SEGMENT),

@@ -32,6 +32,7 @@ from lockstep.storage.log.format import (
 )
 from lockstep.storage.types import Frame
 from tests.storage.log.frames import FrameMaker, same
+from tests.support.cases import each_case
 
 SEED = group_seed(3)
 
@@ -89,7 +90,7 @@ def reheaded(frame: Frame, chain: int, **changed: int) -> bytes:
     return CRC.pack(crc32c(body, chain)) + body + b"".join(frame.payloads)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "match"),
     [
         ({"format": 9}, "newer version"),
@@ -117,7 +118,7 @@ def test_a_header_that_stops_before_its_last_batch_is_refused() -> None:
         decode_frames(whole[: len(whole) - len(second.payloads[-1])], chain)
 
 
-@pytest.mark.parametrize("changed", [{"index": 9}, {"lsn": 7}, {"term": 0}])
+@each_case("changed", [{"index": 9}, {"lsn": 7}, {"term": 0}])
 def test_frames_that_do_not_follow_one_another_are_refused(changed: dict[str, int]) -> None:
     first, second = some()[:2]
     data = sent([first]) + reheaded(second, chain_of(first.head or b""), **changed)
@@ -144,7 +145,7 @@ def test_marks_follow_the_heads_of_what_a_checkpoint_is_shipped_with() -> None:
         decode_frames(data[:-1], SEED, marked=True)
 
 
-@pytest.mark.parametrize("flag", [ENTRY_REMOVED, ENTRY_SHORTENED])
+@each_case("flag", [ENTRY_REMOVED, ENTRY_SHORTENED])
 def test_nothing_is_cleaned_away_where_no_marks_are(flag: int) -> None:
     """A head that says so itself is none of ours: marks are local."""
     frame = FrameMaker().data((1, 1, b"body"))
@@ -177,7 +178,7 @@ def test_a_position_orders_like_the_log_and_can_be_read() -> None:
     assert position_text(places[3]) == "segment 10 byte 7"
 
 
-@pytest.mark.parametrize("written_end", [0, 9000])
+@each_case("written_end", [0, 9000])
 def test_a_segment_header_comes_back(written_end: int) -> None:
     header = SegmentHeader(3, 2, 7, 41, 77, 0xDEADBEEF, 8000, 4, -5, 1 << 20, position(6, 99), written_end)
     data = encode_segment_header(header)

@@ -16,6 +16,7 @@ from lockstep.storage.log.freed_segments import (
 )
 from tests.storage.log.crash_world import DIRECTORY
 from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.support.cases import each_case
 
 ONE, RUN = "0000000000000007.freed", "0000000000000003-0000000000000005.freed"
 
@@ -31,9 +32,7 @@ def test_merged() -> None:
     assert merged([]) == []
 
 
-@pytest.mark.parametrize(
-    "names", [[ONE, RUN], [ONE, RUN, tombstone_name(4)], [ONE, *map(tombstone_name, (3, 4, 5))]]
-)
+@each_case("names", [[ONE, RUN], [ONE, RUN, tombstone_name(4)], [ONE, *map(tombstone_name, (3, 4, 5))]])
 def test_what_they_stand_for(names: list[str]) -> None:
     freed = Freed(names)
     assert [each for each in range(10) if each in freed] == [3, 4, 5, 7]

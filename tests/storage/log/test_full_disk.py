@@ -15,6 +15,7 @@ from lockstep.storage.types import Checkpoint, FlushFailed, Frame, HardState, St
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.support.cases import each_case
 
 
 def fill_up(log: DataLog, make: FrameMaker) -> list[bytes]:
@@ -253,7 +254,7 @@ def test_dead_segments_give_their_room_back_though_no_index_file_finds_any() -> 
     log.flush()
 
 
-@pytest.mark.parametrize("what", ["flush", "write"])
+@each_case("what", ["flush", "write"])
 def test_a_failed_flush_or_write_is_final(what: str) -> None:
     disk = SimulatedFileSystem()
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()

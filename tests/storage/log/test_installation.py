@@ -18,6 +18,7 @@ from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.support.cases import each_case
 
 AnyLog = DataLog | MemoryLog
 SMALL = dataclasses.replace(OPTIONS, recent_frames_bytes=4000)
@@ -129,7 +130,7 @@ def agree(log: DataLog, model: MemoryLog) -> None:
         assert len(got_frames) == len(expected_frames) and all(map(same, got_frames, expected_frames))
 
 
-@pytest.mark.parametrize("case", ["all", "freed", "checkpoint only", "nothing at the end"])
+@each_case("case", ["all", "freed", "checkpoint only", "nothing at the end"])
 def test_the_log_is_what_was_installed(case: str) -> None:
     source, checkpoint, _ = leader(free=case == "freed")
     parts = [] if case == "checkpoint only" else shipment(source, checkpoint.index)
@@ -221,7 +222,7 @@ def test_a_close_ends_an_installation() -> None:
     agree(DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now())), model)
 
 
-@pytest.mark.parametrize("count", [0, 3])
+@each_case("count", [0, 3])
 def test_a_member_without_a_checkpoint_that_is_killed_before_the_switch_opens_as_it_was(count: int) -> None:
     source, checkpoint, _ = leader(free=True)
     parts = shipment(source, checkpoint.index)

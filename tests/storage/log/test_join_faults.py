@@ -39,6 +39,7 @@ from tests.storage.log.joined_logs import (
 )
 from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem, Write
+from tests.support.cases import each_case
 
 
 def opened(image: Image, capacity_bytes: int = 1 << 40) -> tuple[DataLog, SimulatedFileSystem]:
@@ -60,8 +61,8 @@ def gone_from(log: DataLog, model: MemoryLog) -> None:
 # -- names that come back --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("back", ["all", "the first", "the last"])
-@pytest.mark.parametrize("then", ["cleaned", "freed", "freed in the middle", "joined again"])
+@each_case("back", ["all", "the first", "the last"])
+@each_case("then", ["cleaned", "freed", "freed in the middle", "joined again"])
 def test_former_segments_that_come_back_never_count_again(back: str, then: str) -> None:
     """A power loss may undo their removal long after, where a flush of the directory failed."""
     log, model, make, disk = on_a_simulated_disk(1)
@@ -124,7 +125,7 @@ class Failing:
         return OSError(self.number, "failed")
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@each_case("number", [errno.EIO, errno.ENOSPC])
 def test_an_error_of_any_operation_loses_nothing(number: int) -> None:
     """Each operation of a join fails once; then the process dies, or power goes and any names with it."""
     rng = random.Random(number)
@@ -299,7 +300,7 @@ def test_a_half_done_join_on_a_full_disk_opens_and_is_given_up() -> None:
     agree(log, model)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@each_case("number", [errno.ENOSPC, errno.EDQUOT])
 def test_where_nothing_can_be_written_a_half_done_join_stays_and_none_is_begun(number: int) -> None:
     """A file system that writes nothing in place, and is full."""
     disk, model, make = unfinished()
@@ -360,7 +361,7 @@ def test_a_damaged_frame_of_a_joined_segment_needs_no_other_frame() -> None:
         agree(opened(disk.now())[0], model)
 
 
-@pytest.mark.parametrize("index", [1, 9, 16])
+@each_case("index", [1, 9, 16])
 def test_a_sector_that_cannot_be_read_costs_its_own_frame(index: int) -> None:
     """Other members have perhaps no other frame of the joined segment any more."""
     disk = BadSector()

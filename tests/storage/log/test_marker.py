@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.storage.log.format import group_seed, position
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker, encode_marker
+from tests.support.cases import each_case
 
 SEED = group_seed(3)
 OWN, FLUSHED = position(7, 4096), position(6, 90_000)
@@ -13,8 +12,8 @@ MARKER = encode_marker(SEED, 5, OWN, FLUSHED, 1234)
 SAID = (5, OWN, FLUSHED, 1234)
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-@pytest.mark.parametrize("at", [0, 1, 500])
+@each_case("kind", [bytes, bytearray, memoryview])
+@each_case("at", [0, 1, 500])
 def test_a_marker_is_read_wherever_it_stands(kind: type, at: int) -> None:
     assert decode_marker(kind(bytes(at) + MARKER + b"frames"), at, SEED) == SAID
     assert decode_marker(kind(bytes(at) + MARKER), at, SEED) == SAID

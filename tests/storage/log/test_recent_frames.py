@@ -5,19 +5,18 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-import pytest
-
 from lockstep.storage.log.format import encode_frame_head, frame_bytes
 from lockstep.storage.log.recent_frames import RecentFrames, cost_bytes
 from lockstep.storage.types import Frame
 from tests.storage.log.frames import FrameMaker
+from tests.support.cases import each_case
 
 
 def cost(frame: Frame) -> int:
     return cost_bytes(frame, frame_bytes(frame))
 
 
-@pytest.mark.parametrize("batches", [1, 2, 10, 50])
+@each_case("batches", [1, 2, 10, 50])
 def test_the_limit_counts_what_frames_really_take(batches: int) -> None:
     bodies = [[bytes([at % 256]) * 100 for _ in range(batches)] for at in range(2000 // batches)]
     make, chain, frames, counted = FrameMaker(), 0, RecentFrames(1 << 40), 0

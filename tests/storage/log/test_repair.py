@@ -10,6 +10,7 @@ from lockstep.storage.log.frame_rewrite import rewrite_frame
 from lockstep.storage.types import CorruptLog
 from tests.storage.log.frames import whole, whole_batches
 from tests.storage.log.test_segment_compaction import agree, reopened, two_logs
+from tests.support.cases import each_case
 
 
 def test_a_segment_that_the_disk_cannot_read_has_rotted() -> None:
@@ -55,7 +56,7 @@ def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_n
     agree(log, model)
 
 
-@pytest.mark.parametrize("part", ["batch", "head"])
+@each_case("part", ["batch", "head"])
 def test_a_damaged_frame_costs_no_other_frame_of_its_segment(part: str) -> None:
     """Members whose copies of a segment are damaged in different places repair one another."""
     log, model, disk = two_logs()

@@ -15,6 +15,7 @@ from lockstep.storage.types import Checkpoint, CorruptLog, DamagedBatch, Frame, 
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import same, whole
 from tests.storage.log.simulated_disk import FlushNames, Image, SimulatedFileSystem, Write
+from tests.support.cases import each_case
 
 
 def closed_world(checkpoints: bool = True) -> World:
@@ -158,7 +159,7 @@ def test_frames_of_another_place_or_group_never_verify() -> None:
         DataLog.open(DIRECTORY, 4, OPTIONS, SimulatedFileSystem(image))
 
 
-@pytest.mark.parametrize("byte", [0, 7, 8, 11])
+@each_case("byte", [0, 7, 8, 11])
 def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
     """Below the checkpoint nothing is scanned at open, and a batch's own CRC leaves its first bytes out."""
     world = closed_world()
@@ -213,7 +214,7 @@ def test_a_copy_that_the_disk_cannot_read_is_what_the_other_is_there_for() -> No
             DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
 
 
-@pytest.mark.parametrize("kind", ["state", "checkpoint-"])
+@each_case("kind", ["state", "checkpoint-"])
 def test_where_every_copy_is_unread_or_broken_nothing_is_given_up(kind: str) -> None:
     """A read that fails may succeed another time; a log that is called corrupt is replaced."""
     image = closed_world().disk.now()
@@ -263,7 +264,7 @@ def test_a_missing_segment_or_state_file_is_named() -> None:
             DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(Image(files)))
 
 
-@pytest.mark.parametrize("checkpoints", [False, True])
+@each_case("checkpoints", [False, True])
 def test_a_segment_cut_short_is_named(checkpoints: bool) -> None:
     """Segments have their full size before they are used, so no crash leaves a shorter one."""
     image = closed_world(checkpoints).disk.now()
@@ -275,7 +276,7 @@ def test_a_segment_cut_short_is_named(checkpoints: bool) -> None:
                 DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, image.files[name][:size]))
 
 
-@pytest.mark.parametrize("flush", [True, False])
+@each_case("flush", [True, False])
 def test_a_log_without_its_only_segment_is_not_a_new_one(flush: bool) -> None:
     options = replace(OPTIONS, flush=flush)
     disk = SimulatedFileSystem()

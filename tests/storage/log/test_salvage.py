@@ -20,6 +20,7 @@ from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_installation import agree, follower, install, leader, shipment
 from tests.storage.log.test_join_faults import gone_from, joined_names, unfinished
 from tests.storage.log.test_rot import closed_world, damage, damaged
+from tests.support.cases import each_case
 
 
 def salvage(disk: SimulatedFileSystem, incarnation: int = 9) -> DataLog:
@@ -30,7 +31,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("checkpoints", [False, True])
+@each_case("checkpoints", [False, True])
 def test_rot_above_the_checkpoint_is_cut_away(checkpoints: bool) -> None:
     """Segment header, marker, frame header, directory and payload of the first write of each segment."""
     world = closed_world(checkpoints)
@@ -89,7 +90,7 @@ def test_any_damage_is_salvaged_or_refused() -> None:
     assert salvaged > 5 and refused > 5
 
 
-@pytest.mark.parametrize("damage_more", [False, True])
+@each_case("damage_more", [False, True])
 def test_a_lost_hard_state_is_made_anew_with_another_incarnation(damage_more: bool) -> None:
     world = closed_world()
     image = world.disk.now()
@@ -136,7 +137,7 @@ def test_another_groups_state_and_rot_under_the_checkpoint_are_refused_still() -
         salvage(SimulatedFileSystem(Image({"state": bytes(8192)})))
 
 
-@pytest.mark.parametrize("free", [False, True])
+@each_case("free", [False, True])
 def test_an_installed_log_is_found_again_without_its_state(free: bool) -> None:
     """With tombstones where the shipping node had freed frames, and old files lying about."""
     source, made, _ = leader(free=free)

@@ -34,6 +34,7 @@ from tests.storage.log.memory_log import MemoryLog
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_installation import SMALL, checkpoint_of, install, leader, shipment
 from tests.storage.log.test_rot import on_disk
+from tests.support.cases import each_case
 
 
 def two_logs() -> tuple[DataLog, MemoryLog, SimulatedFileSystem]:
@@ -92,7 +93,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each_case("place", PLACES)
 def test_rot_is_found_and_repaired_from_another_node(place: str) -> None:
     log, model, disk = two_logs()
     for segment in log.segments()[:3]:
@@ -128,7 +129,7 @@ def test_a_rotten_index_file_is_made_again_from_the_frames() -> None:
     assert log.scrub(log._active.sequence) is None and log.scrub(999) is None
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EUCLEAN])
+@each_case("number", [errno.EIO, errno.EUCLEAN])
 def test_an_index_file_that_the_disk_cannot_read_is_made_again(number: int) -> None:
     log, model, disk = two_logs()
 

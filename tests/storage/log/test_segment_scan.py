@@ -25,6 +25,7 @@ from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, encode_marke
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, Window, highest_promise
 from lockstep.storage.types import Frame, NewerFormat
 from tests.storage.log.frames import FrameMaker, batch, half, same
+from tests.support.cases import each_case
 
 SEED = group_seed(3)
 SEQUENCE = 7
@@ -193,7 +194,7 @@ def reheaded(frame: Frame, chain: int, **changed: int) -> bytes:
     return CRC.pack(crc32c(body, chain)) + body
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changed", "reason"),
     [
         ({"index": 5}, "index 5, term 1, LSN 1 after 0, 1"),
@@ -213,7 +214,7 @@ def test_a_header_that_cannot_come_next_ends_the_scan(changed: dict[str, int], r
     taken(file.scan(), [], reason)
 
 
-@pytest.mark.parametrize("changed", [{"format": 9}, {"kind": 7}, {"flags": 1}])
+@each_case("changed", [{"format": 9}, {"kind": 7}, {"flags": 1}])
 def test_a_newer_version_s_frame_is_never_taken_for_the_end(changed: dict[str, int]) -> None:
     file = SegmentFile()
     file.write([file.frame(b"body")])
@@ -324,7 +325,7 @@ def test_a_scan_of_heads_takes_frames_whose_payloads_are_damaged() -> None:
     assert len([*scan.frames()]) == 3
 
 
-@pytest.mark.parametrize("rewritten", [False, True])
+@each_case("rewritten", [False, True])
 def test_a_scan_of_heads_goes_on_after_payloads_that_the_disk_has_lost(rewritten: bool) -> None:
     file = SegmentFile()
     file.write([file.frame(bytes([n]) * 600) for n in range(1, 5)], generation=4, marked=rewritten)

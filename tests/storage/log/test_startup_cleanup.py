@@ -14,6 +14,7 @@ from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.joined_logs import OPTIONS, agree, on_a_simulated_disk
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_join_faults import joined_names, opened, unfinished
+from tests.support.cases import each_case
 
 
 def test_a_void_header_is_of_one_name() -> None:
@@ -25,7 +26,7 @@ def test_a_void_header_is_of_one_name() -> None:
     assert is_void(disk, DIRECTORY, name) and not is_void(disk, DIRECTORY, other)
 
 
-@pytest.mark.parametrize("former", [False, True])
+@each_case("former", [False, True])
 def test_a_page_of_zeros_does_not_make_a_joined_file_void(former: bool) -> None:
     """It counts, so its loss is damage, also where the names of the former segments have come back."""
     log, _, _, disk = on_a_simulated_disk(4)
@@ -51,7 +52,7 @@ def test_a_joined_file_that_cannot_be_read_is_not_void() -> None:
                 is_void(disk, DIRECTORY, name)
 
 
-@pytest.mark.parametrize("what", ["unlink", "flush_dir"])
+@each_case("what", ["unlink", "flush_dir"])
 def test_no_room_to_remove_a_void_file_keeps_no_log_from_opening(what: str) -> None:
     """A file system that writes names elsewhere first, and is full."""
     half_done, model, _ = unfinished()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-import pytest
-
 from lockstep.storage.log.tail_cache import BATCH_COST_BYTES, PARTITION_COST_BYTES, TailCache
 from lockstep.storage.types import Buffer
+from tests.support.cases import each_case
 
 
 def room(batches: int, batch_bytes: int, partitions: int = 1) -> int:
@@ -16,7 +15,7 @@ def room(batches: int, batch_bytes: int, partitions: int = 1) -> int:
     return batches * (batch_bytes + BATCH_COST_BYTES) + partitions * PARTITION_COST_BYTES
 
 
-@pytest.mark.parametrize("partitions", [1, 500])
+@each_case("partitions", [1, 500])
 def test_batches_of_100_bytes_take_no_more_memory_than_the_limit(partitions: int) -> None:
     cache = TailCache(limit := 2 << 20)
     tracemalloc.start()

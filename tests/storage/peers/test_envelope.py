@@ -22,6 +22,7 @@ from lockstep.storage.raft.messages import Append, Heartbeat, Install, Message, 
 from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.protocol.instances import PROFILE
 from tests.protocol.instances import messages as instances
+from tests.support.cases import each_case
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 UINT32 = st.integers(0, (1 << 32) - 1)
@@ -76,7 +77,7 @@ def test_there_is_a_table_for_every_message() -> None:
         assert any(table.__name__ == kind.__name__ + "Body" for table in PEER_MESSAGES.values())
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@each_case("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_a_message_arrives_as_it_was_sent(kind: type[Message], data: st.DataObject) -> None:

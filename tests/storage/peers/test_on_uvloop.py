@@ -7,10 +7,10 @@ from inspect import iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any
 
-import pytest
 import uvloop
 
 from tests.storage.peers import test_groups, test_incoming, test_network, test_outgoing
+from tests.support.cases import each_case
 
 Case = Callable[[], Coroutine[Any, Any, None]]
 
@@ -22,7 +22,7 @@ CASES: list[Case] = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.removeprefix("test_"))
+@each_case("case", CASES, ids=lambda case: case.__name__.removeprefix("test_"))
 def test_on_uvloop(case: Case) -> None:
     uvloop.run(case())
 

@@ -1,12 +1,11 @@
 """Asking, standing, voting, winning, and losing."""
 
-import pytest
-
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import Heartbeat, TimeoutNow, VoteRequest, VoteResponse
 from lockstep.storage.raft.transitions import Role
 from lockstep.storage.types import HardState
 from tests.storage.raft.cores import ME, START_MS, ballot, core, drained, give_votes, leader, role, said
+from tests.support.cases import each_case
 
 FIVE = Configuration((1, 2, 3, 4, 5))
 
@@ -123,10 +122,10 @@ def test_a_split_vote_is_followed_by_a_question() -> None:
     assert (raft.role, raft.term) == (Role.PRE_CANDIDATE, 5)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("last", "granted"), [((2, 4), True), ((9, 3), False), ((1, 4), False), ((1, 5), True), ((3, 4), True)]
 )
-@pytest.mark.parametrize("pre", [True, False])
+@each_case("pre", [True, False])
 def test_votes_for_no_log_that_is_behind(last: tuple[int, int], granted: bool, pre: bool) -> None:
     raft = core(terms=[4, 4])
     raft.step(ballot(6, last, pre), START_MS + 500)

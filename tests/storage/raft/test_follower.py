@@ -24,6 +24,7 @@ from tests.storage.raft.cores import (
     leader,
     said,
 )
+from tests.support.cases import each_case
 
 
 def log_of(raft: Raft) -> list[int | None]:
@@ -123,7 +124,7 @@ def test_below_the_commit_index_logs_are_equal() -> None:
 BAD = entries((1, 4), [4, 5])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "bad",
     [
         replace(BAD, prev_index=-1),

@@ -7,6 +7,7 @@ from lockstep.storage.raft.follower import IllegalTruncation
 from lockstep.storage.raft.messages import AppendResponse, Install, InstallResponse
 from lockstep.storage.raft.progress import SendState
 from tests.storage.raft.cores import ME, START_MS, THREE, core, drained, entries, heartbeat, leader, said
+from tests.support.cases import each_case
 
 
 def chunk(index: int, last_term: int, number: int = 0, term: int = 5) -> Install:
@@ -78,7 +79,7 @@ def test_installed_without_a_leader() -> None:
     assert (raft.follower_state.verified_index, said(raft)) == (9, [])
 
 
-@pytest.mark.parametrize(("index", "last_term"), [(10, 3), (8, 2), (12, 4)])
+@each_case(("index", "last_term"), [(10, 3), (8, 2), (12, 4)])
 def test_an_install_that_loses_entries_stops_the_process(index: int, last_term: int) -> None:
     raft = core(terms=[4, 4], base=(10, 3), term=5)
     with pytest.raises(IllegalTruncation, match="committed is 10"):

@@ -19,6 +19,7 @@ from lockstep.storage.raft.settings import RaftSettings
 from lockstep.storage.types import HardState
 from tests.storage.raft.planted_faults import FAULTS
 from tests.storage.raft.world import Entry, Node, World
+from tests.support.cases import each_case
 
 OLD, NEW = 997, 998
 Log = tuple[int, int]
@@ -132,7 +133,7 @@ def run(case: Case, seed: int) -> None:
     assert all(first[at].term < leader.raft.term for at in range(1, case.kept + 1))
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_what_a_majority_has_is_what_all_have_in_the_end(name: str) -> None:
     for seed in range(5):
         run(CASES[name], seed)

@@ -6,11 +6,12 @@ import pytest
 
 from tests.storage.raft import scripts
 from tests.storage.raft.planted_faults import FAULTS
+from tests.support.cases import each_case
 
 STORIES = sorted(scripts.FOLDER.glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+@each_case("path", STORIES, ids=lambda path: path.stem)
 def test_story(path: Path) -> None:
     """`python -m tests.storage.raft.scripts --rewrite` writes down what happens now."""
     text = path.read_text(encoding="utf-8")

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from lockstep.storage.raft.settings import RaftSettings
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrong",
     [
         {"heartbeat_ms": 0},
@@ -31,7 +32,7 @@ def test_impossible_numbers_are_refused(wrong: dict[str, Any]) -> None:
         RaftSettings(**wrong)
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.01, 0.05, 0.2, 0.4])
+@each_case("drift", [0.0, 0.01, 0.05, 0.2, 0.4])
 def test_the_lease_ends_before_the_promise_it_rests_on(drift: float) -> None:
     settings = RaftSettings(clock_drift=drift)
     slow_leader = settings.lease_ms / (1 - drift)  # real time that passes while its clock counts the lease

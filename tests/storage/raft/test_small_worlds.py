@@ -5,12 +5,13 @@ import pytest
 from tests.storage.raft.chaos import Chaos
 from tests.storage.raft.planted_faults import FAULTS
 from tests.storage.raft.world import LawBroken
+from tests.support.cases import each_case
 
 WORLDS = 140
 STEPS = 2000
 
 
-@pytest.mark.parametrize("share", range(4))
+@each_case("share", range(4))
 def test_promises_hold(share: int) -> None:
     for seed in range(share, WORLDS, 4):
         try:

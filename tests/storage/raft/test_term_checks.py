@@ -1,7 +1,5 @@
 """What messages of other terms do."""
 
-import pytest
-
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import (
     AppendResponse,
@@ -14,9 +12,10 @@ from lockstep.storage.raft.messages import (
 )
 from lockstep.storage.raft.transitions import Role
 from tests.storage.raft.cores import ME, START_MS, ballot, core, entries, heartbeat, leader, said
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "message",
     [
         entries((0, 0), [], term=6),
@@ -37,7 +36,7 @@ def test_a_later_term_ends_leadership(message: Message) -> None:
     assert (raft.role, raft.term) == (Role.FOLLOWER, 6)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "message",
     [
         AppendResponse(9, ME, 6, -1, 1, 0, 0, 77),  # of one that is no member

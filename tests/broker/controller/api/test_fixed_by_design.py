@@ -21,6 +21,7 @@ from lockstep.protocol.primitives import ZERO_UUID
 from lockstep.storage.partition import PartitionLog
 from tests.broker.controller.api.conftest import ControllerCaller
 from tests.broker.fakes import CLUSTER_ID
+from tests.support.cases import each_case
 
 DIRECTORY = b"d" * 16
 
@@ -35,7 +36,7 @@ def errors(answer: Any) -> dict[tuple[str, int], int]:
     return {(t.topic_name, p.partition_index): p.error_code for t in answer.results for p in t.partitions}
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@each_case("version", [1, 2])
 async def test_a_replica_stays_in_the_one_log_directory(version: int) -> None:
     caller = ControllerCaller(log_dirs="/data")
     await caller.create("t", 2)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, cast
 
-import pytest
-
 from lockstep.broker.coordination.api.find_coordinator import FindCoordinator, Registry
 from lockstep.broker.coordination.coordinator_registry import TopicMaker
 from lockstep.broker.requests.errors import RequestError
@@ -14,6 +12,7 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.fakes import PORT, FakeMetadata, client, header
+from tests.support.cases import each_case
 
 E = ErrorCode
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -61,7 +60,7 @@ HERE = (E.NONE, 1, "127.0.0.1", PORT, "")
 NOWHERE = (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1, E.COORDINATOR_NOT_AVAILABLE.message)
 
 
-@pytest.mark.parametrize("kind", [GROUP, TRANSACTION])
+@each_case("kind", [GROUP, TRANSACTION])
 async def test_the_node_of_each_key(kind: int) -> None:
     groups = FakeRegistry()
     there = (E.NONE, 2, "host-2", PORT, "")
@@ -80,7 +79,7 @@ async def test_the_first_request_creates_the_topic() -> None:
     assert groups.creations == 1
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@each_case("version", [3, 4])
 async def test_a_topic_that_cannot_be_created(version: int) -> None:
     groups = FakeRegistry(is_ready=False, error=E.POLICY_VIOLATION)
     assert await find(groups, "here", version=version) == [
@@ -88,7 +87,7 @@ async def test_a_topic_that_cannot_be_created(version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@each_case("version", [3, 4])
 async def test_share_groups_have_none(version: int) -> None:
     groups = FakeRegistry(is_ready=False)
     text = "Unknown coordinator type 2."

@@ -7,8 +7,6 @@ import time
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from lockstep.broker.fetch.api.fetch import Fetch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
@@ -26,6 +24,7 @@ from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse, Partit
 from lockstep.protocol.records.record import iter_records
 from tests.broker.fake_partitions import FakeCluster, header_of
 from tests.broker.wire import batch, fetch_request
+from tests.support.cases import each_case
 
 
 def values(data: PartitionData) -> list[bytes | None]:
@@ -112,7 +111,7 @@ async def test_a_session_that_is_not_here_is_the_error_of_the_answer() -> None:
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-@pytest.mark.parametrize("version", [15, 16])
+@each_case("version", [15, 16])
 async def test_the_leader_is_named_since_version_16(version: int) -> None:
     handler = Handler()
     handler.cluster.group.is_leader, handler.cluster.group.leader_id = False, 2

@@ -38,6 +38,7 @@ from tests.broker.conftest import StartBroker
 from tests.broker.fake_partitions import FakeCluster, header_of
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
+from tests.support.cases import each_case
 
 
 async def ask(
@@ -187,7 +188,7 @@ def test_records_that_cannot_be_read() -> None:
     assert first_record_at(broken, 5, 0, 1 << 20) == (0, 10)
 
 
-@pytest.mark.parametrize("delta_at", [63, 64])  # the record's timestamp delta, its offset delta
+@each_case("delta_at", [63, 64])  # the record's timestamp delta, its offset delta
 def test_records_outside_their_batch_are_not_believed(delta_at: int) -> None:
     """What a client is told must be in the log, and fit the answer's fields."""
     lying = bytearray(batch(b"a", timestamp_ms=10))
@@ -315,7 +316,7 @@ async def test_ends_need_no_search() -> None:
     assert cluster.searches == []
 
 
-@pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+@each_case(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
 async def test_special_times_by_version(special: int, since: int) -> None:
     for version in range(1, 12):
         expected = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from lockstep.broker.groups.api.heartbeat import Heartbeat
 from lockstep.broker.groups.api.join_group import JoinGroup
 from lockstep.broker.groups.api.leave_group import LeaveGroup
@@ -20,6 +18,7 @@ from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from lockstep.protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.fakes import client, header
 from tests.broker.groups.api.fakes import FakeGroups
+from tests.support.cases import each_case
 
 E = ErrorCode
 
@@ -52,7 +51,7 @@ CASES: list[tuple[Callable[[GroupCoordinators], RequestHandler], Callable[[str],
 ]
 
 
-@pytest.mark.parametrize(("handler", "request_for"), CASES)
+@each_case(("handler", "request_for"), CASES)
 def test_an_empty_group_id_is_invalid_and_not_looked_up(
     handler: Callable[[GroupCoordinators], RequestHandler], request_for: Callable[[str], Struct]
 ) -> None:
@@ -62,7 +61,7 @@ def test_an_empty_group_id_is_invalid_and_not_looked_up(
     assert groups.lookups == []
 
 
-@pytest.mark.parametrize(("handler", "request_for"), CASES)
+@each_case(("handler", "request_for"), CASES)
 def test_the_coordinators_error_is_the_response(
     handler: Callable[[GroupCoordinators], RequestHandler], request_for: Callable[[str], Struct]
 ) -> None:
@@ -98,7 +97,7 @@ def test_a_member_joins_syncs_is_alive_and_leaves() -> None:
     assert gone.error_code == E.UNKNOWN_MEMBER_ID
 
 
-@pytest.mark.parametrize(("version", "error"), [(4, E.UNKNOWN_MEMBER_ID), (5, E.INCONSISTENT_GROUP_PROTOCOL)])
+@each_case(("version", "error"), [(4, E.UNKNOWN_MEMBER_ID), (5, E.INCONSISTENT_GROUP_PROTOCOL)])
 def test_from_version_5_on_a_sync_names_its_protocol(version: int, error: ErrorCode) -> None:
     groups = FakeGroups()
     answer = SyncGroup(groups()).handle(client(), header(version), syncing("g", None))

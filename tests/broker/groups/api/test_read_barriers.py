@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-import pytest
-
 from lockstep.broker.groups.api import handlers
 from lockstep.broker.requests.request_context import Needs
 from lockstep.broker.transactions.verification_client import Verification
@@ -24,6 +22,7 @@ from lockstep.protocol.messages.sync_group import SyncGroupRequest
 from lockstep.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.broker.fakes import FakeMetadata
 from tests.broker.groups.api.fakes import FakeGroups
+from tests.support.cases import each_case
 
 OF_ONE_GROUP: list[Callable[..., Struct]] = [
     JoinGroupRequest,
@@ -45,7 +44,7 @@ REQUESTS: list[tuple[Struct, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "keys"), REQUESTS, ids=[type(each).__name__ for each, _ in REQUESTS])
+@each_case(("request_", "keys"), REQUESTS, ids=[type(each).__name__ for each, _ in REQUESTS])
 def test_the_shards_of_a_request(request_: Struct, keys: list[str]) -> None:
     groups = FakeGroups()
     room = handlers(groups(), FakeMetadata().cluster, cast(Verification, None), groups.time_slicer)

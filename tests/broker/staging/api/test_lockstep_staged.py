@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.staging.api.lockstep_staged import LockstepStaged
 from lockstep.broker.staging.stage_commit import StageCommit
@@ -21,6 +19,7 @@ from lockstep.protocol.staged_messages import (
 )
 from lockstep.storage.types import NotLeader, StorageError
 from tests.broker.fakes import FakeMetadata, client, header
+from tests.support.cases import each_case
 
 E = ErrorCode
 
@@ -82,7 +81,7 @@ async def test_an_id_of_the_query() -> None:
     assert world.calls == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"query": ""},
@@ -118,7 +117,7 @@ async def test_stages_are_aborted_and_abandoned() -> None:
     assert world.calls == [("abort", "q", 1), ("abandon", "q", ["t"])]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "code"),
     [(NotLeader("lost"), E.NOT_LEADER_OR_FOLLOWER), (StorageError("full"), E.KAFKA_STORAGE_ERROR)],
 )

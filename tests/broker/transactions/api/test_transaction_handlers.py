@@ -43,6 +43,7 @@ from lockstep.protocol.messages.write_txn_markers import (
 from lockstep.protocol.staged_messages import staged_transactional_id
 from lockstep.storage.types import StorageError
 from tests.broker.fakes import FakeMetadata, client, header
+from tests.support.cases import each_case
 
 E = ErrorCode
 Place = tuple[str, int]
@@ -133,7 +134,7 @@ async def respond(response: Any) -> Any:
 SEVERAL = [AddPartitionsToTxnTransaction(transactional_id=name) for name in ("a", "b")]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("request_", "keys"),
     [
         (InitProducerIdRequest(transactional_id="a"), [["a"]]),
@@ -175,7 +176,7 @@ async def test_identities() -> None:
     assert transactions.calls == [("a", 1_000, 3, 4)]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"transactional_id": "a", "producer_id": 3},
@@ -287,7 +288,7 @@ async def test_brokers_ask_for_several_transactions() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "error", "expected"),
     [
         (4, E.NONE, E.NONE),
@@ -309,7 +310,7 @@ async def test_a_groups_partition_takes_part(version: int, error: ErrorCode, exp
 # --- EndTxn -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("version", "error", "expected"),
     [
         (5, E.NONE, (E.NONE, 7, 2)),
@@ -337,7 +338,7 @@ async def list_ids(transactions: FakeTransactions, **filters: Any) -> tuple[int,
     return response.error_code, listed, response.unknown_state_filters
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("filters", "expected"),
     [
         ({}, ["a", "b"]),

@@ -16,6 +16,7 @@ from lockstep.demo.bank.teller import TransferOutcomes
 from lockstep.testing.memory_log import Fault, MemoryLog
 from lockstep.transactions import RefusedForGood
 from tests.lockstep.demo.bank.banks import Watched, audit, branch
+from tests.support.cases import each_case
 
 
 def books(cents: int, transfers: int, *problems: str) -> Ledger:
@@ -35,7 +36,7 @@ def test_a_right_outcome() -> None:
     assert str(outcome) == "transfers=5 before=100 after=100"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("after", "outcomes"),
     [
         (books(101, 7), TransferOutcomes(acknowledged=5)),
@@ -93,7 +94,7 @@ async def test_a_teller_gives_up_where_nothing_can_pass() -> None:
             await teller.transfers(one.client, one.ledger, [1, 2], random.Random(1), asyncio.Event())
 
 
-@pytest.mark.parametrize("line", ["", "hello", "acknowledged=1", "acknowledged=1 declined=x"])
+@each_case("line", ["", "hello", "acknowledged=1", "acknowledged=1 declined=x"])
 def test_what_no_teller_tells(line: str) -> None:
     with pytest.raises(ValueError, match=r"teller|int"):
         TransferOutcomes.parse(line)

@@ -13,9 +13,10 @@ from lockstep.demo.bank.operations import BankTransfer
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
 from tests.lockstep.demo.bank.banks import Forged, audit, branch
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entry", "problem"),
     [
         (LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), "has one entry, of -40"),

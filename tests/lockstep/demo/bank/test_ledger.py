@@ -7,6 +7,7 @@ import pytest
 from lockstep.demo.bank.ledger import MAX_PROBLEMS, EntryKind, Ledger, LedgerEntry
 from lockstep.transactions import Committed, RequestId
 from lockstep.transactions.model import Record
+from tests.support.cases import each_case
 
 TRANSFER = RequestId("ann", 1, 1)
 
@@ -26,7 +27,7 @@ def apply(
         ledger.apply(Committed(partition, offset, (Record(value),), request=request))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "entry",
     [
         LedgerEntry(EntryKind.DEPOSIT, 1, 100),
@@ -39,7 +40,7 @@ def test_an_entry_comes_back_as_it_was(entry: LedgerEntry) -> None:
     assert LedgerEntry.unpack(entry.pack()) == entry
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         None,
@@ -74,7 +75,7 @@ def test_balances() -> None:
     assert (ledger.high_water_mark(0), ledger.high_water_mark(1)) == (3, -1)
 
 
-@pytest.mark.parametrize("payer_first", [True, False])
+@each_case("payer_first", [True, False])
 def test_the_halves_of_a_transfer_come_in_either_order(payer_first: bool) -> None:
     ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 100))
     halves = [(LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), 0), (LedgerEntry(EntryKind.RECEIPT, 2, 40, 1), 1)]
@@ -93,7 +94,7 @@ def test_halves_of_two_transfers_are_not_one() -> None:
     assert len(ledger.halves) == 2
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("entries", "problem"),
     [
         ([LedgerEntry(EntryKind.WITHDRAWAL, 1, -1)], "offset 0: account 1 is at -1"),

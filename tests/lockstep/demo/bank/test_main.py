@@ -21,6 +21,7 @@ from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.demo.bank.operations import Deposit
 from lockstep.testing import RunningBroker
 from tests.lockstep.demo.bank.banks import Forged, Watched
+from tests.support.cases import each_case
 
 COMMAND = (sys.executable, "-m", "lockstep.demo.bank")
 LAST_LINE = re.compile(r"transfers=(\d+) before=(\d+) after=(\d+)")
@@ -134,7 +135,7 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
         assert out == "" and err.startswith("error: cannot connect to localhost:1")
 
 
-@pytest.mark.parametrize("words", [["--seconds", "0"], ["--accounts", "1"], ["--processes", "0"], ["bogus"]])
+@each_case("words", [["--seconds", "0"], ["--accounts", "1"], ["--processes", "0"], ["bogus"]])
 def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)

@@ -15,6 +15,7 @@ from lockstep.demo.bank.operations import BankTransfer, Deactivation, Deposit, O
 from lockstep.testing.memory_log import MemoryLog
 from lockstep.transactions import Refusal
 from tests.lockstep.demo.bank.banks import Branch, audit, branch
+from tests.support.cases import each_case
 
 
 async def test_each_operation_once() -> None:
@@ -109,7 +110,7 @@ async def test_an_account_that_was_deactivated_elsewhere_refuses(
     assert memory_log.end(1) + memory_log.end(2) == 3
 
 
-@pytest.mark.parametrize("wrong", [(-1, 1), (10**6, 1), (1, 0), (1, -5), (1, 10**12 + 1)])
+@each_case("wrong", [(-1, 1), (10**6, 1), (1, 0), (1, -5), (1, 10**12 + 1)])
 def test_numbers_that_cannot_be_meant(wrong: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="from"):
         Deposit(Ledger(), *wrong)
@@ -117,7 +118,7 @@ def test_numbers_that_cannot_be_meant(wrong: tuple[int, int]) -> None:
         BankTransfer(Ledger(), 1, 1, 1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@each_case("seed", range(8))
 async def test_random_operations_of_several_branches_under_faults(seed: int) -> None:
     memory_log = MemoryLog(3, seed=seed)
     async with AsyncExitStack() as stack:

@@ -19,6 +19,7 @@ from lockstep.player.transport.grpc_streams import GrpcStreams
 from tests.lockstep.postgres import Postgres
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
+from tests.support.cases import each_case
 
 COMMAND = (sys.executable, "-m", "lockstep.demo.shard")
 
@@ -99,7 +100,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
     assert "cannot listen" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--store", "mysql://x"], ["--store", "sqlite:///"], []])
+@each_case("words", [["--store", "mysql://x"], ["--store", "sqlite:///"], []])
 def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(words)
