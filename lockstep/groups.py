@@ -39,6 +39,7 @@ NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_MIN_VERSION: Final = 8
 CONSUMER: Final = "consumer"
+NO_SUCH_GROUP: Final = "there is no such group; `lockstep groups list` shows those there are"
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ async def delete_group(client: Client, group: str) -> None:
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise BrokerError(result.error_code, f"group {group}", "it has members; stop them first")
     if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        raise BrokerError(result.error_code, f"group {group}", "there is no such group")
+        raise BrokerError(result.error_code, f"group {group}", NO_SUCH_GROUP)
     if result.error_code:
         raise BrokerError(result.error_code, f"group {group}")
 

@@ -148,13 +148,13 @@ async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> Non
 
 
 async def _describe_one(client: Client, name: str) -> dict[str, object]:
-    from lockstep.groups import committed_offsets, describe_group, end_offsets
+    from lockstep.groups import NO_SUCH_GROUP, committed_offsets, describe_group, end_offsets
 
     group = await describe_group(client, name)
     offsets: dict[Place, int | None] = dict(await committed_offsets(client, name))
     owners = {place: member for member in group.members for place in member.owned or ()}
     if group.state == "Dead" and not offsets:
-        raise CommandFailed(f"group {name}: there is no such group")
+        raise CommandFailed(f"group {name}: {NO_SUCH_GROUP}")
     offsets = dict(sorted({**{place: None for place in owners}, **offsets}.items()))
     ends = await end_offsets(client, {place: 0 for place in offsets})
     return {

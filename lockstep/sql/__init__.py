@@ -15,8 +15,10 @@ try:
     import sqlalchemy as _  # noqa: F401
 except ModuleNotFoundError as error:
     raise ImportError(
-        "lockstep.sql needs SQLAlchemy: install lockstep-broker[sql]", name=error.name
-    ) from error
+        "lockstep.sql needs SQLAlchemy: pip install '.[sql]' in the clone, elsewhere its path in place of "
+        "the dot",
+        name=error.name,
+    ) from None
 
 from lockstep.sql.application import HighWaterMarkMismatch, Snapshot, SqlApplication, TablesMissing
 from lockstep.sql.guard import ForbiddenInCallback

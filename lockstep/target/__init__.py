@@ -67,6 +67,8 @@ def __getattr__(name: str) -> Any:
         if error.name != "psycopg":
             raise
         raise ImportError(
-            "PostgresStore needs psycopg: install lockstep-broker[sql]", name="psycopg"
-        ) from error
+            "PostgresStore needs psycopg: pip install '.[sql]' in the clone, elsewhere its path in place of "
+            "the dot",
+            name="psycopg",
+        ) from None
     return PostgresStore

@@ -34,6 +34,7 @@ from lockstep.player.target.store import StoredLog, TargetStore
 from lockstep.player.target.target_position import Accepted, Mark, StaleTerms, StreamRejected, TargetPosition
 from lockstep.player.transport.interface import Handshake, Responder
 from lockstep.protocol.records.batch import MalformedBatch
+from lockstep.protocol.records.record import Record
 
 T = TypeVar("T")
 
@@ -351,7 +352,7 @@ class _TargetLog:
                 await self._run(lambda: self._apply(session.handshake, previous, parts, mark))
         except Exception as error:
             self._failed_position = mark.position
-            return await self._fail(session, error, _place(session.handshake, parts))
+            return await self._fail(session, error, _place(session.handshake, parts, error))
         except BaseException:
             session.end("what was received could not be stored")  # or what follows would be, without it
             raise
@@ -443,8 +444,9 @@ def _run_call(call: Callable[[], T]) -> T:
     raise RuntimeError(f"{type(leaked).__name__}, which was not caught") from leaked
 
 
-def _place(handshake: Handshake, parts: Sequence[Part]) -> str:
-    """The topic, partition and offsets of the records of some parts, in words."""
+def _place(handshake: Handshake, parts: Sequence[Part], error: Exception) -> str:
+    """The topic, partition and offsets of the records of some parts, in words; of several records also the
+    one that `apply` had in hand when it raised, as far as its variables show."""
     if not parts:
         return ""
     try:
@@ -456,7 +458,22 @@ def _place(handshake: Handshake, parts: Sequence[Part]) -> str:
     name = f"{handshake.topic}-{partition}"
     if partition != last_partition:
         return f"{name} offset {first_offset} to {handshake.topic}-{last_partition} offset {last_offset}"
-    return f"{name} offset {first_offset}" + (f" to {last_offset}" if last_offset != first_offset else "")
+    if first_offset == last_offset:
+        return f"{name} offset {first_offset}"
+    current = _current_offset(error)
+    if current is not None and first_offset <= current <= last_offset:
+        return f"{name} offset {current} (of {first_offset} to {last_offset})"
+    return f"{name} offset {first_offset} to {last_offset}"
+
+
+def _current_offset(error: Exception) -> int | None:
+    """The offset of the record that the innermost frame with a record in a variable has there."""
+    offset = None
+    for frame, _ in walk_tb(error.__traceback__):
+        for value in frame.f_locals.values():
+            if isinstance(value, Record):
+                offset = value.offset
+    return offset
 
 
 def _name(handshake: Handshake) -> LogName:

@@ -16,6 +16,12 @@ class MarkMismatch(Exception):
     """The stored mark is another one, under the same terms: another process changed it. Nothing is
     applied."""
 
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"{problem}: another process changed this target's store, or an older copy was put in its place; "
+            "each target needs a store of its own (docs/targets.md)"
+        )
+
 
 class StoredLog(Protocol):
     """One log's part of a store. All calls come from the thread that opened it, one after the other.
