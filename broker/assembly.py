@@ -42,6 +42,7 @@ from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
+from lockstep.broker.produce.produce_fast_path import ProduceFastPath
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.requests.time_slices import TimeSlicer
@@ -58,6 +59,7 @@ from lockstep.broker.transactions.producer_id_blocks import ProducerIds
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.broker.transactions.verification_queue import VerificationQueue
+from lockstep.protocol.api import ApiKey
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
@@ -157,8 +159,13 @@ class Assembly:
         router = Router(handlers, self.controller, api_versions.unknown_version)
         if self.peering is not None:
             ForwardedRequests(self.cluster, self.controller, router, self.peering)
+        fast_path = None
+        if self._settings.lockstep_produce_fast_path:
+            produce = router.route_of(ApiKey.PRODUCE)
+            fast_path = ProduceFastPath(self.cluster, self.appenders, self.endpoints, produce)
         self.connections = Connections(
-            router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log
+            router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
+            fast_path,
         )  # fmt: skip
 
     def _data_handlers(self) -> list[RequestHandler]:

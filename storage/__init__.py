@@ -7,6 +7,7 @@ package knows nothing of Kafka requests, topics' names or clients. Who uses whom
 | file | owns |
 |---|---|
 | `log_group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
+| `plain_appends` | the append of batches that need no decision but whether there is room |
 | `open_frame`, `waiters`, `partition` | the open frame; callbacks on a commit; a partition's offsets |
 | `served_leadership` | whether this member serves as the leader, and who is notified |
 | `control_commands` | the group's own commands: partitions opened, closed, their log starts |

@@ -35,6 +35,7 @@ from lockstep.storage.log.file_system import FileSystem
 from lockstep.storage.log_cleaner import LogCleaner
 from lockstep.storage.open_frame import OpenFrame
 from lockstep.storage.partition import PartitionLog
+from lockstep.storage.plain_appends import PlainAppends
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.raft.messages import Message
 from lockstep.storage.read_ahead import ReadAhead
@@ -51,7 +52,7 @@ from lockstep.storage.types import (
     StateMachine,
     StorageFull,
 )
-from lockstep.storage.waiters import Waiter, Waiters
+from lockstep.storage.waiters import OpenWaiters, Waiter, Waiters
 
 __all__ = ["GroupOptions", "LogGroup"]
 
@@ -94,7 +95,7 @@ class LogGroup:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"group-{options.group_id}")
         self._waiters = Waiters(notify)
         self._read_ahead = ReadAhead(self._loop, partial(gap_reads.read, log, wait=False))
-        self._open_waiters: list[Waiter] = []
+        self.open_waiters = OpenWaiters()
         self.after_commit: Callable[[], None] | None = None
         """Called once per commit, after its waiters, to send the output that these gathered."""
         self._leadership = ServedLeadership(options.group_id, self._loop, self._fail_old_waiters)
@@ -122,6 +123,7 @@ class LogGroup:
         self.installer = self._replica.installer
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
+        self.plain = PlainAppends(self, self._open, self._replica.applier, options.max_uncommitted_bytes)
         self._commands = ControlCommands(self.control, self._leadership, self.append_values)
         self.open_partitions = self._commands.open_partitions
         self.close_partitions = self._commands.close_partitions
@@ -210,7 +212,7 @@ class LogGroup:
     def _fail_all(self, error: BaseException) -> None:
         """Fails all waiters: nothing will be committed here any more."""
         self._read_ahead.close()
-        waiters, self._open_waiters = self._open_waiters, []
+        waiters = self.open_waiters.take()
         self._waiters.fail(error)
         notify(waiters, error)
 
@@ -371,6 +373,10 @@ class LogGroup:
         pending += self._replica.applier.in_flight_bytes
         if pending > self._options.max_uncommitted_bytes:
             raise Backlogged(f"group {self.group_id} holds {pending} bytes that are not committed")
+        self.schedule_turn()
+
+    def schedule_turn(self) -> None:
+        """Proposes what is in the open frame in the next iteration of the loop."""
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
@@ -383,7 +389,7 @@ class LogGroup:
             error = self.failed or NotLeader(f"group {self.group_id} is closed")
             self._loop.call_soon(waiter, error)
         elif self._open.pending_bytes:
-            self._open_waiters.append(waiter)
+            self.open_waiters.add(waiter)
         elif self.raft.last_index > self._replica.applied_index:
             # The core's end, not the log's: an entry may wait for room on the disk.
             self._waiters.add(self.raft.last_index, self.raft.terms.last_term, [waiter])
@@ -481,7 +487,7 @@ class LogGroup:
 
     def _handed_in(self, index: int, term: int) -> None:
         """Binds the waiters of the open frames to their last entry (index, term)."""
-        waiters, self._open_waiters = self._open_waiters, []
+        waiters = self.open_waiters.take()
         if waiters:
             self._waiters.add(index, term, waiters)
 
@@ -511,9 +517,8 @@ class LogGroup:
                     listener()
             if self.after_commit is not None:
                 self.after_commit()
-        if self._open.pending_bytes and not self._turn_scheduled and not self._replica.busy:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+        if self._open.pending_bytes and not self._replica.busy:
+            self.schedule_turn()
 
     def on_flushed(self) -> None:
         """See `ReplicaListener`."""
@@ -522,10 +527,10 @@ class LogGroup:
     def on_not_accepting(self) -> None:
         """See `ReplicaListener`."""
         self._serve(False)
-        if not self._open.pending_bytes and not self._open_waiters:
+        if not self._open.pending_bytes and not self.open_waiters:
             return
         self._open.clear()
-        waiters, self._open_waiters = self._open_waiters, []
+        waiters = self.open_waiters.take()
         self._replica.rebuild_tail()
         notify(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
 

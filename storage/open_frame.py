@@ -70,16 +70,20 @@ class OpenFrame:
         """The number of batches in the open frame."""
         return len(self._directory)
 
+    def has_room(self, batch_bytes: int, record_count: int, batches: int) -> bool:
+        """True if so many batches fit together into the open frame as it is."""
+        return (
+            self._frame_bytes + ENTRY_BYTES * batches + batch_bytes <= self._max_frame_bytes
+            and self._open_records + record_count <= MAX_FRAME_RECORDS
+        )
+
     def make_room(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
         """Closes the frame where so many batches do not fit into it together. Raises BatchTooLarge.
 
         Returns how many payload bytes there will be with them, in all frames.
         """
         pending_bytes = self.pending_bytes + batch_bytes
-        if (
-            self._frame_bytes + ENTRY_BYTES * batches + batch_bytes <= self._max_frame_bytes
-            and self._open_records + record_count <= MAX_FRAME_RECORDS
-        ):
+        if self.has_room(batch_bytes, record_count, batches):
             return pending_bytes
         if frame_size(batches, batch_bytes) > self._max_frame_bytes or record_count > MAX_FRAME_RECORDS:
             what = "a batch" if batches == 1 else f"{batches} batches"
@@ -88,12 +92,27 @@ class OpenFrame:
         return pending_bytes
 
     def add(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, leader_epoch: int) -> int:
-        """Adds a batch for which room was made, as its partition's next; returns its base offset.
+        """Adds a batch for which room was made, as its partition's next; returns its base offset."""
+        flags = (header.attributes & 0x30) >> 3  # transactional, control: ENTRY_*
+        return self.add_batch(
+            partition, batch, header.record_count, header.crc, header.max_timestamp, leader_epoch, flags
+        )
+
+    def add_batch(
+        self,
+        partition: PartitionLog,
+        batch: bytearray,
+        record_count: int,
+        crc: int,
+        max_timestamp: int,
+        leader_epoch: int,
+        flags: int = 0,
+    ) -> int:
+        """Adds a batch as `add` does. Args: flags: of its directory entry.
 
         Patches offset and epoch into it: here and not in the group, which makes one call for each batch.
         """
         base_offset = partition.next_offset
-        count = header.record_count
         size = len(batch)
         patch(batch, base_offset, leader_epoch)
         directory = self._directory
@@ -101,24 +120,17 @@ class OpenFrame:
             self.time_ms = max(self.time_ms, self._clock_ms())
         directory.append(
             DirectoryEntry(
-                partition.number,
-                base_offset,
-                count,
-                size,
-                header.crc,
-                leader_epoch,
-                header.max_timestamp,
-                (header.attributes & 0x30) >> 3,  # transactional, control: ENTRY_*
+                partition.number, base_offset, record_count, size, crc, leader_epoch, max_timestamp, flags
             )
         )
         self._payloads.append(batch)
         self._frame_bytes += ENTRY_BYTES + size
         self.pending_bytes += size
-        self._open_records += count
+        self._open_records += record_count
         epochs = partition.leader_epochs
         if not epochs or epochs[-1][0] != leader_epoch:
             partition.note_epoch(leader_epoch, base_offset)
-        partition.next_offset = base_offset + count
+        partition.next_offset = base_offset + record_count
         return base_offset
 
     def note(self, data: bytes) -> None:

@@ -9,11 +9,46 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from lockstep.storage.types import NotLeader
 
+T = TypeVar("T")
 Waiter = Callable[[BaseException | None], None]
 Notify = Callable[[Sequence[Waiter], BaseException | None], None]
+
+
+class OpenWaiters:
+    """The waiters for the entry that the open frames become: its index is not known yet."""
+
+    __slots__ = ("_shared", "_waiters")
+
+    def __init__(self) -> None:
+        self._waiters: list[Waiter] = []
+        self._shared: list[Any] | None = None
+        """The items of the waiter that `share` has added."""
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    def add(self, waiter: Waiter) -> None:
+        """Adds one."""
+        self._waiters.append(waiter)
+
+    def share(self, on_commit: Callable[[list[T], BaseException | None], None], item: T) -> None:
+        """Adds an item to one waiter, which calls `on_commit` with all of them. Args: on_commit: the same
+        in each call."""
+        if self._shared is None:
+            self._shared = [item]
+            self._waiters.append(partial(on_commit, self._shared))
+        else:
+            self._shared.append(item)
+
+    def take(self) -> list[Waiter]:
+        """Returns all, which the next ones are none of."""
+        waiters, self._waiters, self._shared = self._waiters, [], None
+        return waiters
 
 
 def _notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:

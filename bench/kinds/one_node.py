@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,10 +25,12 @@ from bench.sessions.session import Session
 from bench.sessions.setup import Setup
 from bench.settings import FLUSH, OS, PARTITIONS, PRODUCERS
 
-ROWS = ("produce", "latency", "partitions", "groups", "consume", "memory", "restart")
+ROWS = ("produce", "latency", "cost", "partitions", "groups", "consume", "memory", "restart")
 """The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
-QUICK_ROWS = tuple(row for row in ROWS if row != "groups")
+QUICK_ROWS = tuple(row for row in ROWS if row not in ("groups", "cost"))
 """What fits five minutes."""
+COST_PRODUCERS = (1, PRODUCERS, 64)
+"""The closed loops in which the row "cost" counts the broker's CPU seconds."""
 BACKLOG_ROWS = frozenset({"consume", "restart"})
 """Rows that need a backlog; one policy is enough for them."""
 _BOTH = (FLUSH, FLUSH)
@@ -55,8 +57,17 @@ def _of_policies() -> Iterable[Ratio]:
             yield Ratio(f"{name}.{pair}", title.format(words), unit, figure, policies)
 
 
+def _costs() -> Iterable[Ratio]:
+    """The ratios of what one request costs the broker."""
+    for producers in COST_PRODUCERS:
+        for pair, (policies, words) in POLICY_PAIRS.items():
+            title = f"1 partition: CPU of a request, {producers} producer(s), {words}"
+            yield Ratio(f"cost{producers}.{pair}", title, "us", f"latency{producers}.cpu_us", policies)
+
+
 def _ratios() -> Iterable[Ratio]:
     yield from _of_policies()
+    yield from _costs()
     yield Ratio("commits.flush", "offset commits, both flush", "commits/s", "commits.requests_per_s", _BOTH)
     yield Ratio("commits.p99.flush", "offset commits, both flush, p99", "ms", "commits.p99_ms", _BOTH)
     for name, words in (("start", "starts"), ("join", "gets one more"), ("leave", "loses one")):
@@ -131,7 +142,7 @@ class OneNode(Comparison[Planned, Session]):
     options: ClassVar[Options] = {
         "row": {
             "choices": [*ROWS, "all", "quick"],
-            "help": "one row, 'all' of them, or 'quick': all but groups, with --quick, in five minutes",
+            "help": "one row, 'all' of them, or 'quick': all but groups and cost, with --quick",
         },
         **COMPARED,
         **TREE,
@@ -190,6 +201,8 @@ def run(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
             produce(session, policy)
         if rows & {"latency", "memory", "partitions"}:
             latency(session, policy)
+        if "cost" in rows:
+            cost(session, policy, measured=rows & {"latency", "memory", "partitions"})
         if "partitions" in rows:
             partitions(session, policy)
         if "groups" in rows:
@@ -200,6 +213,16 @@ def run(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
             consume(session, topic, filled)
         if with_restart:
             restart(session, topic, filled)
+
+
+def cost(session: Session, policy: str, *, measured: Collection[str] = ()) -> None:
+    """Closed-loop producers: what a request of one 1 KB record costs the broker, in CPU seconds.
+
+    Args: measured: not empty where `latency` has measured one producer and sixteen.
+    """
+    for producers in COST_PRODUCERS:
+        if not measured or producers not in (1, PRODUCERS):
+            closed_loop(session, f"latency{producers}", policy, producers)
 
 
 def latency(session: Session, policy: str) -> None:

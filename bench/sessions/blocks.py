@@ -125,7 +125,7 @@ def report_closed(block: Block) -> None:
     report(
         block,
         f"{figures['requests_per_s']:,.0f} requests/s, p50 {figures['p50_ms']:.3f} ms, "
-        f"p99 {figures['p99_ms']:.3f} ms",
+        f"p99 {figures['p99_ms']:.3f} ms, {figures['cpu_us']:.1f} us of the broker's CPU each",
     )
 
 

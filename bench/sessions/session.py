@@ -305,7 +305,7 @@ class Session(Jobs):
         block = {
             "name": name,
             "policy": policy,
-            "figures": result,
+            "figures": {**result, **_cost(broker_cpu, result["writes"])},
             "device": on_device.as_dict(),
             "seconds": round(seconds, 3),
             "broker_cpu_s": round(broker_cpu, 2),
@@ -329,6 +329,11 @@ class LockstepSession(Session):
     def start(self) -> None:
         """Without a warm-up: nothing is compiled here while it runs. TargetFailed."""
         self.start_s = self.target.start()
+
+
+def _cost(broker_cpu_s: float, writes: float) -> Block:
+    """The broker's CPU microseconds for one write, its reads and its warm-up in the block included."""
+    return {"cpu_us": round(broker_cpu_s / writes * 1e6, 2)} if writes else {}
 
 
 def _proof(policy: str, writes: float, max_outstanding: float, flushes: int) -> Block:

@@ -141,6 +141,9 @@ class MetadataCache:
         self._remote: dict[int, RemoteLeader] = {}
         self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
         """Encoded responses about all topics; cleared at each change of their content."""
+        self.changes = 0
+        """The number of changes of topics, partitions, their log groups and settings: what was found here
+        while it is the same is still so."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._logs: dict[bytes, dict[int, tuple[LogGroup, PartitionLog]]] = {}
@@ -236,7 +239,7 @@ class MetadataCache:
                 unbound(log.topic_id, log.index),
             )
             self._fetch_purgatory.wake(partition)
-            self.cached_responses.clear()
+            self.on_change()
 
     def _attach(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
         if partition.log is log:
@@ -244,15 +247,20 @@ class MetadataCache:
             return
         partition.group, partition.log = group, log
         log.on_advance.append(partial(self._fetch_purgatory.wake, partition))
-        self.cached_responses.clear()
+        self.on_change()
 
     def _remote_leader(self, group_id: int) -> LogGroup:
         """A remote leader in place of a log group: callers check `is_leader` before anything else."""
         return cast("LogGroup", self._remote.setdefault(group_id, RemoteLeader(group_id, self._leader_of)))
 
+    def on_change(self) -> None:
+        """Forget what was derived from what clients see, which has changed."""
+        self.changes += 1
+        self.cached_responses.clear()
+
     def on_leader_change(self, group_id: int) -> None:
         """The leader of a group has changed: wake the delayed fetches of its partitions."""
-        self.cached_responses.clear()
+        self.on_change()
         group = self.groups.get(group_id)
         if group is None:
             return
@@ -299,7 +307,7 @@ class MetadataCache:
                 self._on_nodes_changed()
 
     def _on_nodes_changed(self) -> None:
-        self.cached_responses.clear()
+        self.on_change()
         for listener in self.on_nodes:
             listener()
 
@@ -319,7 +327,7 @@ class MetadataCache:
         elif entry.overrides != topic.config.overrides:
             topic.config = self._config_of(entry)
         self._add_partitions(topic, entry)
-        self.cached_responses.clear()
+        self.on_change()
 
     def _config_of(self, entry: TopicEntry) -> TopicConfig:
         config, problems = restored_config(entry.overrides, self.settings)
@@ -346,7 +354,7 @@ class MetadataCache:
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
         self.partition_count -= len(topic.partitions)
-        self.cached_responses.clear()
+        self.on_change()
         for partition in topic.partitions:
             self._fetch_purgatory.wake(partition)
 
@@ -363,7 +371,7 @@ class MetadataCache:
         for topic in self._by_name.values():
             entry = self.image.topics[topic.topic_id]
             topic.config = self._config_of(entry) if entry.overrides else defaults
-        self.cached_responses.clear()
+        self.on_change()
         for listener in self.on_settings:
             listener(self.settings)
 

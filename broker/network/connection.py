@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
+from lockstep.broker.requests.fast_path import FastRequests, Reply
 from lockstep.broker.requests.request_context import (
     ConnectionRejected,
     EncodedResponse,
@@ -53,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         "_blocking_reply",
         "_closing",
         "_context",
+        "_fast_requests",
         "_fetching",
         "_frame_bytes",
         "_host",
@@ -81,7 +83,9 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self._context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
-        self._replies: list[EncodedReply] | None = None
+        self._fast_requests: FastRequests | None = None
+        """The fast path, from the first Produce on."""
+        self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
         self._blocking_reply: EncodedReply | None = None
         """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
@@ -285,48 +289,58 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _dispatch(self, frame: memoryview) -> None:
-        shared = self._shared
+        requests = self._fast_requests
         try:
-            header, pos = read_request_header(frame)
-            response = shared.router.route(self._context, header, frame, pos)
-            if isinstance(response, IMMEDIATE):
-                buffers, reply_bytes = encode_reply(header, response)
-                if self._replies is None:
-                    self._queue_output(buffers, reply_bytes)
-                    if reply_bytes > shared.write_buffer_bytes:
-                        self._count_unsent()
-                    return
+            reply = None if requests is None else requests.append(frame)
+            if reply is not None:
+                self._enqueue(reply)
+            else:
+                self._route(frame)
+        except MalformedMessage as error:
+            self._reject(str(error))
+        except Exception as error:
+            self._reject("a request failed, the broker closes its connection", error)
+
+    def _route(self, frame: memoryview) -> None:
+        """Decode a request and have its handler serve it."""
+        shared = self._shared
+        header, pos = read_request_header(frame)
+        api_key = header.api_key
+        if api_key == ApiKey.PRODUCE and self._fast_requests is None and shared.fast_path is not None:
+            self._fast_requests = shared.fast_path.open(self, self._context)
+        response = shared.router.route(self._context, header, frame, pos)
+        if isinstance(response, IMMEDIATE):
+            buffers, reply_bytes = encode_reply(header, response)
+            if self._replies is None:
+                self._queue_output(buffers, reply_bytes)
+            else:
                 reply = EncodedReply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
                 self._pending_reply_bytes += reply_bytes
-                if reply_bytes > shared.write_buffer_bytes:
-                    self._count_unsent()
-            elif response is None:
-                return
-            else:
-                fetching = header.api_key == ApiKey.FETCH
-                request_bytes = len(frame)
-                if isinstance(response, PendingResponse) and not response.holds_request:
-                    request_bytes = 0
-                reply = EncodedReply(self, header, request_bytes, fetching)
-                self._fetching = self._fetching or fetching
-        except MalformedMessage as error:
-            self._reject(str(error))
-            return
-        except Exception as error:
-            self._reject("a request failed, the broker closes its connection", error)
-            return
-        if self._replies is None:
-            self._replies = [reply]
-        else:
-            self._replies.append(reply)
-        shared.on_request_start(reply.request_bytes)
-        if reply.buffers is None:
+                self._enqueue(reply)
+            if reply_bytes > shared.write_buffer_bytes:
+                self._count_unsent()
+        elif response is not None:
+            fetching = api_key == ApiKey.FETCH
+            request_bytes = len(frame)
+            if isinstance(response, PendingResponse) and not response.holds_request:
+                request_bytes = 0
+            reply = EncodedReply(self, header, request_bytes, fetching)
+            self._fetching = self._fetching or fetching
+            self._enqueue(reply)
             pending = response if isinstance(response, PendingResponse) else self._start_task(reply, response)
             if pending.blocks_connection:
                 self._block_on(reply)
             reply.pending = pending
             pending.listen(reply.on_done)
+
+    def _enqueue(self, reply: Reply) -> None:
+        """The reply of a request that is in flight from now on."""
+        if self._replies is None:
+            self._replies = [reply]
+        else:
+            self._replies.append(reply)
+        self._shared.on_request_start(reply.request_bytes)
 
     def _start_task(self, reply: EncodedReply, response: Any) -> PendingResponse:
         """Run a coroutine in a task of its own."""
@@ -362,14 +376,20 @@ class Connection(asyncio.BufferedProtocol):
             except Exception as error:
                 self._reject("a response cannot be encoded", error)
                 return
-            self._pending_reply_bytes += reply.reply_bytes
+        self.on_reply(reply)
+
+    def on_reply(self, reply: Reply) -> None:
+        """A reply has its buffers; send those that are next in order."""
+        if self._closing or self._replies is None:
+            return
+        self._pending_reply_bytes += reply.reply_bytes
         self._send_ready(self._replies)
         if reply.reply_bytes > self._shared.write_buffer_bytes:
             self._count_unsent()
         if self._queued_frames is not None:
             self.resume()
 
-    def _send_ready(self, replies: list[EncodedReply]) -> None:
+    def _send_ready(self, replies: list[Reply]) -> None:
         """Output the replies that are next in order."""
         while replies and replies[0].buffers is not None:
             reply = replies.pop(0)
@@ -518,6 +538,8 @@ class Connection(asyncio.BufferedProtocol):
             self._count_unsent()
         for reply in replies or ():
             shared.on_request_end(reply.request_bytes)
-            pending, reply.pending = reply.pending, None
-            if pending is not None and pending.on_disconnect is not None:
-                pending.on_disconnect()
+            pending = reply.pending
+            if pending is not None:
+                reply.pending = None
+                if pending.on_disconnect is not None:
+                    pending.on_disconnect()

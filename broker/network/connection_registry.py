@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from lockstep.broker.network.receive_memory import MemoryWaiter, ReceiveMemory
 from lockstep.broker.network.unsent_bytes import UnsentBytes
+from lockstep.broker.requests.fast_path import FastPath
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
 from lockstep.broker.requests.time_slices import TimeSlicer
@@ -65,8 +66,11 @@ class Connections:
         time_slicer: TimeSlicer,
         unsent_bytes: UnsentBytes,
         client_errors: RateLimitedLog,
+        fast_path: FastPath | None = None,
     ) -> None:
         self.router = router
+        self.fast_path = fast_path
+        """The fast path of Produce; None where it is off."""
         self.time_slicer = time_slicer
         self.unsent_bytes = unsent_bytes
         self._client_errors = client_errors

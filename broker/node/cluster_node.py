@@ -416,7 +416,7 @@ class ClusterNode:
         if self.removed.is_set():
             return
         self._nodes.is_removed = True
-        self._cluster.cached_responses.clear()
+        self._cluster.on_change()
         log.error(
             "node %d %s and serves nobody any more; with an empty data directory it can come back",
             self._settings.node_id,

@@ -352,6 +352,12 @@ class DelayedProduce(PendingResponse):
                 each.base_offset = -1
                 self._has_moved_partition = True
 
+    def fail_all_uncommitted(self, topics: list[TopicProduceResponse]) -> ProduceResponse:
+        """The response to a request whose batches were all appended, and lost with the leadership."""
+        self.topics = topics
+        self._fail_uncommitted([each for topic in topics for each in topic.partition_responses])
+        return self._content()
+
     def _partition_responses(
         self, response: ProduceResponse
     ) -> Iterator[tuple[PartitionProduceResponse, TopicPartition | None]]:

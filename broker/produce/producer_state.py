@@ -98,6 +98,12 @@ class Producer:
         """True while a transaction is open."""
         return self.open_at >= 0
 
+    def append(self, first_sequence: int, last_sequence: int, base_offset: int, time_ms: int) -> None:
+        """Note a batch that was appended."""
+        self.last_time_ms = time_ms
+        self.last_sequence = last_sequence
+        self.batches.append((first_sequence, last_sequence, base_offset))
+
     def begin_epoch(self, producer_epoch: int) -> None:
         """Sequences begin anew; what is open stays so."""
         self.producer_epoch = producer_epoch
@@ -162,6 +168,23 @@ class ProducerState:
         )
         error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
         raise error
+
+    def continued_by(
+        self, partition: int, producer_id: int, producer_epoch: int, sequence: int
+    ) -> Producer | None:
+        """The producer whose next batch this one is, outside of a transaction; None where `check` must say
+        what it is."""
+        producers = self._partitions.get(partition)
+        producer = producers.get(producer_id) if producers else None
+        if (
+            producer is None
+            or producer.producer_epoch != producer_epoch
+            or producer_epoch < 0
+            or producer.open_at >= 0
+            or (producer.last_sequence + 1) % _SEQUENCE_SPACE != sequence
+        ):
+            return None
+        return producer
 
     def _check_first(self, partition: int, header: BatchHeader) -> None:
         key = self.partition_key(partition)
@@ -239,9 +262,7 @@ class ProducerState:
             if is_staged(header.producer_id):
                 self.open_stages[partition, header.producer_id] = None
         if header.base_sequence >= 0:  # none where a coordinator wrote it
-            last_sequence = header.last_sequence
-            producer.last_sequence = last_sequence
-            producer.batches.append((header.base_sequence, last_sequence, base_offset))
+            producer.append(header.base_sequence, header.last_sequence, base_offset, time_ms)
 
     def record_end(
         self,

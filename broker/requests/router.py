@@ -77,7 +77,9 @@ class Forwarding(Protocol):
         """Forward a request; `local` serves it here where no controller is found."""
 
 
-class _Route:
+class Route:
+    """The way of one API's requests to their handler."""
+
     __slots__ = (
         "first",
         "handle",
@@ -136,7 +138,7 @@ class Router:
         unknown_version: Callable[[], object],
     ) -> None:
         self.handlers = tuple(handlers)
-        self._routes = {int(handler.api_key): _Route(handler) for handler in self.handlers}
+        self._routes = {int(handler.api_key): Route(handler) for handler in self.handlers}
         self._controller = controller
         self._unknown_version = unknown_version
 
@@ -178,6 +180,10 @@ class Router:
         if route.needs_coordinator and route.lapsed_leaderships(request):
             return route.serve_after_barrier(context, header, bytes(frame[pos:]))
         return route.handle(context, header, request)
+
+    def route_of(self, api_key: int) -> Route:
+        """The route of an API that is served."""
+        return self._routes[api_key]
 
     def request_counts(self) -> dict[str, int]:
         """The number of requests of each API so far, by Kafka's names."""

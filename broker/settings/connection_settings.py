@@ -94,6 +94,13 @@ class ConnectionSettings:
         "read must not fill the memory.",
         minimum=1 * KIB,
     )
+    lockstep_produce_fast_path: bool = setting(
+        "lockstep.produce.fast.path",
+        Kind.BOOLEAN,
+        True,
+        "A Produce request like the last one of its connection is appended without being decoded. "
+        "false: each is decoded, to compare or to find a fault; responses and log are the same.",
+    )
     lockstep_unsent_max_bytes: int = setting(
         "lockstep.unsent.max.bytes",
         Kind.LONG,

@@ -1,0 +1,52 @@
+"""Appends of plain batches to a log group: those that need no decision but whether there is room.
+
+`LogGroup.append` is the specification: what has room here is appended by it in the same way. Invariants: no
+error, and nothing changes where there is no room. Does not: validate a batch, or wait for its commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lockstep.storage.applier import Applier
+from lockstep.storage.open_frame import OpenFrame
+from lockstep.storage.partition import PartitionLog
+
+if TYPE_CHECKING:
+    from lockstep.storage.log_group import LogGroup
+
+
+class PlainAppends:
+    """See the module."""
+
+    __slots__ = ("_applier", "_group", "_max_uncommitted_bytes", "_open")
+
+    def __init__(
+        self, group: LogGroup, open_frame: OpenFrame, applier: Applier, max_uncommitted_bytes: int
+    ) -> None:
+        self._group = group
+        self._open = open_frame
+        self._applier = applier
+        self._max_uncommitted_bytes = max_uncommitted_bytes
+
+    def has_room(self, size: int, record_count: int, batches: int) -> bool:
+        """True if so many batches may be appended: the group is led here, they fit together into the open
+        frame as it is, and exceed no limit."""
+        group, open_frame = self._group, self._open
+        if not group.is_leader or not open_frame.has_room(size, record_count, batches):
+            return False
+        pending = open_frame.pending_bytes + size
+        return (
+            group.log.room_for(pending)
+            and pending + self._applier.in_flight_bytes <= self._max_uncommitted_bytes
+        )
+
+    def append(
+        self, partition: PartitionLog, batch: bytearray, record_count: int, crc: int, max_timestamp: int
+    ) -> int:
+        """Appends a validated batch without transaction, for which there is room; returns its base
+        offset."""
+        group = self._group
+        group.schedule_turn()
+        leader_epoch = group.raft.term + partition.epoch_base
+        return self._open.add_batch(partition, batch, record_count, crc, max_timestamp, leader_epoch)
