@@ -52,18 +52,25 @@ _NOT_QUICK = (
 
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (
+    "tests/campaigns/test_short_cuts.py",
     "spark 4.2.0",
+    "tests/torture/test_short_cut.py",
     "tests/protocol/test_hostile.py",
     "compat_tests/test_spark_pipelines.py",
     "tests/protocol/test_compiler.py",
     "tests/protocol/test_against_kafka_java.py",
     "connect",
     "tests/sim/test_plants.py",
-    "tests/campaigns/test_short_cuts.py",
+    "spark 4.0.0",
+    "tests/power/test_campaign.py",
+    "compat_tests/test_spark_sink.py",
     "tests/campaigns/test_churn.py",
     "tests/broker/bad_input/test_memory.py",
     "tests/campaigns/test_linearizable.py",
     "tests/campaigns/test_player.py",
+    "tests/campaigns/test_smoke.py",
+    "tests/campaigns/test_sabotage.py",
+    "tests/campaigns/test_damage.py",
     "tests/test_coverage.py",
     "tests/storage/log/test_crash_states.py",
 )
@@ -83,8 +90,8 @@ def tier_of(
 ) -> str:
     """The tier of a test: the one that its mark names, or else the one of its place and its parameters.
 
-    Apache Kafka, an older version of a client and of Spark are `rest`: they show no property of Lockstep that
-    the newest versions do not show.
+    What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
+    the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers.
 
     Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
     words: its parameters' names and values.
@@ -93,8 +100,8 @@ def tier_of(
         return named
     found = words or {}
     clients = {found.get(each) for each in ("client", "writer")}
-    is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
-    if found.get("target") == harness.KafkaTarget.name or clients & harness.SECOND_VERSIONS or is_older_spark:
+    is_on_kafka = found.get("target") == harness.KafkaTarget.name
+    if is_on_kafka or clients & harness.SECOND_VERSIONS or path.startswith("compat_tests/spark_cases/"):
         return "rest"
     is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java
     return "quick" if is_quick else "test"

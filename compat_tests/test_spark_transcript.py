@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from compat_tests import harness
@@ -20,30 +18,22 @@ def answered(*rows: object) -> Transcript:
     return made
 
 
-def test_topics_are_compared_by_age(tmp_path: Path) -> None:
-    kafkas = answered({"case-7-00009": 1, "case-7-00010": "case-7-00010-a"})
-    compare("by age", "kafka", kafkas, tmp_path)
-    ours = answered({"case-8-00021": 1, "case-8-00022": "case-8-00022-a"})
-    compare("by age", "lockstep", ours, tmp_path)
-    with pytest.raises(AssertionError, match="lockstep differs from kafka"):
-        exchanged = answered({"case-8-00022": 1, "case-8-00021": "case-8-00021-a"})
-        compare("by age", "lockstep", exchanged, tmp_path)
+def test_topics_are_compared_by_age() -> None:
+    compare("by age", "kafka", answered({"case-7-00009": 1, "case-7-00010": "case-7-00010-a"}))
+    compare("by age", "lockstep", answered({"case-8-00021": 1, "case-8-00022": "case-8-00022-a"}))
+    with pytest.raises(AssertionError, match="differs from Apache Kafka"):
+        compare("by age", "lockstep", answered({"case-8-00022": 1, "case-8-00021": "case-8-00021-a"}))
 
 
-@pytest.mark.parametrize("first", ["kafka", "lockstep-3"])
 @pytest.mark.parametrize("other", [[{"offset": 1}], [{"offset": 0}, {"offset": 1}], []])
-def test_another_answer_is_seen(other: list[object], first: str, tmp_path: Path) -> None:
-    """Whichever broker is asked later is compared, also in another run."""
-    second = {"kafka": "lockstep-3", "lockstep-3": "kafka"}[first]
-    compare("other", first, answered({"offset": 0}), tmp_path)
-    with pytest.raises(AssertionError, match=f"{second} differs from {first}"):
-        compare("other", second, answered(*other), tmp_path)
+def test_another_answer_is_seen(other: list[object]) -> None:
+    compare("other", "kafka", answered({"offset": 0}))
+    with pytest.raises(AssertionError):
+        compare("other", "lockstep-3", answered(*other))
 
 
-def test_only_the_same_case_and_apache_kafka_are_compared_with(tmp_path: Path) -> None:
-    compare("a case", "kafka", answered({"offset": 0}), tmp_path)
-    compare("another", "lockstep", answered({"offset": 1}), tmp_path)
-    compare("another", "lockstep-3", answered({"offset": 2}), tmp_path)
+def test_what_kafka_was_not_asked_is_not_compared() -> None:
+    compare("never asked", "lockstep", answered({"offset": 0}))
 
 
 def test_kinds_of_errors() -> None:

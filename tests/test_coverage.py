@@ -26,6 +26,7 @@ ONE = "from planted.sign import sign\n\n\ndef test() -> None:\n    assert sign(1
 FAILING = BOTH.replace("'-+'", "'+-'")
 
 
+@pytest.mark.tier(name="rest")
 @pytest.mark.timeout(700)
 def test_all_branches_of_the_pure_modules() -> None:
     done = subprocess.run(

@@ -47,8 +47,7 @@ def test_of_a_client(client, target): pass
         ("compat_tests/test_new.py", {"target": "lockstep", "writer": "kafka-python 2"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka"}, "rest"),
-        ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.2.0"}, "test"),
-        ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.0.0"}, "rest"),
+        ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.2.0"}, "rest"),
     ],
 )
 def test_place_and_parameters_say_the_tier(path: str, words: dict[str, object], tier: str) -> None:

@@ -15,7 +15,7 @@ from compat_tests.conftest import NewTopic
 from compat_tests.harness import World
 from compat_tests.raw import RawConnection, batch
 from compat_tests.spark_cases.face import Spark
-from compat_tests.spark_cases.transcript import Transcript, compare, kept_transcripts
+from compat_tests.spark_cases.transcript import Transcript, compare
 from compat_tests.targets import Target
 
 MINUTE_MS = 60_000
@@ -33,11 +33,10 @@ def spark_version(request: pytest.FixtureRequest) -> str:
 def spark(
     request: pytest.FixtureRequest, world: World, target: Target, spark_version: str, tmp_path: Path
 ) -> Iterator[Spark]:
-    """What Spark answers must be what it answers over Apache Kafka, in this run or another of this source."""
+    """What Spark answers must be what it answers over Apache Kafka."""
     transcript = Transcript()
     yield Spark(world.spark(spark_version), target.bootstrap, tmp_path, transcript)
-    case = request.node.nodeid.replace(f"on-{target.name}", "")
-    compare(case, target.name, transcript, kept_transcripts())
+    compare(request.node.nodeid.replace(f"on-{target.name}", ""), target.name, transcript)
 
 
 @pytest.fixture

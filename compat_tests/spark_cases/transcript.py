@@ -3,22 +3,14 @@
 Owns: the rules of what is comparable. Topics are numbered by age (`unique_name` counts up); of an exception
 stay its class and its message's kind: the error condition in brackets, or the first words without numbers,
 ids and lists. A case that depends on time leaves those answers out (`Spark.stream(..., kept=False)`).
-Transcripts are kept in files under a digest of the source: the brokers may be asked in different runs.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 import re
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-from compat_tests import harness
-from tests.campaigns.evidence import PRODUCT, source_digest
 
 _TOPIC = re.compile(r"case-\d+-\d+")
 _CONDITION = re.compile(r"\[([A-Z0-9_.]+)\]")
@@ -28,7 +20,8 @@ _BROKERS_WORDS = re.compile(r"(org\.apache\.kafka\.common\.errors\.\w+).*")
 """A broker's error is its class; what it says beside is its own."""
 _KIND_CHARACTERS = 120
 
-_KEPT = harness.RESULTS.parent / "spark_transcripts"
+_of_kafka: dict[str, list[Any]] = {}
+"""Case -> what Apache Kafka's transcript was in this run."""
 
 
 class Transcript:
@@ -63,24 +56,11 @@ def _message_kind(message: str) -> str:
     return _IDS.sub("N", _LISTS.sub("…", _TOPIC.sub("topic", first)))[:_KIND_CHARACTERS]
 
 
-@functools.cache
-def kept_transcripts() -> Path:
-    """The directory of this source's transcripts; those of other sources are removed."""
-    found = _KEPT / source_digest(packages=(*PRODUCT, "compat_tests"))
-    if not found.is_dir():
-        shutil.rmtree(_KEPT, ignore_errors=True)
-        found.mkdir(parents=True, exist_ok=True)
-    return found
-
-
-def compare(case: str, target: str, transcript: Transcript, kept: Path) -> None:
-    """Keep the answers in a directory; AssertionError where Apache Kafka's and another broker's differ."""
+def compare(case: str, target: str, transcript: Transcript) -> None:
+    """Keep Kafka's; AssertionError where another broker's differs from it."""
     answers = transcript.comparable()
-    name = hashlib.sha256(case.encode()).hexdigest()[:32]
-    (kept / f"{name}-{target}.json").write_text(json.dumps(answers))
-    against = [each for each in harness.TARGETS if each != target and "kafka" in (each, target)]
-    for other in against:
-        path = kept / f"{name}-{other}.json"
-        if path.exists():
-            expected = json.loads(path.read_text())
-            assert answers == expected, f"{target} differs from {other}:\n{answers}\nnot\n{expected}"
+    if target == "kafka":
+        _of_kafka[case] = answers
+    elif case in _of_kafka:
+        expected = _of_kafka[case]
+        assert answers == expected, f"{target} differs from Apache Kafka:\n{answers}\nnot\n{expected}"

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for message instances, made from our own field tables.
+"""Instances of messages from seeds that Hypothesis draws, made from our own field tables.
 
 `messages(cls, version)` draws values that the version can carry; everything else keeps its default.
 A deterministic handful per case is the default; CODEC_EXAMPLES=500 draws that many, at random.
@@ -6,7 +6,10 @@ A deterministic handful per case is the default; CODEC_EXAMPLES=500 draws that m
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.fields import Field, Schema, Struct, WireType
+from lockstep.protocol.fields import Field, Struct, WireType
 from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.primitives import ZERO_UUID
 
@@ -45,94 +48,112 @@ def case_id(value: object) -> str:
     return value.SCHEMA.name if isinstance(value, type) and issubclass(value, Struct) else f"v{value}"
 
 
-def _integers(bits: int) -> st.SearchStrategy[int]:
-    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-    return st.one_of(st.sampled_from([0, -1, 1, low, high]), st.integers(low, high))
+Draw = Callable[[Random], Any]
+"""A value, drawn; plain functions, as Hypothesis takes ten times as long for as many draws."""
 
 
-_text = st.one_of(
-    st.text(max_size=6),
-    st.sampled_from(["", "topic", "ß", "漢字", "🦀", "a\0b", "x" * 126, "x" * 127, "é" * 64, "y" * 300]),
-)
-_bytes = st.one_of(st.binary(max_size=8), st.sampled_from([b"", b"z" * 127, b"z" * 128, b"R" * 5000]))
+def _integers(low: int, high: int) -> Draw:
+    edges = (0, 1, max(low, -1), low, high)
+    return lambda random: random.choice(edges) if random.random() < 0.5 else random.randint(low, high)
 
-_values: dict[str, st.SearchStrategy[Any]] = {
-    "bool": st.booleans(),
-    "int8": _integers(8),
-    "int16": _integers(16),
-    "int32": _integers(32),
-    "int64": _integers(64),
-    "uint16": st.integers(0, 0xFFFF),
-    "uint32": st.integers(0, 0xFFFF_FFFF),
-    "float64": st.floats(allow_nan=False),
+
+def _signed(bits: int) -> Draw:
+    return _integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+_TEXTS = ("", "topic", "ß", "漢字", "🦀", "a\0b", "x" * 126, "x" * 127, "é" * 64, "y" * 300)
+_CHARACTERS = ((0, 0x7F), (0x80, 0xFF), (0x100, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
+_PIECES = (b"", b"z" * 127, b"z" * 128, b"R" * 5000)
+_FLOATS = (0.0, -0.0, 1.5, -1e300, 5e-324, math.inf, -math.inf)
+
+
+def _text(random: Random) -> str:
+    if random.random() < 0.5:
+        return random.choice(_TEXTS)
+    return "".join(chr(random.randint(*random.choice(_CHARACTERS))) for _ in range(random.randint(0, 6)))
+
+
+def _piece(random: Random) -> bytes:
+    return random.choice(_PIECES) if random.random() < 0.5 else random.randbytes(random.randint(0, 8))
+
+
+def _boolean(random: Random) -> bool:
+    return random.random() < 0.5
+
+
+def _float(random: Random) -> float:
+    return random.choice(_FLOATS) if random.random() < 0.5 else random.uniform(-1e6, 1e6)
+
+
+def _uuid(random: Random) -> bytes:
+    return ZERO_UUID if random.random() < 0.5 else random.randbytes(16)
+
+
+_values: dict[str, Draw] = {
+    "bool": _boolean,
+    "int8": _signed(8),
+    "int16": _signed(16),
+    "int32": _signed(32),
+    "int64": _signed(64),
+    "uint16": _integers(0, 0xFFFF),
+    "uint32": _integers(0, 0xFFFF_FFFF),
+    "float64": _float,
     "string": _text,
-    "bytes": _bytes,
-    "records": _bytes,
-    "uuid": st.one_of(st.just(ZERO_UUID), st.binary(min_size=16, max_size=16)),
+    "bytes": _piece,
+    "records": _piece,
+    "uuid": _uuid,
 }
-_BOOLEANS = st.booleans()
-_error_codes = st.sampled_from([int(code) for code in ErrorCode])
+_CODES = [int(code) for code in ErrorCode]
 
 
-def _value(field: Field, wire: WireType, version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
+def _error_code(random: Random) -> int:
+    return random.choice(_CODES)
+
+
+def _value(field: Field, wire: WireType, version: int, flexible: bool, tags: bool) -> Draw:
     if wire.element is not None:
-        return st.lists(_value(field, wire.element, version, flexible, tags), max_size=3)
+        draw = _value(field, wire.element, version, flexible, tags)
+        return lambda random: [draw(random) for _ in range(random.randint(0, 3))]
     if wire.struct is not None:
-        return structs(wire.struct, version, flexible, tags)
-    if field.name.endswith("error_code"):
-        return _error_codes
-    return _values[wire.name]
+        return _struct(wire.struct, version, flexible, tags)
+    return _error_code if field.name.endswith("error_code") else _values[wire.name]
 
 
-_structs: dict[tuple[type[Struct], int, bool, bool], st.SearchStrategy[Any]] = {}
+_structs: dict[tuple[type[Struct], int, bool, bool], Draw] = {}
 
 
-def structs(cls: type[Struct], version: int, flexible: bool, tags: bool) -> st.SearchStrategy[Any]:
+def _struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> Draw:
     """Instances of `cls` as part of a message at `version`; `tags` adds unknown tagged fields."""
     key = cls, version, flexible, tags
     if key not in _structs:
-        unknown = _unknown_tags(cls) if tags and flexible else None
-        _structs[key] = _drawn(cls, _fields(*key), unknown)
+        _structs[key] = _made_struct(*key)
     return _structs[key]
 
 
-@st.composite
-def _drawn(
-    draw: st.DrawFn,
-    cls: type[Struct],
-    fields: list[tuple[str, bool, st.SearchStrategy[Any]]],
-    unknown_tags: st.SearchStrategy[Any] | None,
-) -> Any:
-    made = cls()
-    for name, may_be_left_out, strategy in fields:
-        if not (may_be_left_out and draw(_BOOLEANS)):
-            setattr(made, name, draw(strategy))
-    if unknown_tags is not None:
-        made.unknown_tags = draw(unknown_tags)
-    return made
-
-
-def _fields(
-    cls: type[Struct], version: int, flexible: bool, tags: bool
-) -> list[tuple[str, bool, st.SearchStrategy[Any]]]:
-    """Each field's name, whether it may be left out, and its values: made once, as making them is dear."""
-    found = []
-    for field in cls.SCHEMA.fields:
-        if version in field.versions:
-            strategy = _value(field, field.wire, version, flexible, tags)
-            if version in field.nullable:
-                strategy = st.one_of(st.none(), strategy)
-            found.append((field.name, version in field.tagged, strategy))
-    return found
-
-
-def _unknown_tags(cls: type[Struct]) -> st.SearchStrategy[Any]:
+def _made_struct(cls: type[Struct], version: int, flexible: bool, tags: bool) -> Draw:
+    fields = [
+        (each.name, version in each.tagged, version in each.nullable, draw)
+        for each in cls.SCHEMA.fields
+        if version in each.versions
+        for draw in (_value(each, each.wire, version, flexible, tags),)
+    ]
     known = {field.tag for field in cls.SCHEMA.fields}
-    numbers = st.integers(0, 400).filter(lambda tag: tag not in known)
-    return st.dictionaries(numbers, st.binary(max_size=5), max_size=2)
+
+    def drawn(random: Random) -> Struct:
+        made = cls()
+        for name, may_be_left_out, may_be_null, draw in fields:
+            if not (may_be_left_out and _boolean(random)):
+                setattr(made, name, None if may_be_null and _boolean(random) else draw(random))
+        if tags and flexible:
+            numbers = {random.randint(0, 400) for _ in range(random.randint(0, 2))} - known
+            made.unknown_tags = {number: random.randbytes(random.randint(0, 5)) for number in numbers}
+        return made
+
+    return drawn
 
 
 def messages(cls: type[Struct], version: int, *, tags: bool = True) -> st.SearchStrategy[Any]:
-    """Instances of a top-level message that `version` can carry."""
-    schema: Schema = cls.SCHEMA
-    return structs(cls, version, version in schema.flexible, tags)
+    """Instances of a top-level message that `version` can carry; seed 0 is the one of defaults."""
+    draw = _struct(cls, version, version in cls.SCHEMA.flexible, tags)
+    seeds = st.integers(0, (1 << 64) - 1)
+    return seeds.map(lambda seed: draw(Random(seed)) if seed else cls())

@@ -85,14 +85,19 @@ def ordinary(cls: type[Struct], version: int) -> Callable[[bytes], Any]:
     return lambda frame: decode(cls, version, frame)
 
 
+_SMALL_FLOOR: dict[tuple[type[Struct], int], Callable[..., Any]] = {}
+
+
 def with_small_floor(
     cls: type[Struct], version: int, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[bytes], Any]:
-    """A decoder of its own, whose floor is SMALL_FLOOR_BYTES."""
-    monkeypatch.setattr(decoder_source, "ALLOCATION_FLOOR_BYTES", SMALL_FLOOR_BYTES)
-    text = decoder_source.Decoder(cls, version)
-    text.generate()
-    function = text.finish("decode")
+    """A decoder of its own, compiled once, whose floor is SMALL_FLOOR_BYTES."""
+    if (cls, version) not in _SMALL_FLOOR:
+        monkeypatch.setattr(decoder_source, "ALLOCATION_FLOOR_BYTES", SMALL_FLOOR_BYTES)
+        text = decoder_source.Decoder(cls, version)
+        text.generate()
+        _SMALL_FLOOR[cls, version] = text.finish("decode")
+    function = _SMALL_FLOOR[cls, version]
     return lambda frame: function(frame, 0)
 
 

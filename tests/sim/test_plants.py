@@ -37,6 +37,7 @@ SEEDS = 6
 RULES = Path(__file__).resolve().parents[2] / "docs" / "storage_rules.md"
 
 
+@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize(("name", "rule"), QUICK)
 def test_a_quick_plant_is_caught(name: str, rule: str) -> None:
     row = caught(PLANTS[name], 1, SEEDS)
