@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests import tidy
 from tests.support.cases import each_case
 
 OK = '"""A module."""\n'
 
 
+@pytest.mark.tier(name="rest")  # `make test` runs `make check` first
 def test_the_tree_is_tidy() -> None:
     assert tidy.findings() == []
 

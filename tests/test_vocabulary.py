@@ -18,6 +18,7 @@ def counted(text: str, name: str = "broker/m.py") -> dict[str, int]:
     return {figure: len(where) for figure, where in figures.items() if where}
 
 
+@pytest.mark.tier(name="rest")  # `make test` runs `make check` first
 def test_the_tree_is_not_above_its_numbers() -> None:
     assert vocabulary.main([]) == 0
 
