@@ -15,6 +15,7 @@ def test_every_state_a_crash_leaves_recovers() -> None:
     assert set(found.counts) == set(SCENARIOS) and min(found.counts.values()) > 50
 
 
+@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_mistake_is_caught(fault: str) -> None:
     assert caught(fault, 4000, seed=1)[1]
