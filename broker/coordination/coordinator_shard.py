@@ -21,7 +21,7 @@ class Coordinator(Protocol):
     """The calls of a shard to its coordinator."""
 
     @property
-    def refusal(self) -> ErrorCode:
+    def not_serving_error(self) -> ErrorCode:
         """The error of all responses while it does not serve; NONE while it does."""
 
     def expect(self) -> None:
@@ -58,7 +58,7 @@ class CoordinatorShard(Generic[C]):
     @property
     def serves(self) -> bool:
         """Is this node the coordinator, and knows all there is to know?"""
-        return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
+        return self.group.is_leader and self.coordinator.not_serving_error is ErrorCode.NONE
 
     @property
     def is_lapsed(self) -> bool:
@@ -74,10 +74,10 @@ class CoordinatorShard(Generic[C]):
         group = self.group
         if not group.is_leader:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        refusal = self.coordinator.refusal
-        if refusal is not ErrorCode.NONE:
+        not_serving_error = self.coordinator.not_serving_error
+        if not_serving_error is not ErrorCode.NONE:
             raise RequestError(
-                refusal, f"the {self._served} of log group {self.group.group_id} are not served"
+                not_serving_error, f"the {self._served} of log group {self.group.group_id} are not served"
             )
         return self.coordinator
 

@@ -6,8 +6,8 @@
 | committed, replayed | `group_state`, `transactional_offsets` (of transactions that have not ended) |
 | writing | `group_store`, `expiration` (of offsets) |
 | members, lost at a failover | `group_coordinator` (requests), `group_context` (shared by all groups) |
-| one group | `classic_group` (members, generation), `live_group` (timers, rebalances), `session_timer` |
-| joining it | `join_rules` (the effect of a JoinGroup), `group_responses` (pending responses) |
+| one group | `classic_group` (members, generation), `group_rebalancer` (timers), `session_timer` |
+| joining it | `group_join` (the effect of a JoinGroup), `group_responses` (pending responses) |
 | while led here | `group_shard`: store and coordinator follow the leadership of their log group |
 | by group id | `group_coordinators`: the coordinator and store of each group |
 | requests | `api/` |

@@ -1,11 +1,11 @@
 """A classic consumer group: its members, what they have in common, its leader and generation.
 
-Owns: the table of states, membership (dynamic and static, KIP-345), ids handed out and not yet used
-(KIP-394), the vote for a protocol, who waits for an answer. Protocol types, metadata and assignments are
-opaque bytes. Invariants: states change only along `TRANSITIONS`; all members have one protocol type and at
-least one protocol in common; a group with members has a leader among them; an instance id has one member.
-Does not: know clocks, timers, the log or sockets (`live_group.py`). Source: Kafka's ClassicGroup.
-"""
+Owns: the table of states, membership (dynamic and static, KIP-345), pending member ids
+(KIP-394), the vote for a protocol, the pending JoinGroups and SyncGroups. Protocol types, metadata and
+assignments are opaque bytes. Invariants: states change only along `TRANSITIONS`; all members have one
+protocol type and at least one protocol in common; a group with members has a leader among them; an instance
+id has one member. Does not: know clocks, timers, the log or sockets (`group_rebalancer.py`). Source: Kafka's
+ClassicGroup."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_GENERATION: Final = 2**31 - 1
 MEMBER_BYTES: Final = 3 << 10
 """What a member without metadata is counted as: itself, its timer, and its place in the committed state."""
 PENDING_BYTES: Final = 1 << 10
-"""What an id handed out and not yet used is counted as, without its text."""
+"""What a pending member id is counted as, without its text."""
 GROUP_BYTES: Final = 1 << 10
 """What a group without members is counted as, without its id."""
 PROTOCOL_BYTES: Final = 160
 """What a protocol takes besides its name and metadata, which may be empty."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Protocol name and the member's metadata for it, most wanted first."""
+"""Protocol name and the member's metadata for it, in the order of preference."""
 
 
 class State(Enum):
@@ -48,7 +48,8 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.DEAD: frozenset(),
 }
 """Where each state may lead. Empty: no members. PreparingRebalance: members join. CompletingRebalance: the
-leader's assignment is awaited and committed. Stable: everybody has its part. Dead: moved away or deleted."""
+leader's assignment is awaited and committed. Stable: every member has its assignment. Dead: moved away or
+deleted."""
 
 
 class InvalidTransition(Exception):
@@ -62,7 +63,7 @@ class Waiter(Protocol):
 
 
 class Member:
-    """One member. `join_waiter` and `sync_waiter` are set while it waits for an answer."""
+    """One member. `join_waiter` and `sync_waiter` are set while it has a pending request."""
 
     __slots__ = (
         "assignment",
@@ -98,7 +99,7 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """It has never been told its id in a finished join: it cannot have sent a heartbeat."""
+        """No join has completed for it yet: it cannot have sent a heartbeat."""
         self.join_waiter: Waiter | None = None
         self.sync_waiter: Waiter | None = None
 
@@ -108,17 +109,17 @@ class Member:
 
     @property
     def protocol_bytes(self) -> int:
-        """The size of all it said on joining."""
+        """The size of the protocols of its last join."""
         return bytes_of(self.protocols)
 
     @property
     def name_bytes(self) -> int:
-        """About the memory of what it is called: here, in the committed state, and in that state's record."""
+        """About the memory of its names: here, in the committed state, and in that state's record."""
         return 3 * sum(map(text_bytes, (self.member_id, self.instance_id or "", self.client_id)))
 
     @property
     def is_waiting(self) -> bool:
-        """Does it wait for an answer? Then it cannot send heartbeats, and counts as alive."""
+        """True while it has a pending request: it cannot send heartbeats, and counts as alive."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
 
@@ -156,14 +157,14 @@ class ClassicGroup:
         self.static_ids: dict[str, str] = {}
         """Instance id -> member id."""
         self.pending: set[str] = set()
-        """Member ids handed out with MEMBER_ID_REQUIRED that have not joined yet."""
+        """Member ids returned with MEMBER_ID_REQUIRED that have not joined yet (KIP-394)."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not sent SyncGroup."""
         self.awaiting_join = 0
         self.protocol_bytes = 0
         self.name_bytes = 0
         self.assignment_bytes = 0
-        """Memory of what the leader handed in last."""
+        """Memory of the newest assignments."""
         self._supported: dict[str, int] = {}
         """Protocol name -> members that know it."""
 
@@ -245,7 +246,7 @@ class ClassicGroup:
 
     # --- members ------------------------------------------------------------------------------------------
 
-    def hand_out(self, member_id: str) -> None:
+    def add_pending_member(self, member_id: str) -> None:
         """A new member is to join again with this id."""
         self.pending.add(member_id)
         self.name_bytes += text_bytes(member_id)

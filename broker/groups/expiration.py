@@ -131,7 +131,7 @@ class OffsetExpiration:
                 await asyncio.sleep(0)
 
     def _expire(self, store: GroupStore, coordinator: GroupCoordinator, group_id: str) -> int:
-        if coordinator.refusal is not ErrorCode.NONE:
+        if coordinator.not_serving_error is not ErrorCode.NONE:
             return 0  # who is a member is not known here, or not any more
         if store.is_under_way(group_id) or not coordinator.exists(group_id):
             return 0

@@ -13,7 +13,7 @@ from lockstep.broker.groups.group_state import GroupsState
 from lockstep.protocol.errors import ErrorCode
 
 GROUP_BATCHES: Final = 16
-"""Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two
+"""Metadata one group may hold, in largest batches: the written part must fit one, and clients offer two
 or three protocols of which one is written."""
 
 
@@ -35,7 +35,7 @@ class GroupLimits:
     initial_rebalance_delay_ms: int
     max_size: int
     max_total_bytes: int
-    """Memory that all live groups of a coordinator may take."""
+    """Memory that all groups of a coordinator may take."""
     batch_bytes: Callable[[], int]
     """The largest batch of `__consumer_offsets` as that is configured now."""
 
@@ -54,21 +54,21 @@ G = TypeVar("G")
 
 
 class GroupContext(Generic[G]):
-    """The shared context of one coordinator's live groups, of class G."""
+    """The shared context of one coordinator's group rebalancers, of class G."""
 
-    __slots__ = ("limits", "loop", "memory_bytes", "outbox", "settled", "store")
+    __slots__ = ("limits", "loop", "memory_bytes", "on_group_changed", "outbox", "store")
 
     def __init__(
         self,
         store: GroupRecordStore,
         limits: GroupLimits,
         loop: asyncio.AbstractEventLoop,
-        settled: Callable[[G], None],
+        on_group_changed: Callable[[G], None],
     ) -> None:
         self.store = store
         self.limits = limits
         self.loop = loop
         self.outbox = Outbox(loop)
-        self.settled = settled
+        self.on_group_changed = on_group_changed
         """Called after each change: the group may be idle now."""
         self.memory_bytes = 0

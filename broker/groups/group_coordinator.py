@@ -1,10 +1,11 @@
-"""The coordinator of the consumer groups of one data log group: requests in, answers out.
+"""The coordinator of the consumer groups of one data log group: requests in, responses out.
 
-Owns: which groups are live (have members, handed out ids, or writes under way), `load` and `resign`, what
-other APIs ask about groups. Invariants: a group that is not live is Empty and is what its committed records
-say; a coordinator that does not serve answers everything with an error and holds nothing; memory is bounded
-by `GroupLimits`. Does not: know partitions of `__consumer_offsets` (`broker/coordination/`), what a join
-means (`join_rules.py`) or how a rebalance runs (`live_group.py`). Source: Kafka's GroupCoordinatorService.
+Owns: which groups have a `GroupRebalancer` (those with members, pending member ids, or writes under way),
+`load` and `resign`, the state of groups for other APIs. Invariants: a group without one is Empty and equals
+its committed records; a coordinator that does not serve rejects all requests and keeps no state; memory is
+bounded by `GroupLimits`. Does not: know partitions of `__consumer_offsets` (`broker/coordination/`), the
+rules of a join (`group_join.py`) or of a rebalance (`group_rebalancer.py`). Source: Kafka's
+GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ from lockstep.broker.groups.classic_group import (
     protocols_of,
 )
 from lockstep.broker.groups.group_context import GroupContext, GroupLimits, GroupRecordStore
+from lockstep.broker.groups.group_join import JoinRequest, join
+from lockstep.broker.groups.group_rebalancer import GroupRebalancer
 from lockstep.broker.groups.group_records import group_record, offset_record
-from lockstep.broker.groups.group_responses import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
-from lockstep.broker.groups.join_rules import Joining, join
-from lockstep.broker.groups.live_group import LiveGroup
+from lockstep.broker.groups.group_responses import (
+    PendingGroupResponse,
+    PendingJoinResponse,
+    PendingSyncResponse,
+    join_error,
+    sync_error,
+)
 from lockstep.broker.groups.subscription import CONSUMER, topics_of
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.requests.request_context import PendingResponse
@@ -49,7 +56,7 @@ from lockstep.protocol.plural import pluralize
 log = logging.getLogger("lockstep.groups")
 
 MEMBERS_SHARE: Final = 1.25
-"""So much of `lockstep.groups.max.bytes` those that are members already may fill."""
+"""The share of `lockstep.groups.max.bytes` up to which present members may grow."""
 OWN_REBALANCE_TIMEOUT_MIN_VERSION: Final = 1
 BATCHED_LEAVE_MIN_VERSION: Final = 3
 CLASSIC: Final = "classic"
@@ -74,77 +81,77 @@ class GroupCoordinator:
             max_total_bytes=settings.lockstep_groups_max_bytes,
             batch_bytes=batch_bytes,
         )
-        self._context = GroupContext(store, self._limits, loop, self._on_loaded)
-        self._live: dict[str, LiveGroup] = {}
-        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        """What is answered while this coordinator does not serve; NONE while it does."""
+        self._context = GroupContext(store, self._limits, loop, self._on_group_changed)
+        self._rebalancers: dict[str, GroupRebalancer] = {}
+        self._not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        """The error of all responses while this coordinator does not serve; NONE while it does."""
         self._deleting: dict[str, bool] = {}
-        """Groups whose end is being written -> whether somebody may commit offsets since."""
+        """Groups whose deletion is being written -> whether a commit of offsets was allowed since."""
 
     # --- life ---------------------------------------------------------------------------------------------
 
     @property
-    def refusal(self) -> ErrorCode:
+    def not_serving_error(self) -> ErrorCode:
         """The error of all responses; NONE while it serves."""
-        return self._refusal
+        return self._not_serving_error
 
     def expect(self) -> None:
-        """This node leads again, and will `load` as soon as all that was appended before is known."""
-        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        """This node leads again; `load` follows once all earlier entries are replayed."""
+        self._not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def load(self) -> None:
-        """Take over every group that is committed with members; they are given a session to be heard in."""
-        self._refusal = ErrorCode.NONE
+        """Loads every committed group that has members, and begins their sessions."""
+        self._not_serving_error = ErrorCode.NONE
         state = self._store.state
         for group_id in list(state.group_ids()):
             metadata = state.group(group_id)
             if metadata is None or not metadata.members:
                 continue
-            live = LiveGroup(ClassicGroup.restore(group_id, metadata), self._context)
-            self._live[group_id] = live
-            members = live.group.members
+            rebalancer = GroupRebalancer(ClassicGroup.restore(group_id, metadata), self._context)
+            self._rebalancers[group_id] = rebalancer
+            members = rebalancer.group.members
             for member in members.values():
-                live.refresh_session(member.member_id, member.session_timeout_ms)
+                rebalancer.refresh_session(member.member_id, member.session_timeout_ms)
             if len(members) > self._limits.max_size:
-                live.prepare()
-            self._on_loaded(live)
-        if self._live:
-            log.info("took over %s with members", pluralize(len(self._live), "consumer group"))
+                rebalancer.prepare_rebalance()
+            self._on_group_changed(rebalancer)
+        if self._rebalancers:
+            log.info("took over %s with members", pluralize(len(self._rebalancers), "consumer group"))
 
     def resign(self) -> None:
-        """Answer everybody who waits with NOT_COORDINATOR, and forget what is not committed."""
-        self._refusal = ErrorCode.NOT_COORDINATOR
-        live, self._live, self._deleting = self._live, {}, {}
-        for each in live.values():
+        """Fails all pending requests with NOT_COORDINATOR, and forgets uncommitted state."""
+        self._not_serving_error = ErrorCode.NOT_COORDINATOR
+        rebalancer, self._rebalancers, self._deleting = self._rebalancers, {}, {}
+        for each in rebalancer.values():
             each.resign()
             each.update_memory_usage()
         self._context.outbox.send()
 
-    def _live_group(self, group_id: str) -> LiveGroup:
-        live = self._live.get(group_id)
-        if live is None:
+    def _rebalancer_of(self, group_id: str) -> GroupRebalancer:
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is None:
             metadata = self._store.state.group(group_id)
             group = ClassicGroup(group_id, self._store.time_ms())
             if metadata is not None:
                 group = ClassicGroup.restore(group_id, replace(metadata, members=()))
-            live = self._live[group_id] = LiveGroup(group, self._context)
-        return live
+            rebalancer = self._rebalancers[group_id] = GroupRebalancer(group, self._context)
+        return rebalancer
 
-    def _on_loaded(self, live: LiveGroup) -> None:
-        """A group changed: count what it holds, and let it go if there is nothing to hold."""
-        live.update_memory_usage()
-        if self._live.get(live.group.group_id) is live and live.is_idle:
-            self._let_go(live)
+    def _on_group_changed(self, rebalancer: GroupRebalancer) -> None:
+        """A group changed: counts its memory, and unloads it if it is idle."""
+        rebalancer.update_memory_usage()
+        if self._rebalancers.get(rebalancer.group.group_id) is rebalancer and rebalancer.is_idle:
+            self._unload(rebalancer)
 
     # --- members' requests --------------------------------------------------------------------------------
 
     def join(
         self, request: JoinGroupRequest, api_version: int, client_id: str, client_host: str
-    ) -> JoinAnswer:
+    ) -> PendingJoinResponse:
         """JoinGroup. What is kept of the request is copied."""
-        answer = JoinAnswer(api_version)
+        response = PendingJoinResponse(api_version)
         member_id = request.member_id
-        error = self._refused(request.group_id)
+        error = self._request_error(request.group_id)
         if error is ErrorCode.NONE and not (
             self._limits.min_session_timeout_ms
             <= request.session_timeout_ms
@@ -154,16 +161,16 @@ class GroupCoordinator:
         if error is ErrorCode.NONE and member_id and not self.exists(request.group_id):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
-            answer.complete(join_error(error, member_id))
-            return answer
+            response.complete(join_error(error, member_id))
+            return response
         protocols = protocols_of((each.name, bytes(each.metadata)) for each in request.protocols)
         if not self._has_memory(request, bytes_of(protocols)):
-            answer.complete(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-            return answer
+            response.complete(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
+            return response
         timeout_ms = request.session_timeout_ms
         if api_version >= OWN_REBALANCE_TIMEOUT_MIN_VERSION:
             timeout_ms = max(request.rebalance_timeout_ms, 0)
-        joining = Joining(
+        join_request = JoinRequest(
             member_id=member_id,
             instance_id=request.group_instance_id,
             client_id=client_id,
@@ -173,101 +180,105 @@ class GroupCoordinator:
             protocol_type=request.protocol_type,
             protocols=protocols,
             api_version=api_version,
-            answer=answer,
+            response=response,
         )
-        live = self._live_group(request.group_id)
-        join(live, joining, self._limits, self._context.outbox)
-        self._on_loaded(live)
-        return answer
+        rebalancer = self._rebalancer_of(request.group_id)
+        join(rebalancer, join_request, self._limits, self._context.outbox)
+        self._on_group_changed(rebalancer)
+        return response
 
-    def sync(self, request: SyncGroupRequest) -> SyncAnswer:
+    def sync(self, request: SyncGroupRequest) -> PendingSyncResponse:
         """SyncGroup. What is kept of the request is copied."""
-        answer = SyncAnswer()
-        error = self._refused(request.group_id)
-        live = self._live.get(request.group_id)
+        response = PendingSyncResponse()
+        error = self._request_error(request.group_id)
+        rebalancer = self._rebalancers.get(request.group_id)
         if error is ErrorCode.NONE:
-            error = _sync_refusal(live, request)
-        if error is ErrorCode.NONE and live is not None and not self._has_memory_for_parts(live, request):
+            error = _sync_error(rebalancer, request)
+        if (
+            error is ErrorCode.NONE
+            and rebalancer is not None
+            and not self._has_memory_for_parts(rebalancer, request)
+        ):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
-            answer.complete(sync_error(error))
-            return answer
-        assert live is not None
+            response.complete(sync_error(error))
+            return response
+        assert rebalancer is not None
         assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
-        live.sync(live.group.members[request.member_id], assignments, answer)
-        self._on_loaded(live)
-        return answer
+        rebalancer.sync(rebalancer.group.members[request.member_id], assignments, response)
+        self._on_group_changed(rebalancer)
+        return response
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
-        """Heartbeat: what to answer."""
-        error = self._refused(request.group_id)
+        """Heartbeat; returns the error of the response."""
+        error = self._request_error(request.group_id)
         if error is not ErrorCode.NONE:
-            # A group that is being loaded keeps its members: they need not know.
+            # A group that is being loaded keeps its members: the heartbeat succeeds, as in Kafka.
             return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
-        live = self._live.get(request.group_id)
-        if live is None:
+        rebalancer = self._rebalancers.get(request.group_id)
+        if rebalancer is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        group = live.group
+        group = rebalancer.group
         error = group.validate(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         if request.generation_id != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        live.refresh_session(request.member_id, group.members[request.member_id].session_timeout_ms)
+        rebalancer.refresh_session(request.member_id, group.members[request.member_id].session_timeout_ms)
         if group.state is State.PREPARING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
     def leave(self, request: LeaveGroupRequest, api_version: int) -> LeaveGroupResponse | PendingResponse:
-        """LeaveGroup; that nobody is left is answered when it is committed."""
-        error = self._refused(request.group_id)
+        """LeaveGroup; the response of the last members waits for the commit of the empty group."""
+        error = self._request_error(request.group_id)
         if error is not ErrorCode.NONE:
             return LeaveGroupResponse(error_code=error)
         leaving = request.members
         if api_version < BATCHED_LEAVE_MIN_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
-        live = self._live.get(request.group_id)
-        member_count = 0 if live is None else len(live.group.members)
-        members = [_leave(live, each) for each in leaving]
+        rebalancer = self._rebalancers.get(request.group_id)
+        member_count = 0 if rebalancer is None else len(rebalancer.group.members)
+        members = [_leave(rebalancer, each) for each in leaving]
         if api_version < BATCHED_LEAVE_MIN_VERSION:
             response = LeaveGroupResponse(error_code=members[0].error_code)
         else:
             response = LeaveGroupResponse(members=members)
-        if live is None or all(each.error_code for each in members):
+        if rebalancer is None or all(each.error_code for each in members):
             return response
-        writes = live.writes
-        if len(live.group.members) < member_count:
-            live.membership_changed()
+        writes = rebalancer.writes
+        if len(rebalancer.group.members) < member_count:
+            rebalancer.rebalance_after_removal()
         else:
-            live.complete_join_if_all_there()
-        answer: LeaveGroupResponse | PendingResponse = response
-        if live.group.state is State.EMPTY and live.writes > writes:
-            answer = _LeaveAnswer(response, live)
-        self._on_loaded(live)
-        return answer
+            rebalancer.try_complete_join()
+        pending: PendingResponse | None = None
+        if rebalancer.group.state is State.EMPTY and rebalancer.writes > writes:
+            pending = _PendingLeaveResponse(response, rebalancer)
+        self._on_group_changed(rebalancer)
+        return response if pending is None else pending
 
     def _has_memory(self, request: JoinGroupRequest, offered_bytes: int) -> bool:
-        """May this join take memory? A member may go on, and say more while others may not come any more."""
-        memory_bytes, most = self._context.memory_bytes, self._limits.max_total_bytes
-        live = self._live.get(request.group_id)
-        if live is None:
+        """Returns whether memory suffices for this join; present members may use more of it than new ones."""
+        memory_bytes, max_bytes = self._context.memory_bytes, self._limits.max_total_bytes
+        rebalancer = self._rebalancers.get(request.group_id)
+        if rebalancer is None:
             member = None
             offered_bytes += group_bytes(request.group_id)
         else:
-            member = live.group.replaced_by(request.member_id, request.group_instance_id)
+            member = rebalancer.group.replaced_by(request.member_id, request.group_instance_id)
         if member is None:
-            return memory_bytes + offered_bytes <= most
+            return memory_bytes + offered_bytes <= max_bytes
         added_bytes = offered_bytes - member.protocol_bytes
-        return added_bytes <= 0 or memory_bytes + added_bytes <= MEMBERS_SHARE * most
+        return added_bytes <= 0 or memory_bytes + added_bytes <= MEMBERS_SHARE * max_bytes
 
-    def _has_memory_for_parts(self, live: LiveGroup, request: SyncGroupRequest) -> bool:
+    def _has_memory_for_parts(self, rebalancer: GroupRebalancer, request: SyncGroupRequest) -> bool:
         added_bytes = assigned_bytes(each.assignment for each in request.assignments)
-        added_bytes -= live.group.assignment_bytes
-        most = MEMBERS_SHARE * self._limits.max_total_bytes
-        return added_bytes <= 0 or self._context.memory_bytes + added_bytes <= most
+        added_bytes -= rebalancer.group.assignment_bytes
+        max_bytes = MEMBERS_SHARE * self._limits.max_total_bytes
+        return added_bytes <= 0 or self._context.memory_bytes + added_bytes <= max_bytes
 
-    def _refused(self, group_id: str) -> ErrorCode:
-        return self._refusal if group_id else ErrorCode.INVALID_GROUP_ID
+    def _request_error(self, group_id: str) -> ErrorCode:
+        return self._not_serving_error if group_id else ErrorCode.INVALID_GROUP_ID
 
     # --- offsets ------------------------------------------------------------------------------------------
 
@@ -280,28 +291,28 @@ class GroupCoordinator:
         *,
         transactional: bool = False,
     ) -> ErrorCode:
-        """May offsets be committed by this member, or (generation -1, no ids) by somebody from outside?
+        """Returns the error of an offset commit by this member, or (generation -1, no ids) by a non-member.
 
-        NONE also counts as a sign of life of the member. Within a transaction it does not, an outsider may
-        commit for a group with members (older producers know of none), and a member before its generation is
+        NONE also refreshes the member's session. Within a transaction it does not, a non-member may
+        commit for a group with members (older producers send none), and a member before its generation is
         Stable (KIP-447). Source: Kafka's ClassicGroup.validateOffsetCommit.
         """
-        if self._refusal is not ErrorCode.NONE:
-            return self._refusal
-        error = self._commit_refusal(group_id, member_id, instance_id, generation, transactional)
+        if self._not_serving_error is not ErrorCode.NONE:
+            return self._not_serving_error
+        error = self._commit_error(group_id, member_id, instance_id, generation, transactional)
         if error is ErrorCode.NONE and group_id in self._deleting:
             self._deleting[group_id] = True
         return error
 
-    def _commit_refusal(
+    def _commit_error(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, transactional: bool
     ) -> ErrorCode:
-        live = self._live.get(group_id)
-        if live is None or live.group.state is State.EMPTY:
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is None or rebalancer.group.state is State.EMPTY:
             if generation < 0:
                 return ErrorCode.NONE
             return ErrorCode.UNKNOWN_MEMBER_ID if self.exists(group_id) else ErrorCode.ILLEGAL_GENERATION
-        group = live.group
+        group = rebalancer.group
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = group.validate(member_id, instance_id)
@@ -313,23 +324,23 @@ class GroupCoordinator:
             return ErrorCode.NONE
         if group.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
-        live.refresh_session(member_id, group.members[member_id].session_timeout_ms)
+        rebalancer.refresh_session(member_id, group.members[member_id].session_timeout_ms)
         return ErrorCode.NONE
 
     def subscribed_topics(self, group_id: str) -> set[str] | None:
-        """Topics the members of a `consumer` group subscribe to; None: not known, take it for all."""
-        live = self._live.get(group_id)
-        if live is None or not live.group.members:
+        """Topics the members of a `consumer` group subscribe to; None: unknown, count it as all."""
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is None or not rebalancer.group.members:
             return set()
-        group = live.group
+        group = rebalancer.group
         if group.protocol_type != CONSUMER:
             return None
         subscribed: set[str] = set()
         for member in group.members.values():
-            wanted = group.protocol
-            if all(name != wanted for name, _ in member.protocols):
-                wanted = member.protocols[0][0]
-            topics = topics_of(member.metadata(wanted))
+            protocol = group.protocol
+            if all(name != protocol for name, _ in member.protocols):
+                protocol = member.protocols[0][0]
+            topics = topics_of(member.metadata(protocol))
             if topics is None:
                 return None
             subscribed |= topics
@@ -337,22 +348,22 @@ class GroupCoordinator:
 
     def protocol_type(self, group_id: str) -> str:
         """Its protocol type; "" where it has none."""
-        live = self._live.get(group_id)
-        if live is not None:
-            return live.group.protocol_type
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None:
+            return rebalancer.group.protocol_type
         metadata = self._store.state.group(group_id)
         return "" if metadata is None else metadata.protocol_type
 
     def is_empty(self, group_id: str) -> bool:
-        """Has it no members? Also true of a group that there is not."""
-        live = self._live.get(group_id)
-        return live is None or live.group.state is State.EMPTY
+        """Returns whether the group has no members; also True of a group that does not exist."""
+        rebalancer = self._rebalancers.get(group_id)
+        return rebalancer is None or rebalancer.group.state is State.EMPTY
 
     def empty_since_ms(self, group_id: str) -> int | None:
-        """Since when; None if it has members, or never had any."""
-        live = self._live.get(group_id)
-        if live is not None:
-            group = live.group
+        """The time since when it is Empty; None if it has members, or never had any."""
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None:
+            group = rebalancer.group
             since = group.state is State.EMPTY and group.protocol_type
             return group.state_time_ms if since else None
         metadata = self._store.state.group(group_id)
@@ -361,50 +372,50 @@ class GroupCoordinator:
         return metadata.state_time_ms
 
     def exists(self, group_id: str) -> bool:
-        """Is there such a group?"""
-        return group_id in self._live or group_id in self._store.state
+        """Returns whether the group exists."""
+        return group_id in self._rebalancers or group_id in self._store.state
 
     def forget(self, group_id: str) -> None:
-        """The group's last record is gone; what is left of an Empty one goes, too."""
-        live = self._live.get(group_id)
-        if live is not None and live.group.state is State.EMPTY and not live.group.pending:
-            self._let_go(live)
+        """The group's last record was deleted; an Empty group is unloaded."""
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None and rebalancer.group.state is State.EMPTY and not rebalancer.group.pending:
+            self._unload(rebalancer)
 
-    def _let_go(self, live: LiveGroup) -> None:
-        del self._live[live.group.group_id]
-        live.resign()
-        live.update_memory_usage()
+    def _unload(self, rebalancer: GroupRebalancer) -> None:
+        del self._rebalancers[rebalancer.group.group_id]
+        rebalancer.resign()
+        rebalancer.update_memory_usage()
 
-    # --- looking at groups, deleting them -----------------------------------------------------------------
+    # --- describing and deleting groups -------------------------------------------------------------------
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         """DescribeGroups: one group, or None if there is none."""
-        live = self._live.get(group_id)
-        if live is None:
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is None:
             if group_id not in self._store.state:
                 return None
             return DescribedGroup(
                 group_id=group_id, group_state=State.EMPTY.value, protocol_type=self.protocol_type(group_id)
             )
-        return described(live.group)
+        return described(rebalancer.group)
 
     def listed(self) -> list[ListedGroup]:
         """ListGroups: every group."""
-        ids = dict.fromkeys([*self._live, *self._store.state.group_ids()])
+        ids = dict.fromkeys([*self._rebalancers, *self._store.state.group_ids()])
         return [self._listed(group_id) for group_id in ids]
 
     def _listed(self, group_id: str) -> ListedGroup:
-        live = self._live.get(group_id)
+        rebalancer = self._rebalancers.get(group_id)
         return ListedGroup(
             group_id=group_id,
             protocol_type=self.protocol_type(group_id),
-            group_state=(State.EMPTY if live is None else live.group.state).value,
+            group_state=(State.EMPTY if rebalancer is None else rebalancer.group.state).value,
             group_type=CLASSIC,
         )
 
     def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         """DeleteGroups: end an Empty group and its offsets. `done` is called once, perhaps at once."""
-        error = self._refusal
+        error = self._not_serving_error
         if error is ErrorCode.NONE and not self.is_empty(group_id):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and not self.exists(group_id):
@@ -412,11 +423,11 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             done(error)
             return
-        live = self._live.get(group_id)
-        if live is not None:
-            for member_id in list(live.group.pending):
-                live.drop(member_id)
-            self._on_loaded(live)
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None:
+            for member_id in list(rebalancer.group.pending):
+                rebalancer.drop(member_id)
+            self._on_group_changed(rebalancer)
         self._deleting.setdefault(group_id, False)
         self._write_end(group_id, done)
 
@@ -427,7 +438,7 @@ class GroupCoordinator:
         def written(error: ErrorCode) -> None:
             left = self._store.state.places(group_id)
             if error is ErrorCode.NONE and left and not self._deleting.get(group_id, True):
-                # Commits that were under way before: they were not to be seen yet.
+                # Commits that were under way before, and were not visible yet.
                 self._write_end(group_id, done)
                 return
             self._deleting.pop(group_id, None)
@@ -435,23 +446,23 @@ class GroupCoordinator:
                 log.info(
                     "group %s: deleted with %s", printable(group_id), pluralize(len(records) - 1, "offset")
                 )
-            live = self._live.get(group_id)
-            if live is not None:
-                self._on_loaded(live)
+            rebalancer = self._rebalancers.get(group_id)
+            if rebalancer is not None:
+                self._on_group_changed(rebalancer)
             done(error)
 
         self._store.append(group_id, records, written)
 
 
-class _LeaveAnswer(GroupAnswer):
+class _PendingLeaveResponse(PendingGroupResponse):
     """A LeaveGroup of the last members, which waits for the commit."""
 
     __slots__ = ("_waiting_response",)
 
-    def __init__(self, response: LeaveGroupResponse, live: LiveGroup) -> None:
+    def __init__(self, response: LeaveGroupResponse, rebalancer: GroupRebalancer) -> None:
         super().__init__()
         self._waiting_response = response
-        live.when_emptied(self._on_emptied)
+        rebalancer.when_empty_committed(self._on_emptied)
 
     def _on_emptied(self, error: ErrorCode) -> None:
         response = self._waiting_response
@@ -459,7 +470,7 @@ class _LeaveAnswer(GroupAnswer):
 
 
 def described(group: ClassicGroup) -> DescribedGroup:
-    """A group with members. What they said on joining is told while it is Stable, as in Kafka."""
+    """A group with members. Their protocol metadata is shown while it is Stable, as in Kafka."""
     protocol = group.protocol if group.state is State.STABLE else None
     return DescribedGroup(
         group_id=group.group_id,
@@ -480,10 +491,10 @@ def described(group: ClassicGroup) -> DescribedGroup:
     )
 
 
-def _sync_refusal(live: LiveGroup | None, request: SyncGroupRequest) -> ErrorCode:
-    if live is None or live.group.state is State.EMPTY:
+def _sync_error(rebalancer: GroupRebalancer | None, request: SyncGroupRequest) -> ErrorCode:
+    if rebalancer is None or rebalancer.group.state is State.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    group = live.group
+    group = rebalancer.group
     error = group.validate(request.member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
         return error
@@ -498,22 +509,22 @@ def _sync_refusal(live: LiveGroup | None, request: SyncGroupRequest) -> ErrorCod
     return ErrorCode.NONE
 
 
-def _leave(live: LiveGroup | None, leaving: MemberIdentity) -> MemberResponse:
-    """One member goes; the group is told when all of a request have gone."""
-    member_id, instance_id = leaving.member_id, leaving.group_instance_id
+def _leave(rebalancer: GroupRebalancer | None, identity: MemberIdentity) -> MemberResponse:
+    """Removes one member; the group rebalances when all of the request are removed."""
+    member_id, instance_id = identity.member_id, identity.group_instance_id
     error = ErrorCode.UNKNOWN_MEMBER_ID
-    if live is not None:
-        group = live.group
-        gone: str | None = None
+    if rebalancer is not None:
+        group = rebalancer.group
+        leaving_id: str | None = None
         if not member_id:
-            gone = None if instance_id is None else group.static_ids.get(instance_id)
-            error = ErrorCode.UNKNOWN_MEMBER_ID if gone is None else ErrorCode.NONE
+            leaving_id = None if instance_id is None else group.static_ids.get(instance_id)
+            error = ErrorCode.UNKNOWN_MEMBER_ID if leaving_id is None else ErrorCode.NONE
         elif member_id in group.pending:
-            gone, error = member_id, ErrorCode.NONE
+            leaving_id, error = member_id, ErrorCode.NONE
         else:
             error = group.validate(member_id, instance_id)
-            gone = member_id if error is ErrorCode.NONE else None
-        if gone is not None:
-            log.debug("group %s: member %s leaves", live.name, printable(gone))
-            live.drop(gone)
+            leaving_id = member_id if error is ErrorCode.NONE else None
+        if leaving_id is not None:
+            log.debug("group %s: member %s leaves", rebalancer.name, printable(leaving_id))
+            rebalancer.drop(leaving_id)
     return MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)

@@ -1,8 +1,8 @@
-"""Answers to members: what a JoinGroup or SyncGroup waits for, and when answers leave.
+"""Responses to members: the pending responses of JoinGroup and SyncGroup, and when they are sent.
 
-Owns: `JoinAnswer` and `SyncAnswer` (what handlers return) and `Outbox`. Invariant: an answer that was waited
-for leaves on a later turn of the loop than the change it tells of: a connection that goes on reading because
-of it may bring the next request about the same group, which must not meet a half-made change.
+Owns: `PendingJoinResponse` and `PendingSyncResponse` (returned by handlers) and `Outbox`. Invariant: a
+pending response is sent a later iteration of the loop than the change that it reports: its connection may
+then read the next request about the same group, which must not meet a half-made change.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NO_MEMBER: Final = ""
 
 
 def _keeps_waiting() -> None:
-    """A member whose connection is lost is missed by its session timer, as in Kafka."""
+    """A lost connection ends no membership: the member's session expires, as in Kafka."""
 
 
-class GroupAnswer(PendingResponse):
-    """An answer that may take minutes; it can be left behind when the broker stops."""
+class PendingGroupResponse(PendingResponse):
+    """A response that may take minutes; a stopping broker does not wait for it."""
 
     __slots__ = ()
     holds_request = False
@@ -39,7 +39,7 @@ class GroupAnswer(PendingResponse):
         self.on_disconnect = _keeps_waiting
 
 
-class JoinAnswer(GroupAnswer):
+class PendingJoinResponse(PendingGroupResponse):
     """The pending response of a JoinGroup. An unknown protocol is "" before version 7 and null from then
     on."""
 
@@ -55,50 +55,50 @@ class JoinAnswer(GroupAnswer):
         super().complete(response)
 
 
-class SyncAnswer(GroupAnswer):
+class PendingSyncResponse(PendingGroupResponse):
     """The pending response of a SyncGroup."""
 
     __slots__ = ()
 
 
 class Outbox:
-    """Answers of this turn of the loop; they leave in the next, in order."""
+    """Responses of this iteration of the loop; they are sent in the next, in order."""
 
-    __slots__ = ("_answers", "_loop")
+    __slots__ = ("_loop", "_responses")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._answers: list[tuple[Waiter, Struct]] = []
+        self._responses: list[tuple[Waiter, Struct]] = []
 
     def put(self, waiter: Waiter | None, response: Struct) -> None:
-        """Answer somebody, if there is somebody."""
+        """Queues a response, if there is a waiter."""
         if waiter is None:
             return
-        if not self._answers:
+        if not self._responses:
             self._loop.call_soon(self.send)
-        self._answers.append((waiter, response))
+        self._responses.append((waiter, response))
 
     def send(self) -> None:
-        """Let them leave now: only where no change is half made."""
-        answers, self._answers = self._answers, []
-        for waiter, response in answers:
+        """Sends them now: only where no change is half made."""
+        responses, self._responses = self._responses, []
+        for waiter, response in responses:
             try:
                 waiter.complete(response)
-            except Exception:  # the others are answered all the same
-                log.exception("a member's answer failed")
+            except Exception:  # the others are sent all the same
+                log.exception("a member's response failed")
 
 
 def join_error(error: ErrorCode, member_id: str = NO_MEMBER) -> JoinGroupResponse:
-    """A JoinGroup refused."""
+    """The response that rejects a JoinGroup."""
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
 
 
 def sync_error(error: ErrorCode) -> SyncGroupResponse:
-    """A SyncGroup refused."""
+    """The response that rejects a SyncGroup."""
     return SyncGroupResponse(error_code=error)
 
 
 def fenced_responses(member: Member) -> tuple[JoinGroupResponse, SyncGroupResponse]:
-    """Returns the responses for a static member's old self, for either request."""
+    """Returns the responses for a static member's fenced member id, for either request."""
     error = ErrorCode.FENCED_INSTANCE_ID
     return join_error(error, member.member_id), sync_error(error)

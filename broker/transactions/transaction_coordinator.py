@@ -124,7 +124,7 @@ class TransactionCoordinator:
     ) -> None:
         self.group = appender.group
         self.state = state
-        self.refusal = ErrorCode.NOT_COORDINATOR
+        self.not_serving_error = ErrorCode.NOT_COORDINATOR
         """What to answer while this is not the coordinator, or does not know all yet; NONE when it serves."""
         self._partition_of = partition_of
         self._cluster = cluster
@@ -140,17 +140,17 @@ class TransactionCoordinator:
 
     def expect(self) -> None:
         """The leadership is here; what was appended before is not all replayed."""
-        self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self.not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def load(self) -> None:
         """All is replayed: serve, and finish what was decided elsewhere or before."""
-        self.refusal = ErrorCode.NONE
+        self.not_serving_error = ErrorCode.NONE
         for transactional_id in list(self.state.prepared_ids):
             self._request_queue.enter(transactional_id, partial(self._finish_found, transactional_id))
 
     def resign(self) -> None:
         """The leadership is lost, or the broker stops: another will go on, whoever waits is to ask it."""
-        self.refusal = ErrorCode.NOT_COORDINATOR
+        self.not_serving_error = ErrorCode.NOT_COORDINATOR
         adding, self._adding = self._adding, {}
         for each in adding.values():
             each.settle(self._not_here())
@@ -363,7 +363,7 @@ class TransactionCoordinator:
         except BatchTooLarge:
             return False
         except StorageError as error:
-            raise _refusal(error) from None
+            raise _request_error(error) from None
         return True
 
     async def _finish(
@@ -403,7 +403,7 @@ class TransactionCoordinator:
                 append()
                 return
             except NotLeader as error:
-                raise _refusal(error) from None
+                raise _request_error(error) from None
             except StorageError:
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -441,7 +441,7 @@ class TransactionCoordinator:
         try:
             self.group.append(*self._batch(transactional_id, metadata), reserved=reserved)
         except StorageError as error:
-            raise _refusal(error) from None
+            raise _request_error(error) from None
 
     def _batch(
         self, transactional_id: str, metadata: TransactionMetadata | None
@@ -485,7 +485,7 @@ def _tell(answer: Answer, result: object) -> None:
         answer.set_result(result)
 
 
-def _refusal(error: StorageError) -> RequestError:
+def _request_error(error: StorageError) -> RequestError:
     """Returns the error response for a failed append; like the groups' `kafka_error`."""
     if isinstance(error, NotLeader):
         return RequestError(ErrorCode.NOT_COORDINATOR, str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
-from lockstep.broker.groups.group_responses import JoinAnswer, join_error
+from lockstep.broker.groups.group_responses import PendingJoinResponse, join_error
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
@@ -49,7 +49,9 @@ def client_host(client: ClientContext) -> str:
     return "/" + client.peer.rpartition(":")[0]
 
 
-def _error_response(header: RequestHeader, request: JoinGroupRequest, error: ErrorCode) -> JoinAnswer:
-    response = JoinAnswer(header.api_version)
+def _error_response(
+    header: RequestHeader, request: JoinGroupRequest, error: ErrorCode
+) -> PendingJoinResponse:
+    response = PendingJoinResponse(header.api_version)
     response.complete(join_error(error, request.member_id))
     return response

@@ -20,19 +20,19 @@ class Noting:
     """A coordinator that notes what it is told."""
 
     def __init__(self) -> None:
-        self.refusal = E.NOT_COORDINATOR
+        self.not_serving_error = E.NOT_COORDINATOR
         self.on_status: list[str] = []
 
     def expect(self) -> None:
-        self.refusal = E.COORDINATOR_LOAD_IN_PROGRESS
+        self.not_serving_error = E.COORDINATOR_LOAD_IN_PROGRESS
         self.on_status.append("expect")
 
     def load(self) -> None:
-        self.refusal = E.NONE
+        self.not_serving_error = E.NONE
         self.on_status.append("load")
 
     def resign(self) -> None:
-        self.refusal = E.NOT_COORDINATOR
+        self.not_serving_error = E.NOT_COORDINATOR
         self.on_status.append("resign")
 
 
@@ -113,7 +113,7 @@ def test_a_leadership_lost_before_it_is_loaded() -> None:
     hosted = hosted_by(group)
     group.lead(True)
     group.commit(NotLeader("lost"))
-    assert hosted.coordinator.refusal is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert hosted.coordinator.not_serving_error is E.COORDINATOR_LOAD_IN_PROGRESS
     group.lead(False)
     assert hosted.coordinator.on_status == ["expect", "resign"]
 

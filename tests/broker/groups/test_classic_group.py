@@ -213,7 +213,7 @@ def test_timeouts_and_size() -> None:
     size = len("range") + len("a range") + PROTOCOL_BYTES
     assert group.protocol_bytes == 2 * size
     names = group.name_bytes
-    group.hand_out("c")
+    group.add_pending_member("c")
     assert group.name_bytes == names + 1
     assert group.memory_bytes == empty + 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
     group.update(group.members["a"], (("x", b"12345"),), 1, 1)

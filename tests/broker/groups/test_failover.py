@@ -90,12 +90,12 @@ async def test_sessions_run_where_the_coordinator_is_and_nowhere_else(nodes: Nod
     old = nodes.groups[1].coordinator("g")
     members = Members(old)
     leader, follower = await pair(members, session_ms=400)
-    sessions = list(old._live["g"]._sessions.values())
+    sessions = list(old._rebalancers["g"]._sessions.values())
     assert len(sessions) == 2 and all(each.is_armed for each in sessions)
     members.coordinator = await nodes.lead(2)
     assert not any(each.is_armed for each in sessions)
-    assert (old._live, old._context.memory_bytes, old.refusal) == ({}, 0, E.NOT_COORDINATOR)
-    while len(members.coordinator._live["g"]._sessions) > 1:
+    assert (old._rebalancers, old._context.memory_bytes, old.not_serving_error) == ({}, 0, E.NOT_COORDINATOR)
+    while len(members.coordinator._rebalancers["g"]._sessions) > 1:
         await asyncio.sleep(0.1)
         assert members.heartbeat(leader, instance="i") in (E.NONE, E.REBALANCE_IN_PROGRESS)
     assert members.heartbeat(follower) is E.UNKNOWN_MEMBER_ID, "it has been silent for its session"
@@ -217,17 +217,18 @@ async def test_a_leader_without_its_lease_is_named_for_a_read_barrier(
         groups.of_log_group(NUMBER)
     assert refused.value.error is E.NOT_COORDINATOR, "the controller asks again"
     monkeypatch.undo()
-    assert groups.coordinator("g").refusal is E.NONE and groups.listed() == []
+    assert groups.coordinator("g").not_serving_error is E.NONE and groups.listed() == []
 
 
 async def test_a_leader_that_was_held_up_serves_when_it_has_been_heard_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lease has lapsed, its leadership has not: a refusal would cost every member its generation."""
+    """Its lease has lapsed, its leadership has not: a not_serving_error would cost every member its
+    generation."""
     monkeypatch.setattr(Raft, "has_lease", lambda raft, now_ms: False)
     groups = nodes.groups[1]
     await take_read_barrier(partial(groups.lapsed_shards, ["g"]))
-    assert groups.coordinator("g").refusal is E.NONE
+    assert groups.coordinator("g").not_serving_error is E.NONE
     assert await nodes.write(1, "g", commit(5)) is E.NONE
     await take_read_barrier(groups.lapsed_shards)
     assert groups.listed()

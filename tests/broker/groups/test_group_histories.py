@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from lockstep.broker.groups.classic_group import State
-from lockstep.broker.groups.live_group import LiveGroup
+from lockstep.broker.groups.group_rebalancer import GroupRebalancer
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.groups.fakes import World
 
@@ -88,10 +88,10 @@ class GroupHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clients: dict[int, Client] = {}
-        self.asked: list[tuple[str, Client, Any, int, LiveGroup | None]] = []
+        self.asked: list[tuple[str, Client, Any, int, GroupRebalancer | None]] = []
         self.on_status: dict[tuple[int, int], tuple[str, str]] = {}
         self.owners: dict[tuple[int, int, int], str] = {}
-        self.lives: list[LiveGroup] = []
+        self.lives: list[GroupRebalancer] = []
         self.given: set[bytes] = set()
         self.epoch = 0
         self.serial = 0
@@ -231,31 +231,31 @@ class GroupHistory(RuleBasedStateMachine):
     # --- what must hold -----------------------------------------------------------------------------------
 
     def _ask(self, kind: str, client: Client, answer: Any, generation: int) -> None:
-        live = self._live()
+        rebalancer = self._rebalancers()
         client.waits += 1
-        self.asked.append((kind, client, answer, generation, live))
+        self.asked.append((kind, client, answer, generation, rebalancer))
         self._listen()
 
-    def _live(self) -> LiveGroup | None:
-        live = self.world.coordinator._live.get(GROUP)
-        if live is not None and live not in self.lives:
-            self.lives.append(live)  # kept, so that no two have the same id
-        return live
+    def _rebalancers(self) -> GroupRebalancer | None:
+        rebalancer = self.world.coordinator._rebalancers.get(GROUP)
+        if rebalancer is not None and rebalancer not in self.lives:
+            self.lives.append(rebalancer)  # kept, so that no two have the same id
+        return rebalancer
 
     def _listen(self) -> None:
         waiting = []
-        for kind, client, answer, generation, live in self.asked:
+        for kind, client, answer, generation, rebalancer in self.asked:
             if not answer.done:
-                waiting.append((kind, client, answer, generation, live))
+                waiting.append((kind, client, answer, generation, rebalancer))
                 continue
             client.waits -= 1
             if kind == "join":
-                self._joined(client, answer.response, live)
+                self._joined(client, answer.response, rebalancer)
             elif kind == "sync":
                 self._synced(client, answer.response, generation)
         self.asked = waiting
 
-    def _joined(self, client: Client, joined: Any, live: LiveGroup | None) -> None:
+    def _joined(self, client: Client, joined: Any, rebalancer: GroupRebalancer | None) -> None:
         error = joined.error_code
         if error == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = joined.member_id
@@ -264,9 +264,9 @@ class GroupHistory(RuleBasedStateMachine):
             client.told_off(error)
             return
         client.member_id, client.joined, client.synced = joined.member_id, joined, False
-        assert live is not None
+        assert rebalancer is not None
         said = (joined.protocol_name, identity(joined.leader))
-        assert self.on_status.setdefault((id(live), joined.generation_id), said) == said
+        assert self.on_status.setdefault((id(rebalancer), joined.generation_id), said) == said
         assert bool(joined.members) == (joined.leader == joined.member_id)
 
     def _synced(self, client: Client, synced: Any, generation: int) -> None:
@@ -284,16 +284,16 @@ class GroupHistory(RuleBasedStateMachine):
             assert owner == part["for"], "two owners"
 
     def group_is_whole(self) -> None:
-        live = self._live() if hasattr(self, "world") else None
-        if live is None:
+        rebalancer = self._rebalancers() if hasattr(self, "world") else None
+        if rebalancer is None:
             return
-        group = live.group
+        group = rebalancer.group
         for member in group.members.values():
-            session = live._sessions.get(member.member_id)
+            session = rebalancer._sessions.get(member.member_id)
             assert member.is_waiting or (session is not None and session.is_armed), "would never be missed"
         for member_id in group.pending:
-            assert live._sessions[member_id].is_armed
-        assert set(live._sessions) == set(group.members) | group.pending
+            assert rebalancer._sessions[member_id].is_armed
+        assert set(rebalancer._sessions) == set(group.members) | group.pending
         assert (group.leader in group.members) == bool(group.members)
         assert group.awaiting_join == sum(each.join_waiter is not None for each in group.members.values())
         assert set(group.static_ids.values()) == {
@@ -305,10 +305,10 @@ class GroupHistory(RuleBasedStateMachine):
             assert not group.members
         if group.state is not State.COMPLETING_REBALANCE:
             assert all(each.sync_waiter is None for each in group.members.values())
-        assert (live._join_timer is not None) == (group.state is State.PREPARING_REBALANCE)
-        assert (live._sync_timer is not None) == bool(group.pending_sync)
+        assert (rebalancer._join_timer is not None) == (group.state is State.PREPARING_REBALANCE)
+        assert (rebalancer._sync_timer is not None) == bool(group.pending_sync)
         if group.state is State.COMPLETING_REBALANCE:
-            assert group.pending_sync or live.writes, "nobody would end this"
+            assert group.pending_sync or rebalancer.writes, "nobody would end this"
         assert self.world.coordinator._context.memory_bytes == group.memory_bytes
 
     def _settle_store(self, error: ErrorCode = ErrorCode.NONE) -> None:
@@ -333,7 +333,7 @@ class GroupHistory(RuleBasedStateMachine):
             assert world.coordinator.is_empty(GROUP)
             world.coordinator.resign()
             world.start()
-        assert world.coordinator._live == {}
+        assert world.coordinator._rebalancers == {}
         assert world.coordinator._context.memory_bytes == 0
 
 

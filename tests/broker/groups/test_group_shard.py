@@ -35,15 +35,15 @@ class CoordinatorShard:
         self.world.coordinator = self.coordinator
         self.hosted = GroupShard(self.store, self.coordinator)
 
-    def refusal(self) -> ErrorCode:
-        return self.coordinator.refusal
+    def not_serving_error(self) -> ErrorCode:
+        return self.coordinator.not_serving_error
 
 
 async def test_it_loads_when_all_before_is_committed() -> None:
     it = CoordinatorShard()
     assert not it.hosted.serves and not it.group.waiters
     it.group.lead(True)
-    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
+    assert it.not_serving_error() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
     with pytest.raises(RequestError) as refused:
         it.hosted.require()
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
@@ -64,9 +64,9 @@ async def test_a_leadership_lost_before_it_is_loaded() -> None:
     it = CoordinatorShard()
     it.group.lead(True)
     it.group.commit(NotLeader("lost"))
-    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert it.not_serving_error() is E.COORDINATOR_LOAD_IN_PROGRESS
     it.group.lead(False)
-    assert it.refusal() is E.NOT_COORDINATOR and it.world.loop.armed == 0
+    assert it.not_serving_error() is E.NOT_COORDINATOR and it.world.loop.armed == 0
 
 
 async def test_again_and_again_on_the_same_coordinator() -> None:
@@ -106,4 +106,4 @@ async def test_it_follows_no_more(leaves: bool) -> None:
             it.hosted.stop()
     assert it.group.on_leading == []
     it.group.commit()
-    assert it.refusal() is E.NOT_COORDINATOR
+    assert it.not_serving_error() is E.NOT_COORDINATOR

@@ -182,7 +182,7 @@ async def test_while_it_is_loaded(
 ) -> None:
     with monkeypatch.context() as loading:
         (coordinator,) = [each.coordinator for each in broker.assembly.consumer_groups._hosted.values()]
-        loading.setattr(coordinator, "_refusal", E.COORDINATOR_LOAD_IN_PROGRESS)
+        loading.setattr(coordinator, "_not_serving_error", E.COORDINATOR_LOAD_IN_PROGRESS)
         found = await errors(client, ids)
     assert found.pop("Heartbeat") is E.NONE, "its members need not know"
     assert len(found) == 9 and set(found.values()) == {E.COORDINATOR_LOAD_IN_PROGRESS}, found

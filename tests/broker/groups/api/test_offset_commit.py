@@ -1,4 +1,5 @@
-"""OffsetCommit over the wire: every version and refusal; offsets survive a kill, a full disk stores none."""
+"""OffsetCommit over the wire: every version and not_serving_error; offsets survive a kill, a full disk stores
+none."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A group that has members, or is about to: its timers, its rebalances, its place in the log.
+"""The rebalances of a classic group: its timers, its members' sessions, the writes of its generations.
 
-Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
-member's session, the write of a generation. Invariants: every member has an armed session or waits for an
-answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
-whoever waits is answered by the end of the rebalance, an error, or `resign`.
-Does not: decide what a JoinGroup means (`join_rules.py`) or find groups (`group_coordinator.py`).
+Owns: `GroupRebalancer`, around one `ClassicGroup`: the wait for all members to join, the wait for all to
+sync, each member's session, the write of a generation. Invariants: every member has an armed session or a
+pending response; every pending member id has an armed session; a member receives an assignment only after its
+commit; the end of the rebalance, an error, or `resign` completes every pending response.
+Does not: decide the rules of JoinGroup (`group_join.py`) or find groups (`group_coordinator.py`).
 Source: Kafka's GroupMetadataManager (classicGroup...), KIP-134 for the first rebalance of a group.
 """
 
@@ -30,9 +30,9 @@ from lockstep.protocol.plural import pluralize
 log = logging.getLogger("lockstep.groups")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""A new member cannot send heartbeats while it waits for its first join: so long it is taken to be there."""
-SILENT_WAIT_MS: Final = 1_000
-"""How long at least silent static members are waited for: they may have given a rebalance no time at all."""
+"""A new member cannot send heartbeats while it waits for its first join: its session lasts this long."""
+MIN_STATIC_REJOIN_WAIT_MS: Final = 1_000
+"""The least wait for static members that do not rejoin: their rebalance timeout may be 0."""
 
 _UNAVAILABLE: Final = frozenset(
     {
@@ -52,16 +52,16 @@ _TOO_LARGE: Final = frozenset(
 )
 
 
-class LiveGroup:
-    """One group's soft state. Public methods leave it whole; answers leave a turn later."""
+class GroupRebalancer:
+    """One group's volatile state. Responses are sent an iteration of the loop after the change."""
 
     __slots__ = (
         "_context",
-        "_emptied",
-        "_held_bytes",
-        "_initial",
+        "_counted_bytes",
+        "_has_joined_meanwhile",
+        "_is_initial",
         "_join_timer",
-        "_joined_meanwhile",
+        "_on_empty_written",
         "_sessions",
         "_storing_generation",
         "_sync_timer",
@@ -69,22 +69,22 @@ class LiveGroup:
         "writes",
     )
 
-    def __init__(self, group: ClassicGroup, context: GroupContext[LiveGroup]) -> None:
+    def __init__(self, group: ClassicGroup, context: GroupContext[GroupRebalancer]) -> None:
         self.group = group
         self._context = context
-        self._initial = False
-        """Is this rebalance the first of a group that had no members? It is given time for more to come."""
-        self._joined_meanwhile = False
+        self._is_initial = False
+        """True in the first rebalance of a group that had no members: it waits for more members to join."""
+        self._has_joined_meanwhile = False
         self._join_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._sessions: dict[str, SessionTimer] = {}
-        """By member id, handed out ones included."""
+        """By member id, pending members included."""
         self._storing_generation = -1
         self.writes = 0
-        """Writes under way."""
-        self._emptied: list[Callable[[ErrorCode], None]] = []
-        """Who wants to hear of the newest write that says the group is empty."""
-        self._held_bytes = 0
+        """The number of uncommitted writes."""
+        self._on_empty_written: list[Callable[[ErrorCode], None]] = []
+        """Callbacks of the newest write of the group as empty."""
+        self._counted_bytes = 0
 
     # --- what there is ------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class LiveGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Is there nothing that the committed state does not say?"""
+        """True where the committed state contains everything about the group."""
         group = self.group
         if group.state is not State.EMPTY or group.pending or self.writes:
             return False
@@ -103,15 +103,15 @@ class LiveGroup:
         return committed is None or not committed.members
 
     def update_memory_usage(self) -> None:
-        """Tell what it holds now to those who limit it."""
+        """Adds the change of this group's memory to the coordinator's total."""
         memory_bytes = self.group.memory_bytes if self.group.state is not State.DEAD else 0
-        self._context.memory_bytes += memory_bytes - self._held_bytes
-        self._held_bytes = memory_bytes
+        self._context.memory_bytes += memory_bytes - self._counted_bytes
+        self._counted_bytes = memory_bytes
 
     # --- sessions -----------------------------------------------------------------------------------------
 
     def refresh_session(self, member_id: str, timeout_ms: int) -> None:
-        """A sign of life: the member is expected again within `timeout_ms`."""
+        """Restarts the member's session, which expires after `timeout_ms`."""
         session = self._sessions.get(member_id)
         if session is None:
             session = SessionTimer(self._context.loop, self._on_session_timeout, member_id)
@@ -119,7 +119,7 @@ class LiveGroup:
         session.put_off(timeout_ms)
 
     def end_session(self, member_id: str) -> None:
-        """It is not expected any more."""
+        """Cancels the member's session."""
         session = self._sessions.pop(member_id, None)
         if session is not None:
             session.cancel()
@@ -129,16 +129,18 @@ class LiveGroup:
         member = group.members.get(member_id)
         if member is not None:
             if member.is_waiting and not member.is_new:
-                return  # it cannot send heartbeats; its session begins again with the answer
-            log.info("group %s: member %s is gone, no heartbeat came", self.name, printable(member_id))
+                return  # it cannot send heartbeats; its session begins again with the response
+            log.info(
+                "group %s: member %s is removed, its session has expired", self.name, printable(member_id)
+            )
         if self.drop(member_id):
-            self.membership_changed()
+            self.rebalance_after_removal()
         else:
-            self.complete_join_if_all_there()
-        self._context.settled(self)
+            self.try_complete_join()
+        self._context.on_group_changed(self)
 
     def drop(self, member_id: str) -> bool:
-        """Let a member, or a handed out id, go; was it a member? The caller goes on from there."""
+        """Removes a member, or a pending member id; returns whether it was a member. The caller continues."""
         self.end_session(member_id)
         member = self.group.remove(member_id)
         if member is None:
@@ -149,28 +151,28 @@ class LiveGroup:
         member.join_waiter = member.sync_waiter = None
         return True
 
-    def membership_changed(self) -> None:
-        """Members went: rebalance those that are there, or see whether nobody else is waited for."""
+    def rebalance_after_removal(self) -> None:
+        """Rebalances the remaining members, or completes a join that waited only for removed ones."""
         if self.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-            self.prepare()
+            self.prepare_rebalance()
         else:
-            self.complete_join_if_all_there()
+            self.try_complete_join()
 
     # --- joining ------------------------------------------------------------------------------------------
 
     def await_join(self, member: Member, waiter: Waiter) -> None:
-        """The member waits for the end of the join. An earlier request of it, sent again, is answered."""
+        """The member waits for the end of the join. An earlier pending JoinGroup of it fails."""
         before = self.group.await_join(member, waiter)
         self._context.outbox.put(before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
-    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
-        """It has its answer, and is to send heartbeats."""
+    def respond_to_join(self, member: Member, response: JoinGroupResponse) -> None:
+        """Completes the member's JoinGroup and begins its session."""
         self._context.outbox.put(self.group.take_join_waiter(member), response)
         member.is_new = False
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
-    def generation_for(self, member: Member) -> JoinGroupResponse:
-        """The present generation as this member is told it; the leader is told the members, too."""
+    def generation_response(self, member: Member) -> JoinGroupResponse:
+        """Returns the present generation for this member; the leader's response lists the members, too."""
         group = self.group
         return JoinGroupResponse(
             generation_id=group.generation,
@@ -193,72 +195,74 @@ class LiveGroup:
         ]
 
     def member_added(self) -> None:
-        """A member was added to the group: the first rebalance may wait for another."""
-        self._joined_meanwhile = self._joined_meanwhile or self._initial
+        """A member was added: the first rebalance may wait for another."""
+        self._has_joined_meanwhile = self._has_joined_meanwhile or self._is_initial
 
-    def prepare_or_complete(self) -> None:
+    def prepare_rebalance_or_complete_join(self) -> None:
         """Begins a rebalance after a join, or completes one if all members have joined."""
         if self.group.can_rebalance:
-            self.prepare()
+            self.prepare_rebalance()
         else:
-            self.complete_join_if_all_there()
+            self.try_complete_join()
 
-    def prepare(self) -> None:
-        """Begin a rebalance: everybody is to join again."""
+    def prepare_rebalance(self) -> None:
+        """Begins a rebalance: every member must rejoin."""
         group = self.group
         if group.state is State.COMPLETING_REBALANCE:
-            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._fail_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_sync.clear()
         self._stop_sync_timer()
         was_empty = group.state is State.EMPTY
         group.transition(State.PREPARING_REBALANCE, self._context.store.time_ms())
-        self._initial, self._joined_meanwhile = was_empty, False
+        self._is_initial, self._has_joined_meanwhile = was_empty, False
         if was_empty:
             delay_ms = self._context.limits.initial_rebalance_delay_ms
-            self._wait_for_more(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+            self._start_initial_delay(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
         elif group.all_joined:
             self._complete_join()
         else:
-            self._start_join_timer(group.rebalance_timeout_ms, self._join_over)
+            self._start_join_timer(group.rebalance_timeout_ms, self._on_join_timeout)
 
-    def complete_join_if_all_there(self) -> None:
-        """End the join early, unless it is a group's first."""
-        if self.group.state is State.PREPARING_REBALANCE and not self._initial and self.group.all_joined:
+    def try_complete_join(self) -> None:
+        """Completes the join if all members have joined, unless it is the group's first."""
+        if self.group.state is State.PREPARING_REBALANCE and not self._is_initial and self.group.all_joined:
             self._complete_join()
 
-    def _wait_for_more(self, delay_ms: int, left_ms: int) -> None:
-        self._start_join_timer(delay_ms, self._waited_for_more, delay_ms, left_ms)
+    def _start_initial_delay(self, delay_ms: int, left_ms: int) -> None:
+        self._start_join_timer(delay_ms, self._on_initial_delay_over, delay_ms, left_ms)
 
-    def _waited_for_more(self, delay_ms: int, left_ms: int) -> None:
+    def _on_initial_delay_over(self, delay_ms: int, left_ms: int) -> None:
         self._join_timer = None
-        if self._joined_meanwhile and left_ms:
-            self._joined_meanwhile = False
+        if self._has_joined_meanwhile and left_ms:
+            self._has_joined_meanwhile = False
             next_ms = min(self._context.limits.initial_rebalance_delay_ms, left_ms)
-            self._wait_for_more(next_ms, max(left_ms - delay_ms, 0))
+            self._start_initial_delay(next_ms, max(left_ms - delay_ms, 0))
         else:
-            self._join_over()
+            self._on_join_timeout()
 
-    def _join_over(self) -> None:
+    def _on_join_timeout(self) -> None:
         self._join_timer = None
         self._complete_join()
-        self._context.settled(self)
+        self._context.on_group_changed(self)
 
     def _complete_join(self) -> None:
-        """No longer wait: who has not joined again is left behind, but for static members."""
+        """Ends the join; members that did not rejoin are removed, unless they are static."""
         group = self.group
         self._stop_join_timer()
         for member in list(group.not_rejoined()):
             log.info("group %s: member %s did not join again in time", self.name, printable(member.member_id))
             self.drop(member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only static members that are silent: until their sessions end, or one joins.
-            self._start_join_timer(max(group.rebalance_timeout_ms, SILENT_WAIT_MS), self._join_over)
+            # Only static members that did not rejoin: until their sessions end, or one joins.
+            self._start_join_timer(
+                max(group.rebalance_timeout_ms, MIN_STATIC_REJOIN_WAIT_MS), self._on_join_timeout
+            )
             return
-        self._initial = False
+        self._is_initial = False
         group.next_generation(self._context.store.time_ms())
         if group.state is State.EMPTY:
             log.info("group %s is empty, generation %d", self.name, group.generation)
-            self._write_emptied()
+            self._write_empty_group()
             return
         log.info(
             "group %s: generation %d has %s, leader %s, protocol %s",
@@ -270,22 +274,22 @@ class LiveGroup:
         )
         group.pending_sync.update(group.members)
         for member in group.members.values():
-            self.answer_join(member, self.generation_for(member))
+            self.respond_to_join(member, self.generation_response(member))
         self._sync_timer = self._context.loop.call_later(
-            group.rebalance_timeout_ms / 1000, self._sync_over, group.generation
+            group.rebalance_timeout_ms / 1000, self._on_sync_timeout, group.generation
         )
 
     # --- syncing ------------------------------------------------------------------------------------------
 
     def sync(self, member: Member, assignments: Mapping[str, bytes], waiter: Waiter) -> None:
-        """A member of this generation asks for its part; the leader brings everybody's."""
+        """Handles SyncGroup of a member of this generation; the leader's has all assignments."""
         group = self.group
         outbox = self._context.outbox
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self._stop_sync_timer()
         if group.state is State.STABLE:
-            outbox.put(waiter, self._part_of(member))
+            outbox.put(waiter, self._assignment_response(member))
             return
         before, member.sync_waiter = member.sync_waiter, waiter
         outbox.put(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
@@ -301,38 +305,38 @@ class LiveGroup:
         if self._storing_generation == generation:
             self._storing_generation = -1
         if group.state is not State.COMPLETING_REBALANCE or group.generation != generation:
-            return  # membership changed meanwhile: the running rebalance goes on
+            return  # membership changed meanwhile: the rebalance under way continues
         if error is not ErrorCode.NONE:
             log.warning("group %s: generation %d was not written: %s", self.name, generation, error.name)
-            self._answer_syncs(error)
-            self.prepare()
+            self._fail_syncs(error)
+            self.prepare_rebalance()
             return
         group.transition(State.STABLE, self._context.store.time_ms())
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.sync_waiter is not None:
-                self._answer_sync(member, self._part_of(member))
+                self._respond_to_sync(member, self._assignment_response(member))
 
-    def _part_of(self, member: Member) -> SyncGroupResponse:
+    def _assignment_response(self, member: Member) -> SyncGroupResponse:
         group = self.group
         return SyncGroupResponse(
             protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
         )
 
-    def _answer_syncs(self, error: ErrorCode) -> None:
-        """No assignment comes of this generation."""
+    def _fail_syncs(self, error: ErrorCode) -> None:
+        """Fails the pending SyncGroups: this generation gets no assignment."""
         for member in self.group.members.values():
             member.assignment = b""
             if member.sync_waiter is not None:
-                self._answer_sync(member, sync_error(error))
+                self._respond_to_sync(member, sync_error(error))
 
-    def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+    def _respond_to_sync(self, member: Member, response: SyncGroupResponse) -> None:
         waiter, member.sync_waiter = member.sync_waiter, None
         self._context.outbox.put(waiter, response)
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
-    def _sync_over(self, generation: int) -> None:
-        """Members that took part in the join and never sent SyncGroup are left behind (KAFKA-13419)."""
+    def _on_sync_timeout(self, generation: int) -> None:
+        """Removes members that joined and never sent SyncGroup (KAFKA-13419)."""
         self._sync_timer = None
         group = self.group
         assert generation == group.generation, "a new generation stops this timer"
@@ -341,13 +345,13 @@ class LiveGroup:
             log.info("group %s: member %s did not sync in time", self.name, printable(member_id))
             self.drop(member_id)
         if late:
-            self.prepare()
-        self._context.settled(self)
+            self.prepare_rebalance()
+        self._context.on_group_changed(self)
 
     # --- the log ------------------------------------------------------------------------------------------
 
     def _write(self, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]) -> None:
-        """Write the present generation; `then` is called when it is committed, or is known not to be."""
+        """Write the present generation; `then` is called with the outcome of the commit."""
         group, context = self.group, self._context
         key, value = group_record(group.group_id, group.committable(assignments))
         self.writes += 1
@@ -355,8 +359,8 @@ class LiveGroup:
         def done(error: ErrorCode) -> None:
             self.writes -= 1
             dead = group.state is State.DEAD
-            then(ErrorCode.NOT_COORDINATOR if dead else _answerable(error))
-            context.settled(self)
+            then(ErrorCode.NOT_COORDINATOR if dead else _response_error(error))
+            context.on_group_changed(self)
 
         size, limit = len(key) + len(value or b""), context.limits.max_record_bytes
         if size > limit:
@@ -370,22 +374,22 @@ class LiveGroup:
         """Write a Stable group again: a static member has a new id."""
         self._write({each.member_id: each.assignment for each in self.group.members.values()}, then)
 
-    def _write_emptied(self) -> None:
-        tell: list[Callable[[ErrorCode], None]] = []
-        self._emptied = tell
+    def _write_empty_group(self) -> None:
+        callbacks: list[Callable[[ErrorCode], None]] = []
+        self._on_empty_written = callbacks
 
-        def emptied(error: ErrorCode) -> None:
+        def on_written(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
-                # The generation before counts again after a restart; its members will be missed.
-                log.warning("group %s: that it is empty was not written: %s", self.name, error.name)
-            for each in tell:
+                # After a restart the generation before is current again; its members' sessions will expire.
+                log.warning("group %s: the empty group was not written: %s", self.name, error.name)
+            for each in callbacks:
                 each(error)
 
-        self._write({}, emptied)
+        self._write({}, on_written)
 
-    def when_emptied(self, tell: Callable[[ErrorCode], None]) -> None:
-        """Call `tell` when it is committed that the group became empty just now, or known not to be."""
-        self._emptied.append(tell)
+    def when_empty_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Calls `callback` with the outcome of the newest write of the group as empty."""
+        self._on_empty_written.append(callback)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -420,8 +424,8 @@ class LiveGroup:
             self._sync_timer = None
 
 
-def _answerable(error: ErrorCode) -> ErrorCode:
-    """The answer for a write that failed, as Kafka's coordinator words it."""
+def _response_error(error: ErrorCode) -> ErrorCode:
+    """The error of the response for a failed write, as in Kafka's coordinator."""
     if error in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _MOVED:

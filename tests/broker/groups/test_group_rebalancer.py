@@ -382,9 +382,9 @@ def test_silent_static_members_without_time_do_not_keep_the_loop_busy(world: Wor
     world.sync(leader, {leader.member_id: b"0", follower.member_id: b"1"}, instance="i0")
     world.sync(follower, instance="i1")
     world.leave(instances=["i0"])
-    live: Any = world.coordinator._live["g"]
+    live: Any = world.coordinator._rebalancers["g"]
     live._stop_join_timer()
-    live._join_over()  # nobody came: i1 is waited for
+    live._on_join_timeout()  # nobody came: i1 is waited for
     assert live._join_timer.at > world.loop.now
     world.loop.advance(SESSION_MS / 2)
     assert world.state() == "PreparingRebalance"
