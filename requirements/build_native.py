@@ -43,7 +43,7 @@ WANTED = (
     "lockstep/storage/log/tail_cache.py",
     "lockstep/storage/log/writer.py",
     "lockstep/storage/applier.py",
-    "lockstep/storage/derived_state.py",
+    "lockstep/storage/state_machines.py",
     "lockstep/storage/append_codec.py",
     "lockstep/storage/log_group.py",
     "lockstep/storage/open_frame.py",

@@ -16,7 +16,7 @@ package knows nothing of Kafka requests, topics' names or clients. Who uses whom
 | `read_ahead` | the next read of a sequential reader, done while its client is busy |
 | `aborted_transactions` | the open and the aborted transactions of a partition |
 | `replica`, `replica_listener` | the order of everything: hard state, log work, messages, flushes |
-| `applier`, `checkpointer`, `derived_state`, `control_partition` | from appended to committed; snapshots |
+| `applier`, `checkpointer`, `state_machines`, `control_partition` | from appended to committed; snapshots |
 | `group_recovery` | all of that at a start |
 | `threads` | work that waits for the disk, away from the loop |
 | `append_codec`, `segment_repair` | frames to and from other members |

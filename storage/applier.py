@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from lockstep.storage.checkpointer import Checkpointer
-from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import frame_bytes
 from lockstep.storage.partition import PartitionLog
@@ -28,7 +28,7 @@ class Applier:
     __slots__ = ("_checkpointer", "_in_flight", "_log", "_state", "in_flight_bytes", "index")
 
     def __init__(
-        self, log: DataLog, state: DerivedState, checkpointer: Checkpointer, applied_index: int
+        self, log: DataLog, state: StateMachines, checkpointer: Checkpointer, applied_index: int
     ) -> None:
         self._log = log
         self._state = state
@@ -44,7 +44,7 @@ class Applier:
         `is_all`: it has seen nothing that is not in the log, else a checkpoint would be of two moments."""
         for frame in frames:
             if not followed:
-                self._state.follow(frame)
+                self._state.replay_appended(frame)
             self._in_flight.append(frame)
             self.in_flight_bytes += frame_bytes(frame)
         if is_all:
@@ -79,7 +79,7 @@ class Applier:
         return frames
 
     def _apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
-        self._state.apply(frame, moved)
+        self._state.apply_committed(frame, moved)
         self.index = frame.index
         if self._state.control.just_closed:
             self._forget_closed()
@@ -106,7 +106,7 @@ class Applier:
         index = checkpoint.index if checkpoint else 0
         while index < self._log.last_index:
             for frame in self._read(index + 1):
-                self._state.follow(frame)
+                self._state.replay_appended(frame)
                 index = frame.index
 
     def on_install(self, checkpoint: Checkpoint) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.types import Checkpoint, StorageFull
@@ -47,7 +47,7 @@ class Checkpointer:
     def __init__(
         self,
         log: DataLog,
-        state: DerivedState,
+        state: StateMachines,
         configuration_at: Callable[[int], Configuration],
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
@@ -81,7 +81,7 @@ class Checkpointer:
         log = self._log
         self.requested = False
         self._cut = Checkpoint(
-            log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.cut(time_ms)
+            log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.snapshot_appended(time_ms)
         )
 
     def on_apply(self, index: int, time_ms: int) -> None:
@@ -90,7 +90,7 @@ class Checkpointer:
         if cut is None or cut.index != index:
             return
         self._cut = None
-        self._state.complete(cut.sections, time_ms)
+        self._state.add_committed(cut.sections, time_ms)
         cut.sections[CONFIGURATION_SECTION] = self._configuration_at(index).encode()
         self.under_way = self._loop.run_in_executor(self._threads, self._log.write_checkpoint, cut)
         self.under_way.add_done_callback(lambda done: self._on_written(done, index))

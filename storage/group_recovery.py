@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lockstep.storage.append_codec import configuration_in
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION
-from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.group_options import GroupOptions, fresh_incarnation, member_of
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import FileSystem
@@ -40,7 +40,7 @@ class RecoveredMember(NamedTuple):
 async def open_member(
     directory: Path,
     options: GroupOptions,
-    state: DerivedState,
+    state: StateMachines,
     clock_ms: Callable[[], int],
     seconds: Callable[[], float],
     random_below: Callable[[int], int],
@@ -74,7 +74,7 @@ async def open_member(
 
 
 def recover(
-    log: DataLog, options: GroupOptions, state: DerivedState, now_ms: int, random_below: Callable[[int], int]
+    log: DataLog, options: GroupOptions, state: StateMachines, now_ms: int, random_below: Callable[[int], int]
 ) -> tuple[Raft, int]:
     """Returns the core, and the last entry that is applied to `state`. Raises CorruptLog, NewerFormat."""
     has_no_promise = log.last_index == 0 and log.hard_state == HardState()
@@ -96,9 +96,9 @@ def recover(
         if frame.kind is FrameKind.CONFIGURATION:
             configurations.append(frame.index, configuration_in(frame))
             is_only_voter = False
-        state.follow(frame)
+        state.replay_appended(frame)
         if is_only_voter:
-            state.apply(frame, {})
+            state.apply_committed(frame, {})
             applied_index = frame.index
     _advance_log_starts(log, state)
     log.forget_sections()
@@ -118,7 +118,7 @@ def _first_members(log: DataLog, options: GroupOptions, member_id: int) -> Confi
     return Configuration.decode(log.origin(members.encode()))
 
 
-def _advance_log_starts(log: DataLog, state: DerivedState) -> None:
+def _advance_log_starts(log: DataLog, state: StateMachines) -> None:
     """Advances the log starts to the first offsets that are left on the disk.
 
     With log.flush=os a power loss may lose a log start, but not the freeing that followed it. Otherwise the

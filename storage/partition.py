@@ -60,8 +60,8 @@ class PartitionLog:
         first = None if transactions is None else transactions.first_open_offset
         return self.high_watermark if first is None else max(first, self.log_start_offset)
 
-    def in_transaction(self, entry: DirectoryEntry, payload: Buffer) -> None:
-        """Handles a committed batch that is part of a transaction, or ends one."""
+    def apply_transaction_batch(self, entry: DirectoryEntry, payload: Buffer) -> None:
+        """Applies a committed batch of a transaction, or its marker."""
         if self.transactions is None:
             self.transactions = PartitionTransactions()
         self.transactions.commit(entry, payload)

@@ -21,7 +21,7 @@ from lockstep.storage.append_codec import AppendSender, Send, put_configuration,
 from lockstep.storage.applier import Applier
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
 from lockstep.storage.compaction_progress import CompactionProgress
-from lockstep.storage.derived_state import DerivedState
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import chain_of, frame_bytes
@@ -80,7 +80,7 @@ class Replica:
         self,
         log: DataLog,
         raft: Raft,
-        state: DerivedState,
+        state: StateMachines,
         applied_index: int,
         listener: ReplicaListener,
         send: Send,

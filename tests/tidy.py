@@ -68,7 +68,7 @@ PURE = (
     "storage/log/segment_scan.py",
     "storage/log/tail_cache.py",
     "storage/control_partition.py",
-    "storage/derived_state.py",
+    "storage/state_machines.py",
     "storage/group_options.py",
     "storage/open_frame.py",
     "storage/peers/envelope.py",

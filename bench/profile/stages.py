@@ -47,7 +47,7 @@ _RULES: Final = (
     ),
     (r"encode.*[ /]protocol/", REPLY),
     (
-        r".*[ /]storage/((raft|peers)/|(append_codec|snapshot_transfer|applier|derived_state)\.py)",
+        r".*[ /]storage/((raft|peers)/|(append_codec|snapshot_transfer|applier|state_machines)\.py)",
         REPLICATE,
     ),
     (r"Replica\.(receive|_post|_report_flushed) ", REPLICATE),

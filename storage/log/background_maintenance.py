@@ -3,7 +3,7 @@
 All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
 acknowledged append, and lack of space is a state (`disk_error`), not a failure. Order that crashes rely on:
 a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
-below the oldest) or by a tombstone before its file gets another name.
+below the oldest) or by a freed file before its file gets another name.
 """
 
 from __future__ import annotations

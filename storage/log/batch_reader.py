@@ -308,7 +308,7 @@ class LogReader:
         return memoryview(data)[:got], last
 
     def scan_for_damage(self, sequence: int, breathe: Callable[[int], None]) -> None:
-        """Add each damaged batch of a sealed segment to the damage table. OSError as `Rewriter.scrub`."""
+        """Add each damaged batch of a sealed segment to the damage table. OSError as `SegmentRewriter.scrub`."""
         segment = self._table.acquire(sequence)
         if segment is None:
             return

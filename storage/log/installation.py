@@ -6,7 +6,7 @@ recovery removes: the segments say generation 0, which never counts at or beyond
 and the checkpoint's name begins with `incoming-`. After it they lie below the beginning of a generation, so
 they count, and what lay before is a leftover. Only the checkpoint's final name follows, from recovery too.
 
-Frames that the other node has freed leave gaps: a sequence without a file, with a tombstone. The log goes on
+Frames that the other node has freed leave gaps: a sequence without a file, with a freed file. The log goes on
 in one more, empty segment, so that its checkpoint ends right where that one's header does.
 """
 
@@ -27,7 +27,7 @@ from lockstep.storage.log.format import (
     group_seed,
     position,
 )
-from lockstep.storage.log.freed_segments import tombstone_name
+from lockstep.storage.log.freed_segments import freed_file_name
 from lockstep.storage.log.segment_files import index_name, segment_name
 from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_rewrite import SegmentRewrite
@@ -205,7 +205,7 @@ class Installation:
         name = incoming_name(self._first, checkpoint.index)
         try:
             for sequence in self._gaps:
-                fs.close(fs.open(directory / tombstone_name(sequence), create=True))
+                fs.close(fs.open(directory / freed_file_name(sequence), create=True))
             fs.fsync_dir(directory)
             write_checkpoint(fs, directory, self._group_id, checkpoint, place, name)
         except OSError:
@@ -279,7 +279,7 @@ class Installation:
             self._fs.close(self._prepared.active.fd)
             self._remove(self._prepared.checkpoint.name)
         for sequence in range(self._first, self._sequence + 1):
-            for name in (segment_name(sequence), index_name(sequence), tombstone_name(sequence)):
+            for name in (segment_name(sequence), index_name(sequence), freed_file_name(sequence)):
                 self._remove(name)
         with contextlib.suppress(OSError):
             self._fs.fsync_dir(self._directory)

@@ -1,4 +1,4 @@
-"""Operations that remove or replace parts of a log: truncation, and an installation's switch.
+"""Truncation of a log, and its replacement by an installed snapshot.
 
 Both change the state file first, in one save, and then what is in memory: tail cache, recent frames, spans
 and segments together, in one step for readers in other threads (`SegmentTable.replace_from`). Both belong
@@ -17,7 +17,7 @@ from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_s
 from lockstep.storage.log.frame_reader import FrameReader
 from lockstep.storage.log.installation import Installation, Prepared
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan
 from lockstep.storage.log.segments import Segment, SegmentTable
@@ -25,8 +25,8 @@ from lockstep.storage.log.writer import LogWriter
 from lockstep.storage.types import Checkpoint, CorruptLog, FlushFailed
 
 
-class ReplacingLog(LogWriter):
-    """A log that can be cut and replaced."""
+class TruncatableLog(LogWriter):
+    """A log that can be truncated, or replaced by a snapshot."""
 
     checkpoint: Checkpoint | None
     _checkpointed_sequence: int
@@ -41,18 +41,18 @@ class ReplacingLog(LogWriter):
         options: LogOptions,
         table: SegmentTable,
         pool: SegmentPool,
-        house: BackgroundMaintenance,
+        maintenance: BackgroundMaintenance,
         tail: LogTail,
     ) -> None:
-        super().__init__(fs, group_id, options, table, pool, house, tail)
+        super().__init__(fs, group_id, options, table, pool, maintenance, tail)
         self.directory = directory
         self._frame_reader = FrameReader(fs, table, self._scan)
-        self._rewriter = Rewriter(
-            fs, directory, group_id, table, house, self._frame_reader, self._scan, options.segment_bytes
+        self._segment_rewriter = SegmentRewriter(
+            fs, directory, group_id, table, maintenance, self._frame_reader, self._scan, options.segment_bytes
         )
         self._installation: Installation | None = None
 
-    def _place_after(self, index: int) -> int:
+    def _position_after(self, index: int) -> int:
         """The position where the next segment begins, if frame `index` is the last of its own, else where it
         ends: a checkpoint of all that is sealed lies above it."""
         place = 0
@@ -95,7 +95,7 @@ class ReplacingLog(LogWriter):
             self._table.release(held)
 
     def _before_first(self, segment: Segment) -> LogTail:
-        """What an open segment's first frame follows, from its header."""
+        """The log's tail before an open segment's first frame, from its header."""
         decoded = decode_segment_header(self._fs.pread(segment.fd, SEGMENT_HEADER_BYTES, 0))
         if decoded is None:
             raise CorruptLog(f"{segment.path} byte 0: the segment header changed since open")
@@ -105,7 +105,7 @@ class ReplacingLog(LogWriter):
     def _scan(self, segment: Segment) -> SegmentScan:
         """A scan over an open segment from its start; it stops at `segment.end` at the latest."""
         fs, fd = self._fs, segment.fd
-        state = self._house.state
+        state = self._maintenance.state
         scan = SegmentScan(
             lambda length, offset: fs.pread(fd, length, offset),
             segment.end,
@@ -121,7 +121,7 @@ class ReplacingLog(LogWriter):
         return scan
 
     def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
-        """What a sealed segment's index file said before it was damaged."""
+        """Rebuilds the index of a sealed segment whose index file is damaged."""
         batches: dict[int, BatchIndex] = {}
         if not self._table.acquire_current(segment):
             return batches
@@ -136,7 +136,7 @@ class ReplacingLog(LogWriter):
         finally:
             self._table.release(segment)
         segment.indexed, segment.batches = False, batches
-        self._house.add_unindexed(segment)  # its batches first: another thread writes them down
+        self._maintenance.add_unindexed(segment)  # its batches first: another thread writes them down
         return batches
 
     # -- truncation -------------------------------------------------------------------------------------
@@ -147,35 +147,35 @@ class ReplacingLog(LogWriter):
         FlushFailed; CorruptLog, with nothing changed, where the last frame that stays has rotted."""
         if last_index >= self.last_index:
             return
-        kept = self._house.checkpoints
+        kept = self._maintenance.checkpoints
         if kept and last_index < kept[-1].checkpoint.index:
             raise ValueError(f"frame {last_index + 1} is below the checkpoint at {kept[-1].checkpoint.index}")
-        place = self._place_after(last_index)
+        place = self._position_after(last_index)
         whole = self._table.acquire(place >> 32)
         assert whole is not None
         try:
-            cut = self._cut(whole, last_index, place & 0xFFFFFFFF)
+            truncated = self._truncate_segment(whole, last_index, place & 0xFFFFFFFF)
         finally:
             self._table.release(whole)
         self._flush_to(place)
-        with self._house.quiet():
+        with self._maintenance.quiet():
             try:
-                generation = self._house.begin_generation(place)
+                generation = self._maintenance.begin_generation(place)
             except OSError as error:
                 raise self._fail(f"state: {error}") from error
             self._tail_cache.clear()
             self._recent.truncate(last_index)
-            self._house.forget(self._table.replace_from(cut.sequence, [cut]), cut.sequence)
+            self._maintenance.forget(self._table.replace_from(truncated.sequence, [truncated]), truncated.sequence)
         self._generation = generation
         self._flushed = place
-        self._follow(cut.tail)
-        self._activate(cut, cut.end)
+        self._follow(truncated.tail)
+        self._activate(truncated, truncated.end)
         self._mark()
         self.flushed_index = min(self.flushed_index, last_index)
 
-    def _cut(self, whole: Segment, last_index: int, end: int) -> Segment:
-        """What is left of an open segment whose frames end at `end`, as a segment that can be active."""
-        cut = Segment(
+    def _truncate_segment(self, whole: Segment, last_index: int, end: int) -> Segment:
+        """An open segment, truncated to the frames up to `end`, as a segment that can be active."""
+        truncated = Segment(
             whole.sequence,
             whole.path,
             whole.size,
@@ -184,12 +184,12 @@ class ReplacingLog(LogWriter):
             whole.first_lsn,
             whole.chain,
         )
-        cut.previous_end, cut.end = whole.previous_end, end
+        truncated.previous_end, truncated.end = whole.previous_end, end
         ends = whole.frame_ends
         assert ends is not None
-        cut.frame_ends = ends[: last_index + 1 - whole.first_index]
-        cut.tail = self._tail_after(whole, last_index)
-        cut.batches = {}
+        truncated.frame_ends = ends[: last_index + 1 - whole.first_index]
+        truncated.tail = self._tail_after(whole, last_index)
+        truncated.batches = {}
         numbers = list(whole.batches) if whole.batches is not None else []
         if whole.batches is None and whole.summary is not None:
             numbers = list(whole.summary.numbers)
@@ -197,12 +197,12 @@ class ReplacingLog(LogWriter):
             index = self._table.index_of(whole, number, load=True)
             left = index.cut(end) if index is not None else None
             if left is not None:
-                cut.batches[number] = left
-        cut.fd = self._fs.open(cut.path)
-        return cut
+                truncated.batches[number] = left
+        truncated.fd = self._fs.open(truncated.path)
+        return truncated
 
     def _tail_after(self, segment: Segment, index: int) -> LogTail:
-        """What a frame after this one must follow."""
+        """The log's tail after this frame: the term, LSN and chain that the next frame must continue."""
         if index < segment.first_index:
             return self._before_first(segment)
         frame = self._recent.get(index) or self._frame_reader.read(index, 0, index)[0]
@@ -213,8 +213,8 @@ class ReplacingLog(LogWriter):
     # -- installation -----------------------------------------------------------------------------------
 
     def begin_install(self) -> Installation:
-        """Begin to replace the log by what another node ships. One at a time: a former one is aborted. May
-        run in the thread that adds to it."""
+        """Begins to replace the log by a snapshot of another node; an earlier installation is aborted. May run in
+        the thread that adds to it."""
         if self._installation is not None:
             self._installation.abort()
         self._installation = Installation(
@@ -229,18 +229,18 @@ class ReplacingLog(LogWriter):
         return self._installation
 
     def _switch(self, made: Prepared) -> None:
-        """Make the log what was installed."""
-        with self._house.quiet():
+        """Replaces the log by the installed snapshot."""
+        with self._maintenance.quiet():
             try:
-                generation = self._house.begin_installed(made.first_sequence, made.place)
-                self._house.adopt_installed(made.checkpoint)
+                generation = self._maintenance.begin_installed(made.first_sequence, made.place)
+                self._maintenance.adopt_installed(made.checkpoint)
             except OSError as error:
                 raise self._fail(f"installation: {error}") from error
             self._tail_cache.clear()
             self._recent.clear()
             replaced = self._table.replace_from(0, [*made.segments, made.active])
             self._pool.begin_after(made.active.sequence)
-            self._house.free(replaced)
+            self._maintenance.free(replaced)
         self._generation = generation
         self._flushed = made.place
         self._follow(made.tail)
@@ -250,4 +250,4 @@ class ReplacingLog(LogWriter):
         self._checkpointed_sequence, self._refused_sequence = made.active.sequence, 0
         self._activate(made.active, SEGMENT_HEADER_BYTES)
         self._mark()
-        self._house.wake()
+        self._maintenance.wake()

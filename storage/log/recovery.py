@@ -46,10 +46,10 @@ from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_prom
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.startup_cleanup import (
     finish_installation,
-    is_void,
-    ready_again,
-    remove_leftovers,
-    void_unfinished,
+    is_invalidated,
+    reuse_ready_files,
+    remove_stale_files,
+    invalidate_unfinished_joins,
 )
 from lockstep.storage.log.state_file import LostState, StateFile
 from lockstep.storage.types import CorruptLog, HardState, NewerFormat
@@ -187,11 +187,11 @@ class Recovery:
         checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id, state.oldest_sequence)
         placed = checkpoints[-1] if checkpoints else None
         oldest = state.oldest_sequence
-        files = self._files = SegmentFiles(names, oldest, state.joins, partial(is_void, fs, directory))
+        files = self._files = SegmentFiles(names, oldest, state.joins, partial(is_invalidated, fs, directory))
         live = files.live
         start = self._start = placed.place >> 32 if placed is not None else oldest
         missing = files.first_missing(oldest)
-        # Tombstones above that are of an installation that was not finished.
+        # Freed files above that are of an installation that was not finished.
         if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
             raise CorruptLog(
                 f"{directory}: segments were freed or joined, but no checkpoint is whole: "
@@ -215,9 +215,9 @@ class Recovery:
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
         next_sequence = (end >> 32) + 1 if scanned else start
-        may_join = void_unfinished(fs, directory, files)
-        remove_leftovers(fs, directory, names, files, next_sequence, oldest)
-        ready = ready_again(fs, directory, live, next_sequence, self._segment_bytes)
+        may_join = invalidate_unfinished_joins(fs, directory, files)
+        remove_stale_files(fs, directory, names, files, next_sequence, oldest)
+        ready = reuse_ready_files(fs, directory, live, next_sequence, self._segment_bytes)
         finish_installation(fs, directory, checkpoints)
         report = RecoveryReport(
             self._frames,

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from lockstep.storage.log.freed_segments import Freed
+from lockstep.storage.log.freed_segments import FreedSequences
 
 SEGMENT_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
@@ -81,17 +81,17 @@ def outermost(joined: Iterable[JoinedFile]) -> set[JoinedFile]:
 class SegmentFiles:
     """A directory's segment files, sorted out.
 
-    Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_void: whether a joined
+    Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a joined
     file was given up, which its first bytes say.
     """
 
     __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")
 
-    def __init__(self, names: Iterable[str], oldest: int, joins: int, is_void: Callable[[str], bool]) -> None:
+    def __init__(self, names: Iterable[str], oldest: int, joins: int, is_invalidated: Callable[[str], bool]) -> None:
         names = list(names)
-        self.freed = Freed(names)
+        self.freed = FreedSequences(names)
         joined = joined_of(names)
-        void = {each for each in joined if each.number > joins or is_void(each.name)}
+        void = {each for each in joined if each.number > joins or is_invalidated(each.name)}
         self.unfinished = [each.name for each in joined if each in void]
         """Joined files that do not count: their segments still do."""
         whole = [each for each in joined if each not in void]

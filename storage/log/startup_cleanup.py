@@ -1,8 +1,8 @@
-"""Files that recovery finds beside the log and puts in order, after the verdict and the save that rests on
-it.
+"""Cleanup of a log's directory at startup: stale files are removed, interrupted operations completed.
 
-Each step may be done again after another crash: files that follow the log become ready segments, what an
-installation left that was not finished is removed, and what one left to do that was finished is done.
+Runs after recovery has decided where the log ends and has saved that. Each step may be repeated after another
+crash: segment files above the log's end become ready segments, an unfinished installation's files are
+removed, and a finished one's checkpoint gets its final name.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
 from lockstep.storage.log.file_system import FileSystem, is_full, unless_lost, write_all
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header
-from lockstep.storage.log.freed_segments import runs_of, tombstone_name
+from lockstep.storage.log.freed_segments import freed_runs, freed_file_name
 from lockstep.storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
 from lockstep.storage.log.segment_pool import ReadyFile
 
 
-def ready_again(
+def reuse_ready_files(
     fs: FileSystem, directory: Path, live: list[int], next_sequence: int, segment_bytes: int
 ) -> list[ReadyFile]:
-    """Files that follow the log without a gap and have the right size are ready segments; others go, and
-    those whose room is not there: a copy of a data directory may have made holes of what was not written."""
+    """Returns the files above the log's end, without a gap and of the right size, as ready segments; others are
+    removed, as are those without allocated space: a copied data directory may have sparse files."""
     ready: list[ReadyFile] = []
     stale: list[Path] = []
     for sequence in [s for s in live if s >= next_sequence]:
@@ -43,14 +43,14 @@ def ready_again(
     return ready
 
 
-def remove_leftovers(
+def remove_stale_files(
     fs: FileSystem, directory: Path, names: list[str], files: SegmentFiles, next_sequence: int, oldest: int
 ) -> None:
-    """Index files of no sealed segment, and the names of an installation that was not finished."""
+    """Removes index files of no sealed segment, and the files of an unfinished installation."""
     kept = {files.index_name(s) for s in files.live if s < next_sequence - 1}
     stale = [directory / n for n in names if n.endswith(INDEX_SUFFIX) and _is_ours(n) and n not in kept]
     stale += [directory / n for n in names if n.startswith(INCOMING) and not is_installed(n, oldest)]
-    stale += [directory / tombstone_name(*run) for run in runs_of(names) if run[0] >= next_sequence]
+    stale += [directory / freed_file_name(*run) for run in freed_runs(names) if run[0] >= next_sequence]
     _remove(fs, directory, stale)
 
 
@@ -58,9 +58,9 @@ def _is_ours(index_name: str) -> bool:
     return index_name.removesuffix(INDEX_SUFFIX).replace("-", "").isdigit()
 
 
-def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
-    """Remove joined files that do not count, for good: a void header comes first, so that a name that comes
-    back after a power loss is none's. Needs no room; False where it could not be done for want of that."""
+def invalidate_unfinished_joins(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
+    """Removes joined files whose join did not finish. A void header is written first: the file stays invalid
+    should a power loss undo the removal. Needs no space; returns False if the disk is full all the same."""
     try:
         for name in files.unfinished:
             fd = fs.open(directory / name)
@@ -77,8 +77,8 @@ def void_unfinished(fs: FileSystem, directory: Path, files: SegmentFiles) -> boo
     return True
 
 
-def is_void(fs: FileSystem, directory: Path, name: str) -> bool:
-    """True if `void_unfinished` gave this joined file up at an earlier open; not if it cannot be read."""
+def is_invalidated(fs: FileSystem, directory: Path, name: str) -> bool:
+    """True if `invalidate_unfinished_joins` gave this joined file at an earlier open; False if it cannot be read."""
 
     def read() -> bytes:
         fd = fs.open(directory / name)
@@ -99,7 +99,7 @@ def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:
 
 
 def finish_installation(fs: FileSystem, directory: Path, checkpoints: list[PlacedCheckpoint]) -> None:
-    """The switch was made and is saved in both slots: the checkpoint gets its final name."""
+    """The installation is saved in both slots of the state file: its checkpoint gets its final name."""
     for placed in checkpoints:
         if placed.name.startswith(INCOMING):
             final = checkpoint_name(placed.checkpoint.index)

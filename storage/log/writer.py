@@ -56,7 +56,7 @@ class LogWriter:
         options: LogOptions,
         table: SegmentTable,
         pool: SegmentPool,
-        house: BackgroundMaintenance,
+        maintenance: BackgroundMaintenance,
         tail: LogTail,
     ) -> None:
         self._fs = fs
@@ -65,7 +65,7 @@ class LogWriter:
         self._seed = group_seed(group_id)
         self._table = table
         self._pool = pool
-        self._house = house
+        self._maintenance = maintenance
         self._tail_cache = TailCache(options.tail_cache_bytes)
         self._recent = RecentFrames(options.recent_frames_bytes, options.needed_frames_bytes)
         self._segment_room = options.segment_bytes - SEGMENT_HEADER_BYTES
@@ -78,8 +78,8 @@ class LogWriter:
         """Held from a sync of the active segment until it is known what came of it: the system tells of a
         write-back error once per open file, and so to one of two syncs side by side."""
         self._idle_written = True
-        self._generation = house.state.generation
-        self._flushed = house.state.generation_start
+        self._generation = maintenance.state.generation
+        self._flushed = maintenance.state.generation_start
         self.flushed_index = tail.index
         self._follow(tail)
 
@@ -320,7 +320,7 @@ class LogWriter:
         if not self._frame_ends or self._pool.full or self._pool.yielding:
             return False
         if self._pool.wants_more():
-            self._house.wake()
+            self._maintenance.wake()
             return False
         self._roll()
         return True
@@ -346,8 +346,8 @@ class LogWriter:
         old.summary = SegmentSummary.of(self._batches)
         self._begin_segment(old.end)
         self._table.note_sealed(old)
-        self._house.add_unindexed(old)
-        self._house.wake()
+        self._maintenance.add_unindexed(old)
+        self._maintenance.wake()
 
     def _begin_segment(self, previous_end: int) -> None:
         ready = self._pool.take()

@@ -124,7 +124,7 @@ async def test_sections_of_checkpoints_are_forgotten_once_they_are_restored(tmp_
     log = cluster.groups[3].log
     loaded = log.load_checkpoint()
     assert loaded is not None and loaded.sections
-    kept = [placed.checkpoint for placed in log._house.checkpoints]
+    kept = [placed.checkpoint for placed in log._maintenance.checkpoints]
     assert len(kept) == 2 and log.checkpoint is not None
     assert [each.sections for each in (*kept, log.checkpoint)] == [{}, {}, {}]
     await cluster.stop()

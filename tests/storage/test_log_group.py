@@ -229,7 +229,7 @@ async def test_machines_end_in_the_same_state_after_rolls_checkpoints_and_a_cras
         if group._replica.checkpointer.under_way is None:
             break
         await asyncio.sleep(0.01)
-    group.log._house.stop()
+    group.log._maintenance.stop()
     left = tmp_path.with_name("left")
     shutil.copytree(tmp_path, left)
     later_committed, later_tail = Tally(), Tally()
@@ -293,10 +293,10 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
     await group.advance_log_starts({kept.number: 90, gone.number: 1})
     assert group.free_dead_segments() > 0
     for _ in range(1000):
-        if group.log._house.state.oldest_sequence > 1:
+        if group.log._maintenance.state.oldest_sequence > 1:
             break
         await asyncio.sleep(0.01)
-    with group.log._house.quiet():  # the freed files get other names in the background
+    with group.log._maintenance.quiet():  # the freed files get other names in the background
         shutil.copytree(tmp_path / "group", tmp_path / "lost")
     (tmp_path / "lost" / active.name).write_bytes(before)
     await group.close()

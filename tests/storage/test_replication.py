@@ -366,7 +366,7 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     await cluster.start(3)
     partition = await filled(cluster, 60)
     leader, follower = await cluster.leader(), cluster.groups[3]
-    await cluster.until(lambda: all(len(g.log._house.checkpoints) > 1 for g in cluster.groups.values()))
+    await cluster.until(lambda: all(len(g.log._maintenance.checkpoints) > 1 for g in cluster.groups.values()))
     await leader.advance_log_starts({partition.number: 12})
     await cluster.agreed()
     for group in cluster.groups.values():

@@ -179,11 +179,11 @@ async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     active = group.log._active
     assert not await group.sealer.run(0.1) and group.log._active is active
     pool.full = ""
-    real = group.log._house.write_checkpoint
-    group.log._house.write_checkpoint = lambda *a: (_ for _ in ()).throw(StorageFull("none"))  # type: ignore[method-assign]
+    real = group.log._maintenance.write_checkpoint
+    group.log._maintenance.write_checkpoint = lambda *a: (_ for _ in ()).throw(StorageFull("none"))  # type: ignore[method-assign]
     with pytest.raises(StorageFull):
         await group.sealer.run(5)
-    group.log._house.write_checkpoint = real  # type: ignore[method-assign]
+    group.log._maintenance.write_checkpoint = real  # type: ignore[method-assign]
     group.log.retry_space()
     assert await group.sealer.run(5) and len(group.log.cleanable_segments()) == 1
     await group.close()

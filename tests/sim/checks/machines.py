@@ -18,7 +18,7 @@ from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
 from lockstep.storage.control_partition import ControlPartition
-from lockstep.storage.derived_state import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
+from lockstep.storage.state_machines import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
 from lockstep.storage.log.format import ENTRY_NOTES
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import CONTROL_PARTITION, StateMachine

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from lockstep.storage import group_recovery
 from lockstep.storage.applier import Applier
 from lockstep.storage.checkpointer import Checkpointer
-from lockstep.storage.derived_state import DerivedState, Sections
+from lockstep.storage.state_machines import StateMachines, Sections
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log.tail_cache import TailCache
 from lockstep.storage.log_group import LogGroup
@@ -119,41 +119,41 @@ def _end_in_log(applier: Applier, number: int) -> int:
 
 @contextmanager
 def followers_forget_producers() -> Iterator[None]:
-    real = DerivedState.follow
+    real = StateMachines.replay_appended
 
-    def follow(self: DerivedState, frame: Frame) -> None:
+    def replay_appended(self: StateMachines, frame: Frame) -> None:
         machines, self._tail_machines = self._tail_machines, {}
         real(self, frame)
         self._tail_machines = machines
 
-    with patch.object(DerivedState, "follow", follow):
+    with patch.object(StateMachines, "replay_appended", replay_appended):
         yield
 
 
 @contextmanager
 def checkpoint_without_tail() -> Iterator[None]:
-    real = DerivedState.cut
+    real = StateMachines.snapshot_appended
 
-    def cut(self: DerivedState, time_ms: int) -> Sections:
+    def snapshot_appended(self: StateMachines, time_ms: int) -> Sections:
         found = real(self, time_ms)
         for section in self._tail_machines:
             found[section] = b""
         return found
 
-    with patch.object(DerivedState, "cut", cut):
+    with patch.object(StateMachines, "snapshot_appended", snapshot_appended):
         yield
 
 
 @contextmanager
 def checkpoint_without_commits() -> Iterator[None]:
-    real = DerivedState.complete
+    real = StateMachines.add_committed
 
-    def complete(self: DerivedState, sections: Sections, time_ms: int) -> None:
+    def add_committed(self: StateMachines, sections: Sections, time_ms: int) -> None:
         real(self, sections, time_ms)
         for section, _ in self._commit_machines.values():
             sections[section] = b""
 
-    with patch.object(DerivedState, "complete", complete):
+    with patch.object(StateMachines, "add_committed", add_committed):
         yield
 
 
@@ -172,13 +172,13 @@ def checkpoint_before_commit() -> Iterator[None]:
 @contextmanager
 def checkpoint_of_later_state() -> Iterator[None]:
     """What follows the appended log is cut when the checkpoint is written, not at its frame."""
-    real = DerivedState.complete
+    real = StateMachines.add_committed
 
-    def complete(self: DerivedState, sections: Sections, time_ms: int) -> None:
-        sections.update(self.cut(time_ms))
+    def add_committed(self: StateMachines, sections: Sections, time_ms: int) -> None:
+        sections.update(self.snapshot_appended(time_ms))
         real(self, sections, time_ms)
 
-    with patch.object(DerivedState, "complete", complete):
+    with patch.object(StateMachines, "add_committed", add_committed):
         yield
 
 

@@ -16,7 +16,7 @@ from lockstep.storage.aborted_transactions import (
     AbortedTransactions,
     PartitionTransactions,
 )
-from lockstep.storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections
+from lockstep.storage.state_machines import TRANSACTIONS_SECTION, StateMachines, Sections
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from tests.sim.faces import Plant
@@ -63,42 +63,42 @@ def marker_noted_at_append() -> Iterator[None]:
 
 @contextmanager
 def not_in_checkpoints() -> Iterator[None]:
-    real = DerivedState.complete
+    real = StateMachines.add_committed
 
-    def complete(self: DerivedState, sections: Sections, time_ms: int) -> None:
+    def add_committed(self: StateMachines, sections: Sections, time_ms: int) -> None:
         real(self, sections, time_ms)
         sections[TRANSACTIONS_SECTION] = b""
 
-    with patch.object(DerivedState, "complete", complete):
+    with patch.object(StateMachines, "add_committed", add_committed):
         yield
 
 
 @contextmanager
 def aborted_not_restored() -> Iterator[None]:
     """In nodes only: what the checks restore is as it was."""
-    real = DerivedState.restore
+    real = StateMachines.restore
 
-    def restore(self: DerivedState, sections: Sections) -> None:
+    def restore(self: StateMachines, sections: Sections) -> None:
         real(self, sections)
         for partition in self.control.partitions.values():
             if partition.transactions is not None:
                 partition.transactions.aborted = AbortedTransactions()
 
-    with patch.object(DerivedState, "restore", restore):
+    with patch.object(StateMachines, "restore", restore):
         yield
 
 
 @contextmanager
 def tail_taken_back() -> Iterator[None]:
     """A truncation takes the committed view back to the checkpoint, as if it followed the tail."""
-    real = DerivedState.restore_tail
+    real = StateMachines.restore_tail
 
-    def restore_tail(self: DerivedState, sections: Sections) -> None:
+    def restore_tail(self: StateMachines, sections: Sections) -> None:
         real(self, sections)
         data = sections.get(TRANSACTIONS_SECTION, b"")
         aborted_transactions.restore(self.control.partitions, data)
 
-    with patch.object(DerivedState, "restore_tail", restore_tail):
+    with patch.object(StateMachines, "restore_tail", restore_tail):
         yield
 
 

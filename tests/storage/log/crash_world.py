@@ -183,7 +183,7 @@ class World:
             self.make.follow(frame)
 
     def rewritable(self) -> list[SealedSegment]:
-        below = self.log._house.freeable_below()
+        below = self.log._maintenance.freeable_below()
         return [segment for segment in self.log.segments() if segment.sequence < below]
 
     def repair(self, segment: SealedSegment) -> None:

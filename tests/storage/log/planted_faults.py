@@ -21,9 +21,9 @@ from lockstep.storage.log.file_system import write_all
 from lockstep.storage.log.format import position
 from lockstep.storage.log.installation import Installation
 from lockstep.storage.log.joiner import Joiner
-from lockstep.storage.log.log_truncation import ReplacingLog
+from lockstep.storage.log.log_truncation import TruncatableLog
 from lockstep.storage.log.recovery import Recovery
-from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_rewrite import SegmentRewrite
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.state_file import LogState, StateFile, encode_slot
@@ -144,7 +144,7 @@ def freed_before_the_state_says_so() -> Iterator[None]:
     def record_freed(self: BackgroundMaintenance) -> None:
         with (
             patch.object(StateFile, "save", lambda self, state: None),
-            patch.object(self._fs, "open", _open_no_tombstone(self._fs.open)),
+            patch.object(self._fs, "open", _open_no_freed_file(self._fs.open)),
         ):
             real(self)
 
@@ -152,7 +152,7 @@ def freed_before_the_state_says_so() -> Iterator[None]:
         yield
 
 
-def _open_no_tombstone(real: Callable[..., int]) -> Callable[..., int]:
+def _open_no_freed_file(real: Callable[..., int]) -> Callable[..., int]:
     def opened(path: Any, create: bool = False) -> int:
         if create and path.name.endswith(".freed"):
             return real(path.with_name("state"))
@@ -224,15 +224,15 @@ def installed_names_not_durable() -> Iterator[None]:
 @contextmanager
 def installed_segments_count_at_once() -> Iterator[None]:
     """What is being installed looks as if it belonged to the log."""
-    real = ReplacingLog.begin_install
+    real = TruncatableLog.begin_install
 
-    def begin(self: ReplacingLog) -> Installation:
+    def begin(self: TruncatableLog) -> Installation:
         installation.INSTALLED_GENERATION = self._generation
         return real(self)
 
     with (
         patch.object(installation, "INSTALLED_GENERATION", 0),
-        patch.object(ReplacingLog, "begin_install", begin),
+        patch.object(TruncatableLog, "begin_install", begin),
     ):
         yield
 
@@ -269,33 +269,33 @@ def incoming_checkpoint_overlooked() -> Iterator[None]:
 @contextmanager
 def rewritten_not_flushed() -> Iterator[None]:
     """A rewritten segment takes the old one's name before it is on the disk."""
-    real = Rewriter.write_file
+    real = SegmentRewriter.write_file
 
-    def write(self: Rewriter, *arguments: Any) -> Segment:
+    def write(self: SegmentRewriter, *arguments: Any) -> Segment:
         with patch.object(self._fs, "fdatasync", lambda _: None):
             return real(self, *arguments)
 
-    with patch.object(Rewriter, "write_file", write):
+    with patch.object(SegmentRewriter, "write_file", write):
         yield
 
 
 @contextmanager
 def cut_below_the_checkpoint() -> Iterator[None]:
     """A truncation goes on where its last frame ends, and gives away the segment a checkpoint lies in."""
-    real_truncate, real_place = ReplacingLog.truncate, ReplacingLog._place_after
+    real_truncate, real_place = TruncatableLog.truncate, TruncatableLog._position_after
 
-    def place_after(self: ReplacingLog, index: int) -> int:
+    def place_after(self: TruncatableLog, index: int) -> int:
         for segment in self._table:
             ends = segment.frame_ends
             if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
                 return position(segment.sequence, ends[index - segment.first_index])
         return real_place(self, index)
 
-    def truncate(self: ReplacingLog, last_index: int) -> None:
-        with patch.object(ReplacingLog, "_place_after", place_after):
+    def truncate(self: TruncatableLog, last_index: int) -> None:
+        with patch.object(TruncatableLog, "_position_after", place_after):
             real_truncate(self, last_index)
 
-    with patch.object(ReplacingLog, "truncate", truncate):
+    with patch.object(TruncatableLog, "truncate", truncate):
         yield
 
 
@@ -331,13 +331,13 @@ def joined_segments_removed_before_the_switch() -> Iterator[None]:
     real = Joiner._switch
 
     def switch(self: Joiner, old: list[Segment], *arguments: Any) -> None:
-        save = self._house.save_joined
+        save = self._maintenance.save_joined
 
         def saved(number: int) -> None:
-            self._house.remove_joined(old)
+            self._maintenance.remove_joined(old)
             save(number)
 
-        with patch.object(self._house, "save_joined", saved):
+        with patch.object(self._maintenance, "save_joined", saved):
             real(self, old, *arguments)
 
     with patch.object(Joiner, "_switch", switch):

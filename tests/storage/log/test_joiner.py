@@ -181,7 +181,7 @@ def test_joined_segments_are_cleaned_joined_again_scrubbed_and_freed() -> None:
     assert log.segments() == [] and log.last_index == model.last_index
 
 
-def test_a_joined_segment_freed_behind_one_that_stays_leaves_one_tombstone() -> None:
+def test_a_joined_segment_freed_behind_one_that_stays_leaves_one_freed_file() -> None:
     log, model, make, disk = on_a_simulated_disk(0)
     made = make.data((9, 1, b"stays"))
     for each in (log, model):
@@ -254,9 +254,9 @@ def test_what_is_freed_or_cleaned_while_it_is_being_joined_is_left_alone() -> No
             elif calls == 4 and what == "give up":
                 raise InterruptedError
             elif calls == 4:
-                log._rewriter.lock.release()  # another thread would wait: a test needs no thread
+                log._segment_rewriter.lock.release()  # another thread would wait: a test needs no thread
                 log.clean(2, by_turns(0))
-                log._rewriter.lock.acquire()
+                log._segment_rewriter.lock.acquire()
 
         if what == "give up":
             with pytest.raises(InterruptedError):
@@ -271,13 +271,13 @@ def test_what_is_freed_or_cleaned_while_it_is_being_joined_is_left_alone() -> No
 
 def test_nothing_is_freed_while_the_switch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     log, model, _, _ = on_a_simulated_disk(5)
-    real = log._house.save_joined
+    real = log._maintenance.save_joined
 
     def save(number: int) -> None:
         assert log.free_dead_segments(lambda number: 1 << 40) == 0
         real(number)
 
-    monkeypatch.setattr(log._house, "save_joined", save)
+    monkeypatch.setattr(log._maintenance, "save_joined", save)
     assert log.join() == 4
     agree(log, model)
     assert log.free_dead_segments(lambda number: 1 << 40) == 1

@@ -46,7 +46,7 @@ def test_a_repair_brings_no_batch_back_that_was_cleaned_away() -> None:
 
 def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_node_cleaned() -> None:
     log, model, _ = two_logs()
-    places = [placed.place >> 32 for placed in log._house.checkpoints]
+    places = [placed.place >> 32 for placed in log._maintenance.checkpoints]
     segment = next(s for s in log.segments() if places[0] < s.sequence < places[1])
     frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
     fewer = [*(rewrite_frame(frame, lambda entry, _: False) for frame in frames[:2]), *frames[2:]]

@@ -139,7 +139,7 @@ def test_another_groups_state_and_rot_under_the_checkpoint_are_refused_still() -
 
 @each_case("free", [False, True])
 def test_an_installed_log_is_found_again_without_its_state(free: bool) -> None:
-    """With tombstones where the shipping node had freed frames, and old files lying about."""
+    """With freed files where the shipping node had freed frames, and old files lying about."""
     source, made, _ = leader(free=free)
     (log, model), disk = follower()
     for each in (log, model):

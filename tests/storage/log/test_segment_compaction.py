@@ -169,7 +169,7 @@ def test_what_the_device_refused_on_the_way_takes_no_segment_s_place() -> None:
 def test_what_must_not_be_rewritten_is_refused() -> None:
     log, model, disk = two_logs()
     segments = log.segments()
-    places = [placed.place >> 32 for placed in log._house.checkpoints]
+    places = [placed.place >> 32 for placed in log._maintenance.checkpoints]
     first = segments[0]
     frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
     before = sorted(disk.list_dir(DIRECTORY))
@@ -270,7 +270,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     with pytest.raises(ValueError, match="does not continue the chain"):
         log.rewrite_segment(sequence, frames, chain ^ 1, starts.__getitem__)
     everything = dict.fromkeys(starts, 1 << 40).__getitem__
-    second, below = log.segments()[1], log._house.freeable_below()
+    second, below = log.segments()[1], log._maintenance.freeable_below()
     between = next(segment for segment in log.segments() if segment.sequence > below)
     for segment in (second, between):
         cut = model.ship_frames(segment.first_index + 1, segment.last_index, 1 << 30)
@@ -282,7 +282,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     assert disk.now().files == before
     agree(log, model)
     # The first in memory is not yet the first on the disk: a crash would bring the former one back.
-    turn, log._house.turn = log._house.turn, lambda: None  # type: ignore[method-assign]
+    turn, log._maintenance.turn = log._maintenance.turn, lambda: None  # type: ignore[method-assign]
     ends = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
     assert log.free_dead_segments(ends.__getitem__) == 1
     cut, start = (
@@ -297,7 +297,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
 
 
 def clean(log: DataLog, model: MemoryLog, keep: Callable[[DirectoryEntry], bool]) -> int:
-    below = log._house.freeable_below()
+    below = log._maintenance.freeable_below()
     segments = [s for s in log.segments() if s.sequence < below]
     saved = sum(log.clean(segment.sequence, whole_batches(keep)) for segment in segments)
     model.clean_upto(segments[-1].last_index, whole_batches(keep))
@@ -404,7 +404,7 @@ def test_segments_in_which_nothing_is_left_are_freed_and_reads_pass_over_them() 
         log, disk = reopened(log, disk)
 
 
-def test_what_is_freed_behind_a_segment_that_stays_has_one_tombstone() -> None:
+def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
     log, model, disk = two_logs()
     first, *others = log.cleanable_segments()
     shares = [share for segment in others for share in segment.partitions()]
@@ -431,7 +431,7 @@ def test_a_crash_before_the_freeing_is_on_the_disk_finds_that_a_rewritten_segmen
     log, _, disk = two_logs()
     first, second = log.segments()[:2]
     starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
-    log._house.turn = lambda: None  # type: ignore[method-assign]
+    log._maintenance.turn = lambda: None  # type: ignore[method-assign]
     assert log.free_dead_segments(starts.__getitem__) == 1
     assert log.clean(second.sequence, by_turns(0)) > 0
     again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
@@ -470,14 +470,14 @@ def test_a_segment_freed_meanwhile_is_left_alone() -> None:
     log, model, disk = two_logs()
     first = log.segments()[0]
     frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
-    real = log._rewriter._swap
+    real = log._segment_rewriter._swap
 
     def freed_first(*arguments: object) -> None:
         starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
         assert log.free_dead_segments(starts.__getitem__) == 1
         real(*arguments)  # type: ignore[arg-type]
 
-    log._rewriter._swap = freed_first  # type: ignore[method-assign, assignment]
+    log._segment_rewriter._swap = freed_first  # type: ignore[method-assign, assignment]
     with pytest.raises(FramesUnavailable):
         log.rewrite_segment(first.sequence, frames)
     assert not [n for n in disk.list_dir(DIRECTORY) if n.endswith(".tmp")]
@@ -523,7 +523,7 @@ def test_a_pause_gives_up_a_spare_being_filled(tmp_path: Path) -> None:
 
 
 def enter(log: DataLog, entered: list[int]) -> None:
-    with log._house.quiet():
+    with log._maintenance.quiet():
         entered.append(log._pool.ready_count)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC, encode_void_header
-from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.types import CorruptLog
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.joined_logs import OPTIONS, agree, on_a_simulated_disk
@@ -23,7 +23,7 @@ def test_a_void_header_is_of_one_name() -> None:
     header = encode_void_header(name)
     assert header.startswith(VOID_MAGIC) and header != encode_void_header(other)
     disk = SimulatedFileSystem(Image({name: header.ljust(SEGMENT_HEADER_BYTES, b"\0"), other: header}))
-    assert is_void(disk, DIRECTORY, name) and not is_void(disk, DIRECTORY, other)
+    assert is_invalidated(disk, DIRECTORY, name) and not is_invalidated(disk, DIRECTORY, other)
 
 
 @each_case("former", [False, True])
@@ -46,10 +46,10 @@ def test_a_joined_file_that_cannot_be_read_is_not_void() -> None:
     for number in (errno.EIO, errno.EMFILE):
         disk.fault = lambda what, where, number=number: OSError(number, "!") if what == "read" else None
         if number == errno.EIO:
-            assert not is_void(disk, DIRECTORY, name)
+            assert not is_invalidated(disk, DIRECTORY, name)
         else:
             with pytest.raises(OSError, match="!"):
-                is_void(disk, DIRECTORY, name)
+                is_invalidated(disk, DIRECTORY, name)
 
 
 @each_case("what", ["unlink", "flush_dir"])

@@ -1,10 +1,9 @@
-"""The state derived from a group's frames: partitions, commit machines, tail machines; and their snapshots.
+"""The state machines of a log group: partitions, commit machines, tail machines; and their snapshots.
 
-Tail machines follow the appended log; commit machines, and the partitions' transactions, the committed one. A
-checkpoint has both as of one frame, cut in two steps. What follows the appended log is speculative: after a
-truncation it is discarded and rebuilt from a checkpoint and the frames above it. Owns which machine a
-partition's batches are replayed into. Does no input or output. Source:
-`docs/decisions/0002-tail-machines-and-commit-machines.md`.
+Tail machines replay the appended log; commit machines, and the partitions' transactions, the committed one. A
+checkpoint has both as of one frame, in two steps. A tail machine's state is speculative: after a truncation
+it is rebuilt from a checkpoint and the frames above it. Owns which machine a partition's batches are replayed
+into. Does no input or output. Source: `docs/decisions/0002-tail-machines-and-commit-machines.md`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TRANSACTIONS_SECTION = "transactions"
 Sections = dict[str, bytes]
 
 
-class DerivedState:
+class StateMachines:
     """One group's partitions and machines.
 
     Args:
@@ -46,7 +45,7 @@ class DerivedState:
         self._unopened: dict[int, PartitionLog] = {}
         """Partitions with appended batches whose opening is appended too, but not committed yet."""
         self.applied_batches = 0
-        """Since the last cut: about what a restart would replay."""
+        """Since the last checkpoint: about the batches that a restart would replay."""
 
     def restore(self, sections: Sections) -> None:
         """Takes over a checkpoint; without sections everything is empty. Partitions keep their objects."""
@@ -73,8 +72,8 @@ class DerivedState:
         for section, machine in self._tail_machines.items():
             machine.restore(sections.get(section, b""))
 
-    def follow(self, frame: Frame) -> None:
-        """Follows a frame of another leader that has been appended here: offsets and tail machines.
+    def replay_appended(self, frame: Frame) -> None:
+        """Replays an appended frame of another leader into offsets and tail machines.
 
         Raises CorruptLog where a batch does not continue its partition.
         """
@@ -103,8 +102,8 @@ class DerivedState:
             partition = self._unopened[number] = PartitionLog(number, b"", -1)
         return partition
 
-    def apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
-        """Applies a committed frame: high watermarks and commit machines; `moved` gets its partitions."""
+    def apply_committed(self, frame: Frame, advanced: dict[PartitionLog, None]) -> None:
+        """Applies a committed frame: high watermarks and commit machines; `advanced` gets its partitions."""
         partitions = self.control.partitions
         self.applied_batches += len(frame.directory)
         for entry, payload in zip(frame.directory, frame.payloads, strict=True):
@@ -115,13 +114,13 @@ class DerivedState:
                 if entry.flags & ENTRY_RAW:
                     continue
                 if entry.flags & ENTRY_IN_TRANSACTION:
-                    partition.in_transaction(entry, payload)
+                    partition.apply_transaction_batch(entry, payload)
             partition.high_watermark = entry.base_offset + entry.record_count
             if partition.machine is not None:
-                self.commit(partition, entry, payload, frame.time_ms)
-            moved[partition] = None
+                self.apply_batch(partition, entry, payload, frame.time_ms)
+            advanced[partition] = None
 
-    def commit(self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+    def apply_batch(self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch to its partition's machine, if it has one."""
         machine = partition.machine
         if machine is None:
@@ -137,7 +136,7 @@ class DerivedState:
                 opened.next_offset, opened.leader_epochs = early.next_offset, early.leader_epochs
             self._attach(opened)
 
-    def cut(self, time_ms: int) -> Sections:
+    def snapshot_appended(self, time_ms: int) -> Sections:
         """Returns the sections of the appended log, as of the last closed frame; no append may be open."""
         self.applied_batches = 0
         sections = {OFFSETS_SECTION: self.control.snapshot_offsets(self._unopened.values())}
@@ -145,8 +144,8 @@ class DerivedState:
             sections[section] = machine.snapshot(time_ms)
         return sections
 
-    def complete(self, sections: Sections, time_ms: int) -> None:
-        """Adds the committed state to a cut, whose frame has just been committed."""
+    def add_committed(self, sections: Sections, time_ms: int) -> None:
+        """Adds the committed state to the sections of `snapshot_appended`, whose frame was just committed."""
         sections[CONTROL_SECTION] = self.control.snapshot(time_ms)
         sections[TRANSACTIONS_SECTION] = aborted_transactions.snapshot(self.control.partitions)
         for section, machine in self._commit_machines.values():

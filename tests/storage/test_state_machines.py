@@ -17,11 +17,11 @@ from lockstep.storage.control_partition import (
     log_start_command,
     open_command,
 )
-from lockstep.storage.derived_state import (
+from lockstep.storage.state_machines import (
     CONTROL_SECTION,
     OFFSETS_SECTION,
     TRANSACTIONS_SECTION,
-    DerivedState,
+    StateMachines,
     Sections,
 )
 from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
@@ -53,7 +53,7 @@ class Group:
 
     def __init__(self) -> None:
         self.tail, self.committed = Tally(), Tally()
-        self.state = DerivedState({TOPIC: ("committed", self.committed)}, {"tail": self.tail})
+        self.state = StateMachines({TOPIC: ("committed", self.committed)}, {"tail": self.tail})
         self.state.restore({})
         self.index = 0
         self.offsets: dict[int, int] = {}
@@ -92,16 +92,16 @@ class Group:
     def apply(self, frame: Frame) -> list[int]:
         """The frame is committed; the numbers of the partitions that moved."""
         moved: dict[PartitionLog, None] = {}
-        self.state.apply(frame, moved)
+        self.state.apply_committed(frame, moved)
         return [partition.number for partition in moved]
 
     def both(self, frame: Frame) -> list[int]:
-        self.state.follow(frame)
+        self.state.replay_appended(frame)
         return self.apply(frame)
 
     def checkpoint(self) -> Sections:
-        sections = self.state.cut(9)
-        self.state.complete(sections, 9)
+        sections = self.state.snapshot_appended(9)
+        self.state.add_committed(sections, 9)
         return sections
 
 
@@ -116,7 +116,7 @@ def opened() -> Group:
 def test_an_append_moves_next_offsets_and_a_commit_high_watermarks() -> None:
     group = opened()
     frame = group.frame((1, 3), (2, 5), (1, 2))
-    group.state.follow(frame)
+    group.state.replay_appended(frame)
     one, two = group.partitions[1], group.partitions[2]
     assert [(p.next_offset, p.high_watermark) for p in (one, two)] == [(5, 0), (5, 0)]
     assert (one.leader_epochs, group.committed.seen) == ([(4, 0)], [])
@@ -130,7 +130,7 @@ def test_a_batch_that_leaves_a_gap_is_corruption() -> None:
     group = opened()
     group.frame((1, 3))
     with pytest.raises(CorruptLog, match="entry 3: partition 1 continues at 3, expected 0"):
-        group.state.follow(group.frame((1, 1)))
+        group.state.replay_appended(group.frame((1, 1)))
 
 
 def test_raw_entries_are_no_batches_of_a_partition() -> None:
@@ -168,15 +168,15 @@ def test_batches_of_a_closed_partition_are_dead() -> None:
 def test_batches_may_follow_an_opening_that_is_not_committed_yet() -> None:
     group = Group()
     opening = group.commands(open_command(1, TOPIC, 0, 0))
-    group.state.follow(opening)
-    group.state.follow(group.frame((1, 3)))
-    group.state.follow(group.frame((1, 2)))
+    group.state.replay_appended(opening)
+    group.state.replay_appended(group.frame((1, 3)))
+    group.state.replay_appended(group.frame((1, 2)))
     assert list(group.partitions) == [0]
-    assert json.loads(group.state.cut(9)[OFFSETS_SECTION]) == [[0, 1, [[4, 0]]], [1, 5, [[4, 0]]]]
+    assert json.loads(group.state.snapshot_appended(9)[OFFSETS_SECTION]) == [[0, 1, [[4, 0]]], [1, 5, [[4, 0]]]]
     group.apply(opening)
     assert (group.partitions[1].next_offset, group.partitions[1].leader_epochs) == (5, [(4, 0)])
     assert group.partitions[1].machine is group.committed
-    assert len(json.loads(group.state.cut(9)[OFFSETS_SECTION])) == 2  # once, not twice
+    assert len(json.loads(group.state.snapshot_appended(9)[OFFSETS_SECTION])) == 2  # once, not twice
 
 
 def test_opened_and_closed_in_one_batch_leaves_nothing() -> None:
@@ -188,7 +188,7 @@ def test_opened_and_closed_in_one_batch_leaves_nothing() -> None:
 def test_a_batch_without_a_machine_is_committed_to_nobody() -> None:
     group = opened()
     entry = DirectoryEntry(2, 0, 1, 0, 0, 4, 5)
-    group.state.commit(group.partitions[2], entry, b"", 5)
+    group.state.apply_batch(group.partitions[2], entry, b"", 5)
     assert group.committed.seen == []
 
 
@@ -214,11 +214,11 @@ def test_a_cut_is_as_of_its_frame_even_where_the_commit_comes_later() -> None:
     """The offsets are taken when the frame closes, the machines' state when that frame is committed."""
     group = opened()
     frame = group.frame((1, 3))
-    group.state.follow(frame)
-    sections = group.state.cut(9)
-    group.state.follow(group.frame((1, 7)))
+    group.state.replay_appended(frame)
+    sections = group.state.snapshot_appended(9)
+    group.state.replay_appended(group.frame((1, 7)))
     group.apply(frame)
-    group.state.complete(sections, 9)
+    group.state.add_committed(sections, 9)
     other = Group()
     other.state.restore(sections)
     assert (other.partitions[1].next_offset, other.partitions[1].high_watermark) == (3, 3)
@@ -231,18 +231,18 @@ def test_a_truncation_takes_back_what_was_only_appended() -> None:
     group.both(kept)
     sections = group.checkpoint()
     held = group.partitions[1]
-    group.state.follow(group.frame((1, 7), (9, 4)))
+    group.state.replay_appended(group.frame((1, 7), (9, 4)))
     group.state.restore_tail(sections)
     assert group.partitions[1] is held
     assert (held.next_offset, held.high_watermark, held.leader_epochs) == (3, 3, [(4, 0)])
     assert (group.committed.seen, group.tail.seen) == ([[1, 0, 102]], [[1, 0, 102]])
     group.offsets[1] = 3
-    group.state.follow(group.frame((1, 1)))
+    group.state.replay_appended(group.frame((1, 1)))
     assert held.next_offset == 4
     # What partition 9 was to be is forgotten: it begins at 0 again.
     del group.offsets[9]
-    group.state.follow(group.frame((9, 2)))
-    assert json.loads(group.state.cut(9)[OFFSETS_SECTION])[-1] == [9, 2, [[4, 0]]]
+    group.state.replay_appended(group.frame((9, 2)))
+    assert json.loads(group.state.snapshot_appended(9)[OFFSETS_SECTION])[-1] == [9, 2, [[4, 0]]]
 
 
 def test_a_truncation_below_every_checkpoint_leaves_what_is_committed() -> None:
@@ -265,7 +265,7 @@ def test_the_last_stable_offset_follows_commits_not_appends() -> None:
     group.both(group.frame((1, 2)))
     assert stable(group) == [3, 5] and group.partitions[1].high_watermark == 6
     ended = group.transactional(1, 7, ControlKind.ABORT)
-    group.state.follow(ended)
+    group.state.replay_appended(ended)
     assert stable(group) == [3, 5] and group.partitions[1].aborted_between(0, 99) == []
     group.apply(ended)
     assert stable(group) == [7, 5]
