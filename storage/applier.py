@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from lockstep.storage.checkpointer import Checkpointer
-from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import frame_bytes
 from lockstep.storage.partition import PartitionLog
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.types import Checkpoint, CorruptLog, Frame
 
 CHUNK_BYTES = 1 << 20

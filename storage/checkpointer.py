@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.raft.configuration import Configuration
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.types import Checkpoint, StorageFull
 
 CONFIGURATION_SECTION = "configuration"
@@ -81,7 +81,12 @@ class Checkpointer:
         log = self._log
         self.requested = False
         self._cut = Checkpoint(
-            log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.snapshot_appended(time_ms)
+            log.last_index,
+            log.last_term,
+            log.next_lsn,
+            log.chain,
+            time_ms,
+            self._state.snapshot_appended(time_ms),
         )
 
     def on_apply(self, index: int, time_ms: int) -> None:

@@ -36,8 +36,8 @@ class Flusher:
         "_done",
         "_log",
         "_loop",
+        "_monotonic",
         "_name",
-        "_seconds",
         "_thread",
         "busy",
         "flush_seconds",
@@ -50,13 +50,13 @@ class Flusher:
         log: DataLog,
         name: str,
         loop: asyncio.AbstractEventLoop,
-        seconds: Callable[[], float],
+        monotonic: Callable[[], float],
         done: Callable[[BaseException | None], None],
     ) -> None:
         self._log = log
         self._name = name
         self._loop = loop
-        self._seconds = seconds
+        self._monotonic = monotonic
         self._done = done
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         """A thread of its own: on a slow disk cold reads must not delay commits."""
@@ -78,9 +78,9 @@ class Flusher:
         return False
 
     def _flush(self) -> None:
-        started = self._seconds()
+        started = self._monotonic()
         self._log.flush()
-        taken = self._seconds() - started
+        taken = self._monotonic() - started
         self.flushes += 1
         self.flush_seconds += taken
         if taken >= STALLED_FLUSH_SECONDS:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from lockstep.storage.append_codec import configuration_in
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION
-from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.group_options import GroupOptions, fresh_incarnation, member_of
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import FileSystem
@@ -24,6 +23,7 @@ from lockstep.storage.log.format import frame_bytes
 from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.term_index import TermIndex
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.threads import in_thread
 from lockstep.storage.types import FrameKind, HardState
 
@@ -42,7 +42,7 @@ async def open_member(
     options: GroupOptions,
     state: StateMachines,
     clock_ms: Callable[[], int],
-    seconds: Callable[[], float],
+    monotonic: Callable[[], float],
     random_below: Callable[[int], int],
     fs: FileSystem | None = None,
 ) -> RecoveredMember:
@@ -62,7 +62,7 @@ async def open_member(
             salvage_incarnation=fresh_incarnation(clock_ms()),
         )
         opened.append(log)
-        raft, applied_index = recover(log, options, state, int(seconds() * 1000), random_below)
+        raft, applied_index = recover(log, options, state, int(monotonic() * 1000), random_below)
         return RecoveredMember(log, raft, applied_index)
 
     try:

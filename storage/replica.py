@@ -21,7 +21,6 @@ from lockstep.storage.append_codec import AppendSender, Send, put_configuration,
 from lockstep.storage.applier import Applier
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
 from lockstep.storage.compaction_progress import CompactionProgress
-from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import chain_of, frame_bytes
@@ -35,6 +34,7 @@ from lockstep.storage.raft.settings import NEVER_MS
 from lockstep.storage.replica_listener import ReplicaListener
 from lockstep.storage.segment_repair import SegmentRepair
 from lockstep.storage.snapshot_install import SnapshotInstaller
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.types import (
     CorruptLog,
     FlushFailed,
@@ -84,7 +84,7 @@ class Replica:
         applied_index: int,
         listener: ReplicaListener,
         send: Send,
-        seconds: Callable[[], float],
+        monotonic: Callable[[], float],
         clock_ms: Callable[[], int],
         threads: Executor,
         kept_entries: int,
@@ -92,7 +92,7 @@ class Replica:
         self.log = log
         self.raft = raft
         self._listener = listener
-        self._seconds = seconds
+        self._monotonic = monotonic
         self._clock_ms = clock_ms
         self._kept_entries = kept_entries
         loop = self._loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ class Replica:
         self.compaction_progress = CompactionProgress()
         forget = self.compaction_progress.forget
         self.repairing = SegmentRepair(log, raft, self._log_start, self._post, forget, self._loop, threads)
-        self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, seconds, self._on_flush_end)
+        self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, monotonic, self._on_flush_end)
         self._work: deque[Work] = deque()
         """Log work in the core's order."""
         self._received: list[Frame] = []
@@ -143,7 +143,7 @@ class Replica:
             self._send(to, message)
 
     def now_ms(self) -> int:
-        return int(self._seconds() * 1000)
+        return int(self._monotonic() * 1000)
 
     # --- inputs -------------------------------------------------------------------------------------------
 

@@ -120,7 +120,9 @@ class StateMachines:
                 self.apply_batch(partition, entry, payload, frame.time_ms)
             advanced[partition] = None
 
-    def apply_batch(self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+    def apply_batch(
+        self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int
+    ) -> None:
         """Apply one committed batch to its partition's machine, if it has one."""
         machine = partition.machine
         if machine is None:

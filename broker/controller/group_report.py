@@ -1,4 +1,4 @@
-"""One log group as its leader can tell it: its members, and how far each is."""
+"""The report of one log group by its leader: its members, and the progress of each."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def _by_node(member: int) -> tuple[int, int]:
 
 
 def _member(group: LogGroup, member: int) -> Document:
+    """One member; `in_sync` is `is_up_to_date`, at once and stricter than Kafka's ISR."""
     raft = group.raft
     progress = raft.progress(member)
     match: int | None = raft.last_index
     if progress is not None:
-        # Whoever began to lead lately knows of no position that it was not told.
+        # A new leader knows no position before the member's first response.
         is_known = progress.match_index > 0 or progress.state is not SendState.PROBE
         match = progress.match_index if is_known else None
     return {

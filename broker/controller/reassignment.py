@@ -184,7 +184,7 @@ async def note_arrivals(
             continue
         if {each["node"] for each in known["voters"]} != placed or number not in cluster.image.moving:
             continue
-        if not set(replica_change_of(cluster, number).adding) & set(nodes.behind(number)):
+        if not set(replica_change_of(cluster, number).adding) & set(nodes.out_of_sync(number)):
             arrived.append(number)
     if arrived:
         await topics.record([finish_reassignment_command(arrived)])

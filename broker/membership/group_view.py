@@ -1,7 +1,7 @@
 """The view of a log group's leader: its members and their progress.
 
-Owns: when a member counts as up to date. Invariant: what is not known speaks against nobody; a member is up
-to date only by its own recent answers. Decides nothing: `next_change` does.
+Owns: the rule by which a member counts as up to date. Invariant: unknown state removes no member; a member
+is up to date only by its own recent responses. Decides nothing: `next_change` does.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ from lockstep.storage.raft.progress import SendState
 from lockstep.storage.raft.raft import Raft
 
 MAX_LAG_ENTRIES = 256
-"""A follower in full flow lags by what is on the way, some tens of entries. Taking in so many more costs it
-some ten milliseconds: no commit that had to wait for it would wait for long."""
+"""A follower that keeps up lags by the entries in flight, some tens. Appending this many more costs it
+some ten milliseconds: a commit that waits for it is hardly delayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredMembers:
     """The desired members of a group, and the state of their nodes."""
 
-    wanted_nodes: tuple[int, ...]
-    """Those that should vote; the first is the preferred leader. Empty: not known, so nothing is done."""
+    voter_nodes: tuple[int, ...]
+    """The nodes that are to vote; the first is the preferred leader. Empty: unknown, so nothing is done."""
     learner_nodes: tuple[int, ...] = ()
-    """Those that should receive the log only."""
+    """The nodes that are only to receive the log."""
     member_of_node: Mapping[int, int] = field(default_factory=dict)
-    """The member that each node says it is in this group; absent: it has not said."""
+    """The member id that each node reports for this group; absent: it has reported none."""
     alive: Set[int] = frozenset()
-    """Nodes that were heard of lately."""
+    """Nodes with a recent status."""
     disks_full: Mapping[int, bool] = field(default_factory=dict)
-    """Whether each node's disk is full, the leader's own included; absent: it has not said."""
+    """Whether each node's disk is full, the leader's own included; absent: it has reported none."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """One look at a group that is led here."""
+class GroupView:
+    """The state of a group that is led here, at one moment."""
 
     leader: int
-    """The member that looks."""
+    """The member of this node."""
     voters: tuple[int, ...]
     learners: tuple[int, ...]
-    settled: bool
-    """Whether no change and no hand-over is under way."""
-    light: bool
-    """Whether so little is uncommitted that handing over would hardly be felt."""
+    no_change_pending: bool
+    """Whether no change of members and no leadership transfer is under way."""
+    is_nearly_committed: bool
+    """Whether so few entries are uncommitted that a leadership transfer would hardly delay a client."""
     up_to_date: Set[int]
-    """Members that answered lately and hold nearly all of the log; the leader is one."""
-    wanted: DesiredMembers
+    """Members that responded recently and have nearly all of the log; the leader is one."""
+    desired: DesiredMembers
 
 
-def view_of(raft: Raft, wanted: DesiredMembers) -> View | None:
-    """A look through this leader's eyes; None where it does not lead."""
+def observe(raft: Raft, desired: DesiredMembers) -> GroupView | None:
+    """Returns the view of this leader; None where it does not lead."""
     leader_state = raft.leader_state
     if leader_state is None:
         return None
     configuration = raft.configuration
-    return View(
+    return GroupView(
         raft.member_id,
         configuration.voters,
         configuration.learners,
@@ -64,9 +64,9 @@ def view_of(raft: Raft, wanted: DesiredMembers) -> View | None:
         and not leader_state.change_pending
         and leader_state.next_configuration is None
         and not raft.is_transferring,
-        _little(raft, raft.commit_index),
+        _is_nearly_at_end(raft, raft.commit_index),
         {member for member in configuration.members if is_up_to_date(raft, member)},
-        wanted,
+        desired,
     )
 
 
@@ -79,11 +79,11 @@ def is_up_to_date(raft: Raft, member: int) -> bool:
         progress is not None
         and progress.state is SendState.REPLICATE
         and raft.now_ms - progress.contact_ms <= raft.settings.election_timeout_ms
-        and _little(raft, progress.match_index)
+        and _is_nearly_at_end(raft, progress.match_index)
     )
 
 
-def _little(raft: Raft, index: int) -> bool:
+def _is_nearly_at_end(raft: Raft, index: int) -> bool:
     """Returns whether no more entries follow `index` than a full pipeline holds, of any size."""
     terms, settings = raft.terms, raft.settings
     lag = terms.last_index - index

@@ -1,12 +1,12 @@
 """The one change to a group's members that is safe and useful now.
 
-Invariants: silence removes nobody, only the wanted set does, or a node that says it is another member now; a
-member votes only once it is up to date; one voter comes, goes or is replaced at a time; the voters after a
-change have a majority that is up to date; there are fewer of them only where fewer are wanted; a leader hands
-over before it goes. Whoever is to vote listens first. Whose disk is full is not chosen to lead where another
-could. Does not: know time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis,
-sections 4.2 and 6.4 of the paper (learners, joint consensus); the rules of a member's lives:
-docs/decisions/0013.
+Invariants: a missing status removes no member, only the desired members do, or a node that reports another
+member id; a member votes only once it is up to date; one voter is added, removed or replaced at a time; the
+voters after a change have a majority that is up to date; there are fewer of them only where fewer are
+desired; a leader transfers its leadership before it is removed. A future voter is a learner first. A node
+with a full disk does not become the leader where another could. Does not: know time or request anything:
+`transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2 and 6.4 of the paper (learners,
+joint consensus); the rules of a member's incarnations: docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -14,132 +14,133 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lockstep.broker.membership.group_view import View
+from lockstep.broker.membership.group_view import GroupView
 from lockstep.storage.group_options import node_of
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeMembers:
-    """Ask the group for these members."""
+    """Change the group to these members."""
 
     voters: tuple[int, ...]
     learners: tuple[int, ...]
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Hand the leadership to this voter."""
+    """Transfer the leadership to this voter."""
 
     member: int
-    why: str
+    reason: str
 
 
 Step = ChangeMembers | Transfer
 
 
-def next_step(view: View) -> Step | None:
+def next_step(view: GroupView) -> Step | None:
     """Returns the next step; None where there is none, or none is possible yet."""
-    if not view.settled or not view.wanted.wanted_nodes:
+    if not view.no_change_pending or not view.desired.voter_nodes:
         return None
-    return _let_in(view) or _let_go(view) or _let_listen(view)
+    return _promote_learner(view) or _remove_voter(view) or _update_learners(view)
 
 
-def preferred_leader(view: View) -> int | None:
-    """The member to lead by preference, if another does and it could take over without being felt."""
-    wanted_nodes = view.wanted.wanted_nodes
+def preferred_leader(view: GroupView) -> int | None:
+    """Returns the preferred leader's member, if it does not lead and could take over without delaying
+    clients."""
+    voter_nodes = view.desired.voter_nodes
     if (
-        not view.settled
-        or not view.light
-        or not wanted_nodes
+        not view.no_change_pending
+        or not view.is_nearly_committed
+        or not voter_nodes
         or next(_joining_members(view), None) is not None
     ):
         return None
-    first = wanted_nodes[0]
-    if view.wanted.disks_full.get(first):
+    first = voter_nodes[0]
+    if view.desired.disks_full.get(first):
         return None
     return next((member for member in _successors(view) if node_of(member) == first), None)
 
 
-def leader_with_room(view: View) -> int | None:
+def leader_with_room(view: GroupView) -> int | None:
     """Returns the successor of a leader with a full disk: a member whose node reports free space."""
-    full = view.wanted.disks_full
-    if not view.settled or not full.get(node_of(view.leader)):
+    full = view.desired.disks_full
+    if not view.no_change_pending or not full.get(node_of(view.leader)):
         return None
     return next((member for member in _successors(view) if full.get(node_of(member)) is False), None)
 
 
 def printable_member(member: int) -> str:
-    """A member in words: its node, and which of its lives where that is not the first."""
+    """A member in words: its node, and its incarnation where that is not the first."""
     life = member - node_of(member) >> 32
     return f"{node_of(member)} (incarnation {life})" if life else str(member)
 
 
-# --- who is who --------------------------------------------------------------------------------------------
+# --- members -----------------------------------------------------------------------------------------------
 
 
-def _member_of(view: View, node: int) -> int | None:
-    """The member that a node says it is; about ourselves nobody else is asked."""
+def _member_of(view: GroupView, node: int) -> int | None:
+    """The member id that a node reports; this node knows its own."""
     if node == node_of(view.leader):
         return view.leader
-    return view.wanted.member_of_node.get(node)
+    return view.desired.member_of_node.get(node)
 
 
-def _is_former(view: View, member: int) -> bool:
+def _is_former(view: GroupView, member: int) -> bool:
     """Returns whether the member's node reports another member id now."""
     return _member_of(view, node_of(member)) not in (None, member)
 
 
-def _stays(view: View, voter: int) -> bool:
-    return node_of(voter) in view.wanted.wanted_nodes and not _is_former(view, voter)
+def _stays(view: GroupView, voter: int) -> bool:
+    return node_of(voter) in view.desired.voter_nodes and not _is_former(view, voter)
 
 
-def _joining_members(view: View) -> Iterator[int]:
+def _joining_members(view: GroupView) -> Iterator[int]:
     """Yields the nodes that are to become voters and can: live, with a reported member id."""
-    for node in view.wanted.wanted_nodes:
+    for node in view.desired.voter_nodes:
         member = _member_of(view, node)
-        if member is not None and member not in view.voters and node in view.wanted.alive:
+        if member is not None and member not in view.voters and node in view.desired.alive:
             yield member
 
 
-def _leaving_members(view: View) -> list[int]:
-    """Voters that are to go, those first that are of least use; the leader last."""
+def _leaving_members(view: GroupView) -> list[int]:
+    """Voters to be removed: those that are not up to date first, the leader last."""
     going = [voter for voter in view.voters if not _stays(view, voter)]
     return sorted(going, key=lambda voter: (voter == view.leader, voter in view.up_to_date, voter))
 
 
-def _successors(view: View) -> Iterator[int]:
+def _successors(view: GroupView) -> Iterator[int]:
     """Voters that could lead at once and are to stay, the preferred leader first."""
-    for node in view.wanted.wanted_nodes:
+    for node in view.desired.voter_nodes:
         for voter in view.voters:
-            if node_of(voter) == node and node in view.wanted.alive and _can_lead(view, voter):
+            if node_of(voter) == node and node in view.desired.alive and _can_lead(view, voter):
                 yield voter
 
 
-def _successor(view: View) -> int | None:
-    """The first heir whose disk has room, else the first."""
+def _successor(view: GroupView) -> int | None:
+    """Returns the first successor whose disk has space, else the first."""
     return min(
-        _successors(view), key=lambda voter: bool(view.wanted.disks_full.get(node_of(voter))), default=None
+        _successors(view), key=lambda voter: bool(view.desired.disks_full.get(node_of(voter))), default=None
     )
 
 
-def _can_lead(view: View, voter: int) -> bool:
+def _can_lead(view: GroupView, voter: int) -> bool:
     return voter != view.leader and voter in view.up_to_date and _stays(view, voter)
 
 
 # --- changes -----------------------------------------------------------------------------------------------
 
 
-def _let_in(view: View) -> Step | None:
-    """A learner that is up to date becomes a voter, in place of one that is to go where there is one."""
+def _promote_learner(view: GroupView) -> Step | None:
+    """Promotes a learner that is up to date to a voter, in place of one to be removed if there is one."""
     for member in _joining_members(view):
         if member not in view.learners or member not in view.up_to_date:
             continue
-        old = _place_for(view, member)
+        old = _replaced_voter(view, member)
         successor = _successor(view)
         if old == view.leader and successor is not None:
             return _transfer_to(view, successor)
-        if old is None or old == view.leader:  # with nobody to lead instead, one more votes for a while
+        if old is None or old == view.leader:  # without a successor, there is one more voter for a while
             change = _change(view, (*view.voters, member), f"{printable_member(member)} has caught up")
         else:
             voters = [member if voter == old else voter for voter in view.voters]
@@ -151,58 +152,58 @@ def _let_in(view: View) -> Step | None:
     return None
 
 
-def _place_for(view: View, member: int) -> int | None:
-    """The voter that this one replaces: its node's former member, or any that is to go if none is missing."""
+def _replaced_voter(view: GroupView, member: int) -> int | None:
+    """The voter that this one replaces: its node's former member, or any to be removed if none is missing."""
     former = [voter for voter in view.voters if node_of(voter) == node_of(member)]
-    if not former and len(view.voters) >= len(view.wanted.wanted_nodes):
+    if not former and len(view.voters) >= len(view.desired.voter_nodes):
         former = _leaving_members(view)
     return former[0] if former else None
 
 
-def _let_go(view: View) -> Step | None:
-    """A voter goes where there are more than are wanted."""
-    if len(view.voters) <= len(view.wanted.wanted_nodes):
+def _remove_voter(view: GroupView) -> Step | None:
+    """Removes a voter where there are more than are desired."""
+    if len(view.voters) <= len(view.desired.voter_nodes):
         return None
     for old in _leaving_members(view):
         if old == view.leader:
             successor = _successor(view)
             return None if successor is None else _transfer_to(view, successor)
         voters = [voter for voter in view.voters if voter != old]
-        change = _change(view, voters, f"{printable_member(old)} is not to vote any more")
+        change = _change(view, voters, f"{printable_member(old)} is no longer a desired voter")
         if change is not None:
             return change
     return None
 
 
-def _let_listen(view: View) -> Step | None:
-    """Learners come and go; that moves no majority, so all of them at once."""
+def _update_learners(view: GroupView) -> Step | None:
+    """Adds and removes learners; that changes no majority, so all of them at once."""
     learners = _learners(view, view.voters)
     if set(learners) == set(view.learners):
         return None
-    return ChangeMembers(view.voters, learners, "who listens has changed")
+    return ChangeMembers(view.voters, learners, "the desired learners have changed")
 
 
-def _transfer_to(view: View, successor: int) -> Transfer:
-    return Transfer(successor, f"{printable_member(view.leader)} is not to vote any more")
+def _transfer_to(view: GroupView, successor: int) -> Transfer:
+    return Transfer(successor, f"{printable_member(view.leader)} is no longer a desired voter")
 
 
-def _change(view: View, voters: Sequence[int], why: str) -> ChangeMembers | None:
-    """None where the new voters would have no majority to rest on."""
+def _change(view: GroupView, voters: Sequence[int], reason: str) -> ChangeMembers | None:
+    """Returns the change; None where the new voters would have no majority that is up to date."""
     if 2 * sum(voter in view.up_to_date for voter in voters) <= len(voters):
         return None
-    return ChangeMembers(tuple(sorted(voters)), _learners(view, voters), why)
+    return ChangeMembers(tuple(sorted(voters)), _learners(view, voters), reason)
 
 
-def _learners(view: View, voters: Sequence[int]) -> tuple[int, ...]:
-    """Returns the learners beside these voters: desired learners, and voters of later."""
-    wanted = view.wanted
-    nodes = {*wanted.wanted_nodes, *wanted.learner_nodes}
+def _learners(view: GroupView, voters: Sequence[int]) -> tuple[int, ...]:
+    """Returns the learners beside these voters: desired learners, and future voters."""
+    desired = view.desired
+    nodes = {*desired.voter_nodes, *desired.learner_nodes}
     learners = {
         member
         for member in (*view.learners, *view.voters)
         if node_of(member) in nodes and not _is_former(view, member)
     }
-    for node in nodes & set(wanted.alive):
+    for node in nodes & set(desired.alive):
         member = _member_of(view, node)
         if member is not None:
             learners.add(member)

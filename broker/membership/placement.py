@@ -1,10 +1,10 @@
 """The placement of log groups: the nodes that hold each, and its preferred leader.
 
-A placement maps a group's number to its nodes; the first is the preferred leader. Invariants of what is
+A placement maps a group's id to its nodes; the first is the preferred leader. Invariants of what is
 returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
 node holds or leads two more than another. A change moves copies only where these rules ask for it, because
-each is a whole log to be shipped; who leads may change freely, that costs nothing. Same input, same answer.
-Does not know who is alive, nor move anything: what is placed here is wanted, and `next_change` gets there.
+each is a whole log to be sent; the preferred leader may change freely. Same input, same result. Does not know
+which nodes are alive, nor move anything: a placement gives the desired members, `next_change` the steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_DATA_VOTERS = 3
 
 Placement = dict[int, tuple[int, ...]]
 Choices = Sequence[tuple[int, Sequence[int]]]
-"""For each slot, who has it and who else could."""
+"""For each slot, the node that has it and the nodes that could."""
 
 
 def initial(nodes: Iterable[int], data_groups: int) -> Placement:
@@ -52,12 +52,14 @@ def _sort(nodes: Iterable[int]) -> tuple[int, ...]:
 
 
 def _balance(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) -> Placement:
-    groups = {number: [node for node in placement[number] if node in nodes] for number in sorted(placement)}
+    groups = {
+        group_id: [node for node in placement[group_id] if node in nodes] for group_id in sorted(placement)
+    }
     metadata = groups.pop(0, None)
     _fill(groups, nodes)
     _even_copies(groups, nodes)
     _even_leaders(groups, nodes)
-    balanced = {number: tuple(members) for number, members in groups.items()}
+    balanced = {group_id: tuple(members) for group_id, members in groups.items()}
     if metadata is None:
         return balanced
     missing = [node for node in nodes if node not in metadata]
@@ -73,7 +75,8 @@ def _copies(groups: Mapping[int, list[int]], nodes: Iterable[int]) -> Counter[in
 
 
 def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
-    """Each group gets its number of nodes: the least loaded join, at the end, for they hold nothing yet."""
+    """Gives each group its number of nodes: the least loaded are added, at the end, as they have no copy
+    yet."""
     size = min(MAX_DATA_VOTERS, len(nodes))
     copies = _copies(groups, nodes)
     joined: list[tuple[list[int], int]] = []
@@ -91,7 +94,7 @@ def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
             (members[place], [node for node in nodes if node not in members]) for members, place in joined
         ]
 
-    # Who joins where can be changed for nothing yet; afterwards it costs.
+    # The new copies can still be moved without cost.
     for chain in _chains(choices, lambda: _copies(groups, nodes)):
         for slot, node in chain:
             members, place = joined[slot]
@@ -117,10 +120,10 @@ def _even_copies(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> Non
 
 
 def _even_leaders(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
-    """Hand on leadership within groups until no node leads two more than another.
+    """Moves preferred leaders within groups until no node leads two more than another.
 
-    Where copies are even that is always reached: each node could lead a third of what it holds, and flows
-    have whole solutions.
+    Where copies are even that is always reached: each node could lead a third of its copies, and flows have
+    integral solutions.
     """
     ordered = list(groups.values())
 
@@ -143,7 +146,8 @@ def _chains(
 ) -> Iterator[list[tuple[int, int]]]:
     """Chains of moves (slot, its next node), each to be made before the next, until loads are even.
 
-    `choices` says for each slot who has it and who else could; several slots may have to move by one each.
+    `choices` gives for each slot its node and the other candidates; several slots may have to move by one
+    each.
     """
     while True:
         slots, load = choices(), loads()

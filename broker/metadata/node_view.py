@@ -37,7 +37,7 @@ class NodeStates(Protocol):
     def live_leader_of(self, group: int) -> int:
         """The live leader of a log group; -1 for none."""
 
-    def behind(self, group: int) -> tuple[int, ...]:
+    def out_of_sync(self, group: int) -> tuple[int, ...]:
         """The nodes that are out of sync in a log group."""
 
     def has_followed(self, node_id: int, metadata_index: int) -> bool:

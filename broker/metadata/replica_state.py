@@ -42,7 +42,7 @@ class ReplicaState:
         ]
         self.leader_id = nodes.live_leader_of(group_id)
         self.term = nodes.leader_of(group_id)[1]
-        out_of_sync = {*unreachable, *nodes.behind(group_id)} - {
+        out_of_sync = {*unreachable, *nodes.out_of_sync(group_id)} - {
             self.leader_id
         }  # a new one may not have spoken yet
         self.in_sync = [each for each in self.nodes if each not in out_of_sync]

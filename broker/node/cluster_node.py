@@ -106,7 +106,7 @@ class ClusterNode:
         """What the last look failed with: it is said once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
-        self._in_sync = InSyncReplicas()
+        self._in_sync_replicas = InSyncReplicas()
         self._placement = founding_placement(settings)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
@@ -267,20 +267,21 @@ class ClusterNode:
             metadata.applied_index if metadata is not None else 0,
             max(len(image.placement) - 1, 0),
             self._nodes.disk_full,
-            self._behind(),
+            self._update_in_sync_replicas(),
             BUILD,
         )
 
-    def _behind(self) -> dict[int, tuple[int, ...]]:
-        """Log group that is led here -> the nodes whose copy lags now; clients of this node are told, too."""
+    def _update_in_sync_replicas(self) -> dict[int, tuple[int, ...]]:
+        """Updates the in-sync replicas of groups led here; returns the out-of-sync nodes by log group."""
         placement, nodes, now = self._cluster.image.placement, self._nodes, self._loop.time()
         found: dict[int, tuple[int, ...]] = {}
-        for number, group in self._cluster.groups.items():
+        for group_id, group in self._cluster.groups.items():
             if group.is_leader:
-                placed, before = placement.get(number, ()), nodes.behind(number)
-                behind = self._in_sync.look(number, group.raft, placed, nodes.is_alive, before, now)
-                found[number] = behind
-                nodes.on_behind(number, group.term, behind)
+                replicas, previous = placement.get(group_id, ()), nodes.out_of_sync(group_id)
+                found[group_id] = self._in_sync_replicas.update(
+                    group_id, group.raft, replicas, nodes.is_alive, previous, now
+                )
+                nodes.set_out_of_sync(group_id, group.term, found[group_id])
         return found
 
     def cluster_id(self) -> str | None:
@@ -327,7 +328,7 @@ class ClusterNode:
         self._registered = set(image.nodes)
         self._compare_data_groups()
         for reconciler in self._reconcilers.values():
-            reconciler.look()  # who is wanted may have changed, and the keeper of a group of one rests
+            reconciler.reconcile()  # the desired members may have changed; a single member's has no timer
         await self._give_up_groups()  # first: it makes room for others
         problem = await self._open_groups()
         await self._register()

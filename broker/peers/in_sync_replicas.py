@@ -1,11 +1,11 @@
-"""The replicas of a log group that are in sync, as its leader sees them and clients are shown. Pure.
+"""The in-sync replicas (ISR) of a log group, as its leader sees them and clients are shown. Pure.
 
-Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that does not live or does not vote is behind at
-once, and one that lives once it has not reached an end that the log had LAG_SECONDS ago: neither a busy
-moment nor a delay that does not grow, such as a deferred voter's (`storage/raft/deferred_voters.py`), is a
-lag. It is in sync again when it lives, votes and is up to date. A new leader takes its predecessor's word,
-for nobody catches up by a change of leaders. Invariant: a leader is never behind. Decides nothing: what is
-committed, and who may lead, is Raft's.
+Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that is not alive or does not vote is out of sync
+at once; one that is alive is out of sync once it has not reached an end that the log had LAG_SECONDS ago: a
+busy moment is no lag, nor is a constant delay such as a deferred voter's (`storage/raft/deferred_voters.py`).
+It is in sync again when it is alive, votes and is up to date. A new leader takes over its predecessor's set,
+as a change of leaders brings no replica up to date. Invariant: a leader is never out of sync. Decides
+nothing: commits and elections are Raft's.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LAG_SECONDS: Final = 30.0
 """As Kafka's default."""
 
 
-class _Led:
+class _LedGroup:
     """One group, while it is led here in one term."""
 
-    __slots__ = ("behind", "since", "term")
+    __slots__ = ("out_of_sync", "since", "term")
 
-    def __init__(self, term: int, behind: Iterable[int]) -> None:
+    def __init__(self, term: int, out_of_sync: Iterable[int]) -> None:
         self.term = term
-        self.behind = set(behind)
+        self.out_of_sync = set(out_of_sync)
         self.since: dict[int, tuple[float, int]] = {}
-        """Of each node that is not up to date: since when it has not reached the end that there was then."""
+        """By node that is not up to date: since when it has not reached the log's end of that time."""
 
 
 class InSyncReplicas:
@@ -39,46 +39,46 @@ class InSyncReplicas:
     __slots__ = ("_led",)
 
     def __init__(self) -> None:
-        self._led: dict[int, _Led] = {}
+        self._led: dict[int, _LedGroup] = {}
 
-    def look(
+    def update(
         self,
-        number: int,
+        group_id: int,
         raft: Raft,
-        placed: Iterable[int],
+        replica_nodes: Iterable[int],
         is_alive: Callable[[int], bool],
-        before: Iterable[int],
+        previous: Iterable[int],
         now: float,
     ) -> tuple[int, ...]:
-        """The nodes that are behind in a group that is led here, in order; to be asked every so often.
+        """Returns the out-of-sync nodes of a group that is led here, in order. Called at intervals.
 
         Args:
-            placed: the nodes that are to hold it; those that vote in it count as well.
-            before: who was behind as its last leader said; heeded at the first look of a term.
+            replica_nodes: the nodes that are to hold it; its voters count as well.
+            previous: the out-of-sync nodes by its last leader; used at the first call of a term.
             now: seconds of a monotonic clock.
         """
-        led = self._led.get(number)
+        led = self._led.get(group_id)
         if led is None or led.term != raft.term:
-            led = self._led[number] = _Led(raft.term, before)
+            led = self._led[group_id] = _LedGroup(raft.term, previous)
         voters = raft.configuration.voters
         voting = {node_of(each) for each in voters}
         up_to_date = {node_of(each) for each in voters if is_up_to_date(raft, each)}
         matched = {node_of(each): _match_index(raft, each) for each in voters}
-        replicas = sorted({*placed, *voting} - {node_of(raft.member_id)})
+        replicas = sorted({*replica_nodes, *voting} - {node_of(raft.member_id)})
         for node in replicas:
             if not is_alive(node) or node not in voting:
-                led.behind.add(node)
+                led.out_of_sync.add(node)
             elif node in up_to_date:
-                led.behind.discard(node)
+                led.out_of_sync.discard(node)
                 led.since.pop(node, None)
             else:
-                began, end_index = led.since.get(node, (now, raft.last_index))
+                since, end_index = led.since.get(node, (now, raft.last_index))
                 if matched[node] >= end_index:
-                    began, end_index = now, raft.last_index
-                led.since[node] = began, end_index
-                if now - began >= LAG_SECONDS:
-                    led.behind.add(node)
-        return tuple(each for each in replicas if each in led.behind)
+                    since, end_index = now, raft.last_index
+                led.since[node] = since, end_index
+                if now - since >= LAG_SECONDS:
+                    led.out_of_sync.add(node)
+        return tuple(each for each in replicas if each in led.out_of_sync)
 
 
 def _match_index(raft: Raft, member: int) -> int:

@@ -46,11 +46,11 @@ class NodeRegistry:
         node_id: int,
         image: MetadataImage,
         groups: Mapping[int, LogGroup],
-        seconds: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         self.node_id = node_id
         self._image = image
-        self._seconds = seconds
+        self._monotonic = monotonic
         self.groups = groups
         self.statuses: dict[int, Status] = {}
         """What each other node said last."""
@@ -58,14 +58,14 @@ class NodeRegistry:
         """Called after each status that another node has told."""
         self._heard: dict[int, float] = {}
         self._last_told: dict[int, float] = {}
-        self._began = seconds()
+        self._began = monotonic()
         self._is_informed = False
         self.is_removed = False
         """Whether this node was removed from the cluster, as a controller said: then it is none of those that
         clients are told of."""
         self._leaders: dict[int, tuple[int, int]] = {}
         """Log group -> (term, node), as others said."""
-        self._behind: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._out_of_sync: dict[int, tuple[int, tuple[int, ...]]] = {}
         """Log group -> (term, nodes), as its leader of that term said last, this node included."""
 
     # --- who is there ---------------------------------------------------------------------------------------
@@ -73,11 +73,11 @@ class NodeRegistry:
     def on_status(self, node_id: int, status: Status) -> None:
         """Another node has told its status."""
         self.statuses[node_id] = status
-        self._heard[node_id] = self._last_told[node_id] = self._seconds()
+        self._heard[node_id] = self._last_told[node_id] = self._monotonic()
         for group, term in status.leads.items():
             if term >= self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node_id
-            self.on_behind(group, term, status.behind.get(group, ()))
+            self.set_out_of_sync(group, term, status.out_of_sync.get(group, ()))
         for group, (term, leader) in list(self._leaders.items()):
             if leader == node_id and status.leads.get(group) != term:
                 self._leaders[group] = term, NOBODY
@@ -87,7 +87,7 @@ class NodeRegistry:
     def cut_off(self, node_id: int) -> None:
         """The connection to a node is lost."""
         if node_id in self._heard:
-            latest = self._seconds() - ALIVE_SECONDS + CUT_OFF_SECONDS
+            latest = self._monotonic() - ALIVE_SECONDS + CUT_OFF_SECONDS
             self._heard[node_id] = min(self._heard[node_id], latest)
 
     def on_process_stopped(self, node_id: int) -> None:
@@ -99,7 +99,7 @@ class NodeRegistry:
         if node_id == self.node_id:
             return not self.is_removed
         heard = self._heard.get(node_id)
-        return heard is not None and self._seconds() - heard < ALIVE_SECONDS
+        return heard is not None and self._monotonic() - heard < ALIVE_SECONDS
 
     def alive(self) -> frozenset[int]:
         """The recorded nodes that live, this one included."""
@@ -108,7 +108,7 @@ class NodeRegistry:
     def listed(self) -> frozenset[int]:
         """The recorded nodes that clients are told of: those that live, or did a moment ago. A node that has
         just started has heard nobody yet: to it all did."""
-        since = self._seconds() - LISTED_SECONDS
+        since = self._monotonic() - LISTED_SECONDS
         told = self._last_told
         lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
         return self.alive() | lately
@@ -119,7 +119,7 @@ class NodeRegistry:
             (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
         )
         others = tuple(self._leaders.values())
-        return hosted, self.alive(), self.listed(), others, tuple(self._behind.values())
+        return hosted, self.alive(), self.listed(), others, tuple(self._out_of_sync.values())
 
     def registered_ids(self) -> list[int]:
         """Every node of the cluster, alive or not; only this one before a first start is through."""
@@ -212,19 +212,19 @@ class NodeRegistry:
         status = self.statuses.get(node_id)
         return status is not None and status.applied >= metadata_index
 
-    def on_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
+    def set_out_of_sync(self, group: int, term: int, nodes: tuple[int, ...]) -> None:
         """Records the replicas that are out of sync, by the leader of a group in this term."""
-        if term >= self._behind.get(group, (-1, ()))[0]:
-            self._behind[group] = term, behind
+        if term >= self._out_of_sync.get(group, (-1, ()))[0]:
+            self._out_of_sync[group] = term, nodes
 
-    def behind(self, group: int) -> tuple[int, ...]:
+    def out_of_sync(self, group: int) -> tuple[int, ...]:
         """The nodes that are out of sync in a group (`in_sync_replicas.py`), as its leader reported last.
-        That counts until the next leader reports: to be without one helps nobody to catch up."""
-        _, found = self._behind.get(group, (-1, ()))
+        It counts until the next leader reports: without a leader no replica catches up."""
+        _, found = self._out_of_sync.get(group, (-1, ()))
         return found
 
     def member_of(self, group: int) -> dict[int, int]:
-        """Node -> the Raft member it says it is in a group."""
+        """The member id that each node reports for a group."""
         found = {
             node: status.members[group] for node, status in self.statuses.items() if group in status.members
         }

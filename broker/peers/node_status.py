@@ -26,17 +26,17 @@ class Status:
     leads: Mapping[int, int] = field(default_factory=dict)
     """Log group to the term it leads in."""
     members: Mapping[int, int] = field(default_factory=dict)
-    """Log group to the Raft member it is there."""
+    """Log group to its member id there."""
     applied: int = 0
-    """How far it has followed group 0."""
+    """The applied index of group 0."""
     data_groups: int = 0
     """How many log groups for data are recorded; 0 where it has seen no record of them yet."""
     disk_full: bool | None = None
-    """Whether its disk is full; None where it does not say, as older versions."""
-    behind: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Log group that it leads to the nodes whose copy lags; older versions say nothing of it."""
+    """Whether its disk is full; None where it does not report it, as older versions."""
+    out_of_sync: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """The out-of-sync nodes of each log group that it leads; older versions do not report them."""
     build: str | None = None
-    """Its version and commit; older versions say nothing of it."""
+    """Its version and commit; older versions do not report them."""
 
     def encode(self) -> bytes:
         """Returns it as JSON."""
@@ -52,7 +52,7 @@ class Status:
                 "applied": self.applied,
                 "groups": self.data_groups,
                 "full": self.disk_full,
-                "behind": {str(group): list(nodes) for group, nodes in self.behind.items()},
+                "behind": {str(group): list(nodes) for group, nodes in self.out_of_sync.items()},
                 "build": self.build,
             },
             separators=(",", ":"),
@@ -62,30 +62,30 @@ class Status:
     def decode(body: bytes) -> Status:
         """Raises ValueError."""
         try:
-            told: dict[str, Any] = json.loads(body)
-            cluster_id = told["cluster"]
+            fields: dict[str, Any] = json.loads(body)
+            cluster_id = fields["cluster"]
             if cluster_id is not None and not isinstance(cluster_id, str):
                 raise TypeError("a cluster id that is no text")
-            full = told.get("full")
+            full = fields.get("full")
             if full is not None and not isinstance(full, bool):
                 raise TypeError("a disk that is neither full nor not")
-            build = told.get("build")
+            build = fields.get("build")
             if build is not None and not isinstance(build, str):
                 raise TypeError("a build that is no text")
             return Status(
-                bool(told["joined"]),
-                bool(told["log"]),
+                bool(fields["joined"]),
+                bool(fields["log"]),
                 cluster_id,
-                tuple(_small(each) for each in told["nodes"]),
-                tuple(_small(each) for each in told["voters"]),
-                {_small(group): _small(term) for group, term in told["leads"].items()},
-                {_small(group): _number(member) for group, member in told["members"].items()},
-                _number(told["applied"]),
-                _small(told.get("groups", 0)),
+                tuple(_small(each) for each in fields["nodes"]),
+                tuple(_small(each) for each in fields["voters"]),
+                {_small(group): _small(term) for group, term in fields["leads"].items()},
+                {_small(group): _number(member) for group, member in fields["members"].items()},
+                _number(fields["applied"]),
+                _small(fields.get("groups", 0)),
                 full,
                 {
                     _small(group): tuple(_small(each) for each in nodes)
-                    for group, nodes in told.get("behind", {}).items()
+                    for group, nodes in fields.get("behind", {}).items()
                 },
                 None if build is None else build[:MAX_BUILD_LENGTH],
             )

@@ -85,7 +85,7 @@ class _PassedOver(Exception):
 class LogReader:
     """Reads over a segment table; safe in any thread."""
 
-    __slots__ = ("_damage", "_fs", "_seconds", "_shared", "_table", "_verified")
+    __slots__ = ("_damage", "_fs", "_monotonic", "_shared", "_table", "_verified")
 
     def __init__(
         self,
@@ -93,10 +93,10 @@ class LogReader:
         table: SegmentTable,
         shared: SharedReads,
         damage: DamageTable,
-        seconds: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fs = fs
-        self._seconds = seconds
+        self._monotonic = monotonic
         self._verified = VerifiedRowsCache()
         self._table = table
         self._shared = shared
@@ -254,7 +254,7 @@ class LogReader:
         size = index.positions[end - 1] + index.lengths[end - 1] - start
         is_small = end - first <= SMALL_ROWS and size < SMALL_BYTES
         modified = 0 if is_small else self._fs.modified(segment.fd)
-        now = 0.0 if is_small else self._seconds()
+        now = 0.0 if is_small else self._monotonic()
         view, last = self._read_stretch(segment, start, index, first, end, wait)
         if wait:
             self._verified.forget(owner)
@@ -308,7 +308,8 @@ class LogReader:
         return memoryview(data)[:got], last
 
     def scan_for_damage(self, sequence: int, breathe: Callable[[int], None]) -> None:
-        """Add each damaged batch of a sealed segment to the damage table. OSError as `SegmentRewriter.scrub`."""
+        """Add each damaged batch of a sealed segment to the damage table. OSError as
+        `SegmentRewriter.scrub`."""
         segment = self._table.acquire(sequence)
         if segment is None:
             return

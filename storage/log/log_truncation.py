@@ -165,7 +165,9 @@ class TruncatableLog(LogWriter):
                 raise self._fail(f"state: {error}") from error
             self._tail_cache.clear()
             self._recent.truncate(last_index)
-            self._maintenance.forget(self._table.replace_from(truncated.sequence, [truncated]), truncated.sequence)
+            self._maintenance.forget(
+                self._table.replace_from(truncated.sequence, [truncated]), truncated.sequence
+            )
         self._generation = generation
         self._flushed = place
         self._follow(truncated.tail)
@@ -213,8 +215,8 @@ class TruncatableLog(LogWriter):
     # -- installation -----------------------------------------------------------------------------------
 
     def begin_install(self) -> Installation:
-        """Begins to replace the log by a snapshot of another node; an earlier installation is aborted. May run in
-        the thread that adds to it."""
+        """Begins to replace the log by a snapshot of another node; an earlier installation is aborted. May
+        run in the thread that adds to it."""
         if self._installation is not None:
             self._installation.abort()
         self._installation = Installation(

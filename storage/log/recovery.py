@@ -46,10 +46,10 @@ from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_prom
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.startup_cleanup import (
     finish_installation,
-    is_invalidated,
-    reuse_ready_files,
-    remove_stale_files,
     invalidate_unfinished_joins,
+    is_invalidated,
+    remove_stale_files,
+    reuse_ready_files,
 )
 from lockstep.storage.log.state_file import LostState, StateFile
 from lockstep.storage.types import CorruptLog, HardState, NewerFormat

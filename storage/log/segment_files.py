@@ -81,13 +81,15 @@ def outermost(joined: Iterable[JoinedFile]) -> set[JoinedFile]:
 class SegmentFiles:
     """A directory's segment files, sorted out.
 
-    Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a joined
-    file was given up, which its first bytes say.
+    Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a
+    joined file was given up, which its first bytes say.
     """
 
     __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")
 
-    def __init__(self, names: Iterable[str], oldest: int, joins: int, is_invalidated: Callable[[str], bool]) -> None:
+    def __init__(
+        self, names: Iterable[str], oldest: int, joins: int, is_invalidated: Callable[[str], bool]
+    ) -> None:
         names = list(names)
         self.freed = FreedSequences(names)
         joined = joined_of(names)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
 from lockstep.storage.log.file_system import FileSystem, is_full, unless_lost, write_all
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header
-from lockstep.storage.log.freed_segments import freed_runs, freed_file_name
+from lockstep.storage.log.freed_segments import freed_file_name, freed_runs
 from lockstep.storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
 from lockstep.storage.log.segment_pool import ReadyFile
 
@@ -20,8 +20,8 @@ from lockstep.storage.log.segment_pool import ReadyFile
 def reuse_ready_files(
     fs: FileSystem, directory: Path, live: list[int], next_sequence: int, segment_bytes: int
 ) -> list[ReadyFile]:
-    """Returns the files above the log's end, without a gap and of the right size, as ready segments; others are
-    removed, as are those without allocated space: a copied data directory may have sparse files."""
+    """Returns the files above the log's end, without a gap and of the right size, as ready segments; others
+    are removed, as are those without allocated space: a copied data directory may have sparse files."""
     ready: list[ReadyFile] = []
     stale: list[Path] = []
     for sequence in [s for s in live if s >= next_sequence]:
@@ -78,7 +78,8 @@ def invalidate_unfinished_joins(fs: FileSystem, directory: Path, files: SegmentF
 
 
 def is_invalidated(fs: FileSystem, directory: Path, name: str) -> bool:
-    """True if `invalidate_unfinished_joins` gave this joined file at an earlier open; False if it cannot be read."""
+    """True if `invalidate_unfinished_joins` gave this joined file at an earlier open; False if it cannot be
+    read."""
 
     def read() -> bytes:
         fd = fs.open(directory / name)

@@ -353,7 +353,7 @@ async def open_group(node: Node) -> LogGroup:
         commit_machines=node.machines.commit,
         tail_machines=node.machines.tail,
         send=node.send,
-        seconds=node.loop.time,
+        monotonic=node.loop.time,
         random_below=node.draw,
         fs=node.disk,
     )

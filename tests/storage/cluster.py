@@ -42,7 +42,7 @@ class Cluster:
     lost: Callable[[int, int, Message], bool] = lambda sender, to, message: False
     machines: Callable[[int], Mapping[bytes, tuple[str, StateMachine]]] = lambda node: {}
     """What a node's committed batches are replayed into."""
-    seconds: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = time.monotonic
     """The monotonic clock of all."""
 
     async def start(self, *nodes: int, voters: tuple[int, ...] | None = None, incarnation: int = 0) -> None:
@@ -66,7 +66,7 @@ class Cluster:
                 on_fatal=self.fatal.append,
                 commit_machines=self.machines(node),
                 send=lambda to, message, node=node: self._send(node, to, message),  # type: ignore[misc]
-                seconds=self.seconds,
+                monotonic=self.monotonic,
             )
 
     def _send(self, sender: int, to: int, message: Message) -> None:

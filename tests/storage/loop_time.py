@@ -37,7 +37,7 @@ class LoopTime:
 async def nobody_is_silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Groups that are opened in the block go by such a clock."""
     async with loop_time() as clock:
-        monkeypatch.setattr(LogGroup, "open", partial(LogGroup.open, seconds=clock))
+        monkeypatch.setattr(LogGroup, "open", partial(LogGroup.open, monotonic=clock))
         yield
 
 

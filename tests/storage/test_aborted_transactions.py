@@ -34,7 +34,9 @@ class Partition(PartitionLog):
     def _commit(self, payload: Buffer, flags: int, records: int = 1) -> int:
         base = self.high_watermark
         if flags:
-            self.in_transaction(DirectoryEntry(1, base, records, len(payload), 0, 0, 0, flags), payload)
+            self.apply_transaction_batch(
+                DirectoryEntry(1, base, records, len(payload), 0, 0, 0, flags), payload
+            )
         self.high_watermark = self.next_offset = base + records
         return base
 

@@ -27,7 +27,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """Three members; whoever waits for a commit does so for as long as it takes."""
     monkeypatch.setattr(served_leadership, "UNKNOWN_OUTCOME_SECONDS", 3600.0)
     async with loop_time() as clock:
-        made = Cluster(tmp_path, seconds=clock)
+        made = Cluster(tmp_path, monotonic=clock)
         await made.start()
         yield made
         await made.stop()

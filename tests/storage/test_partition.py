@@ -75,13 +75,13 @@ def test_what_is_stable_ends_where_the_first_open_transaction_begins() -> None:
     before = made.aborted_so_far()
     builder = BatchBuilder(producer_id=9, producer_epoch=0, transactional=True)
     builder.append(timestamp_ms=5, key=None, value=b"x")
-    made.in_transaction(DirectoryEntry(3, 20, 1, 0, 0, 0, 0, ENTRY_TRANSACTIONAL), builder.build())
+    made.apply_transaction_batch(DirectoryEntry(3, 20, 1, 0, 0, 0, 0, ENTRY_TRANSACTIONAL), builder.build())
     assert made.last_stable_offset == 20
     made.log_start_offset = 22
     assert made.last_stable_offset == 22
     marker = build(ControlKind.ABORT, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp_ms=5)
     flags = ENTRY_TRANSACTIONAL | ENTRY_CONTROL
-    made.in_transaction(DirectoryEntry(3, 34, 1, 0, 0, 0, 0, flags), marker)
+    made.apply_transaction_batch(DirectoryEntry(3, 34, 1, 0, 0, 0, 0, flags), marker)
     assert made.last_stable_offset == 35
     aborted = [AbortedTransaction(9, 20, 34, 35)]
     assert made.aborted_between(0, 40) == list(made.aborted_so_far()) == aborted and not before

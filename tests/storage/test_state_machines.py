@@ -17,15 +17,15 @@ from lockstep.storage.control_partition import (
     log_start_command,
     open_command,
 )
+from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
+from lockstep.storage.partition import PartitionLog
 from lockstep.storage.state_machines import (
     CONTROL_SECTION,
     OFFSETS_SECTION,
     TRANSACTIONS_SECTION,
-    StateMachines,
     Sections,
+    StateMachines,
 )
-from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
-from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
 
 TOPIC = bytes(range(16))
@@ -172,7 +172,10 @@ def test_batches_may_follow_an_opening_that_is_not_committed_yet() -> None:
     group.state.replay_appended(group.frame((1, 3)))
     group.state.replay_appended(group.frame((1, 2)))
     assert list(group.partitions) == [0]
-    assert json.loads(group.state.snapshot_appended(9)[OFFSETS_SECTION]) == [[0, 1, [[4, 0]]], [1, 5, [[4, 0]]]]
+    assert json.loads(group.state.snapshot_appended(9)[OFFSETS_SECTION]) == [
+        [0, 1, [[4, 0]]],
+        [1, 5, [[4, 0]]],
+    ]
     group.apply(opening)
     assert (group.partitions[1].next_offset, group.partitions[1].leader_epochs) == (5, [(4, 0)])
     assert group.partitions[1].machine is group.committed

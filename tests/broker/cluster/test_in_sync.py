@@ -118,5 +118,5 @@ async def test_who_leads_is_in_sync_whatever_was_said_of_it_before(start_cluster
     asked = next(each for each in EVERY if each != cluster.leader_of(GROUP))
     nodes = cluster.brokers[asked].assembly.nodes
     leader, term = nodes.leader_of(GROUP)
-    nodes.on_behind(GROUP, term + 1, (leader, asked))
+    nodes.set_out_of_sync(GROUP, term + 1, (leader, asked))
     assert await told(cluster, asked) == [(EVERY - {asked}, set())] * 3

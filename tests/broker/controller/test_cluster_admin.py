@@ -10,7 +10,7 @@ import pytest
 
 from lockstep import cluster as admin
 from lockstep.broker.controller import cluster_admin
-from lockstep.broker.membership.reconciler import LOOK_SECONDS
+from lockstep.broker.membership.reconciler import RECONCILE_SECONDS
 from lockstep.client import Client
 from lockstep.connection import BrokerError
 from lockstep.protocol.cluster_messages import (
@@ -328,7 +328,7 @@ async def test_a_group_of_one_voter_grows_again(
     async with Client(cluster.bootstrap_servers) as client:
         await admin.remove(client, 1, 30)
     await cluster.stop(1)
-    await asyncio.sleep(3 * LOOK_SECONDS)  # keepers rest
+    await asyncio.sleep(3 * RECONCILE_SECONDS)  # keepers rest
     await cluster.start(3)
     await cluster.until(lambda: 3 in nodes(cluster), "third node")
     async with Client(cluster.bootstrap_servers) as client:

@@ -237,7 +237,7 @@ async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], 
     cluster: Any = SimpleNamespace(
         image=SimpleNamespace(moving={1: (1, 2, 3)}), nodes_of={1: (4, 2, 3)}.__getitem__
     )
-    nodes: Any = SimpleNamespace(behind=lambda number: behind)
+    nodes: Any = SimpleNamespace(out_of_sync=lambda number: behind)
     topics: Any = SimpleNamespace(record=record)
     asked: Any = SimpleNamespace(of_all=reports)
     await note_arrivals(cluster, nodes, topics, asked)

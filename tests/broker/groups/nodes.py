@@ -70,7 +70,7 @@ class Nodes:
 
     def __init__(self, directory: Path, clock: LoopTime, **settings: str) -> None:
         self.states: dict[int, GroupsState] = {}
-        self.cluster = Cluster(directory, machines=self._machines, seconds=clock)
+        self.cluster = Cluster(directory, machines=self._machines, monotonic=clock)
         self._clock = clock
         self.known: dict[int, Known] = {}
         self.groups: dict[int, GroupCoordinators] = {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lockstep.broker.membership.group_view import MAX_LAG_ENTRIES, DesiredMembers, is_up_to_date, view_of
+from lockstep.broker.membership.group_view import MAX_LAG_ENTRIES, DesiredMembers, is_up_to_date, observe
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.settings import RaftSettings
 from tests.storage.raft.cores import ME, beats, core, drained, holds, leader
 
-WANTED = DesiredMembers((1, 2, 3))
+DESIRED = DesiredMembers((1, 2, 3))
 SMALL = RaftSettings(max_append_bytes=100)
 
 
@@ -21,46 +21,50 @@ def grown(raft: Raft, entries: int, size: int = 1) -> Raft:
 
 
 def test_only_a_leader_has_a_view() -> None:
-    assert view_of(core(), WANTED) is None
-    seen = view_of(leader(Configuration((1, 2, 3), (), (4,))), WANTED)
+    assert observe(core(), DESIRED) is None
+    seen = observe(leader(Configuration((1, 2, 3), (), (4,))), DESIRED)
     assert seen is not None
     assert (seen.leader, seen.voters, seen.learners) == (ME, (1, 2, 3), (4,))
-    assert (seen.settled, seen.light, seen.wanted) == (True, True, WANTED)
+    assert (seen.no_change_pending, seen.is_nearly_committed, seen.desired) == (True, True, DESIRED)
     assert seen.up_to_date == {1, 2, 3, 4}
 
 
 def test_it_is_not_settled_before_the_leader_serves() -> None:
-    seen = view_of(leader(is_serving=False), WANTED)
+    seen = observe(leader(is_serving=False), DESIRED)
     assert seen is not None
-    assert not seen.settled
+    assert not seen.no_change_pending
 
 
 def test_it_is_not_settled_while_members_change() -> None:
     raft = leader()
     raft.change_members([1, 2, 3], [4])
-    wished = view_of(raft, WANTED)
+    wished = observe(raft, DESIRED)
     drained(raft)
-    appended = view_of(raft, WANTED)
+    appended = observe(raft, DESIRED)
     raft.on_persisted(raft.last_index, raft.term, raft.truncation_count)
     raft.step(holds(raft, 2, raft.last_index), raft.now_ms)
-    committed = view_of(raft, WANTED)
+    committed = observe(raft, DESIRED)
     assert wished is not None and appended is not None and committed is not None
-    assert (wished.settled, appended.settled, committed.settled) == (False, False, True)
+    assert (wished.no_change_pending, appended.no_change_pending, committed.no_change_pending) == (
+        False,
+        False,
+        True,
+    )
     assert 4 not in committed.up_to_date
 
 
 def test_it_is_not_settled_while_leadership_moves() -> None:
     raft = leader()
     raft.transfer(2, raft.now_ms)
-    seen = view_of(raft, WANTED)
+    seen = observe(raft, DESIRED)
     assert seen is not None
-    assert not seen.settled
+    assert not seen.no_change_pending
 
 
 def test_much_that_is_not_committed_weighs() -> None:
-    seen = view_of(grown(leader(), MAX_LAG_ENTRIES + 1), WANTED)
+    seen = observe(grown(leader(), MAX_LAG_ENTRIES + 1), DESIRED)
     assert seen is not None
-    assert not seen.light
+    assert not seen.is_nearly_committed
 
 
 def test_who_has_not_answered_or_is_no_member_is_not_up_to_date() -> None:

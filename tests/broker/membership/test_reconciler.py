@@ -30,10 +30,10 @@ HASTE = 20
 class Kept:
     """A cluster with a keeper beside each of its groups; all of them want the same."""
 
-    def __init__(self, directory: Path, *wanted: int, voters: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(self, directory: Path, *desired: int, voters: tuple[int, ...] = (1, 2, 3)) -> None:
         self.cluster = Cluster(directory, voters=voters)
-        self.keepers: dict[int, Reconciler] = {}
-        self.wanted_nodes = wanted
+        self.reconcilers: dict[int, Reconciler] = {}
+        self.voter_nodes = desired
         self.learner_nodes: tuple[int, ...] = ()
         self.silent: set[int] = set()
         """Nodes of whose state nobody has heard."""
@@ -48,29 +48,29 @@ class Kept:
         self.clock: Callable[[], float] = lambda: asyncio.get_running_loop().time() * HASTE
         self._time = 0.0
 
-    def wanted(self) -> DesiredMembers:
+    def desired(self) -> DesiredMembers:
         if self.broken:
             raise RuntimeError("planted")
         said = {node: g.raft.member_id for node, g in self.cluster.groups.items() if node not in self.silent}
-        return DesiredMembers(self.wanted_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
+        return DesiredMembers(self.voter_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
 
     async def start(self, *nodes: int, joins: bool = False, incarnation: int = 0) -> None:
         await self.cluster.start(*nodes, voters=() if joins else None, incarnation=incarnation)
         loop = asyncio.get_running_loop()
         for node in nodes or self.cluster.voters:
-            self.keepers[node] = Reconciler(
+            self.reconcilers[node] = Reconciler(
                 self.cluster.groups[node],
-                self.wanted,
+                self.desired,
                 loop,
                 balance=lambda: self.balance,
-                seconds=lambda: self.clock(),
-                look_seconds=0.02,
+                monotonic=lambda: self.clock(),
+                interval_seconds=0.02,
             )
-            self.keepers[node].start()
+            self.reconcilers[node].start()
 
     async def stop(self, *nodes: int) -> None:
-        for node in nodes or tuple(self.keepers):
-            self.keepers.pop(node).stop()
+        for node in nodes or tuple(self.reconcilers):
+            self.reconcilers.pop(node).stop()
             await self.cluster.stop(node)
 
     async def wipe(self, node: int, incarnation: int) -> None:
@@ -149,7 +149,7 @@ class Kept:
             for node, group in self.cluster.groups.items():
                 if group.is_leader:
                     with contextlib.suppress(TransferRejected, NotLeader):
-                        ask(self.keepers[node])
+                        ask(self.reconcilers[node])
                         return True
             return False
 
@@ -164,9 +164,9 @@ class Kept:
         return None
 
     async def until_members(self, *voters: int, learners: tuple[int, ...] = ()) -> None:
-        wanted = Configuration(tuple(sorted(voters)), (), learners)
+        desired = Configuration(tuple(sorted(voters)), (), learners)
         try:
-            await self.until(lambda: self.configuration() == wanted)
+            await self.until(lambda: self.configuration() == desired)
         except AssertionError as error:
             raise AssertionError(f"{self.configuration()}; {error}") from error
 
@@ -219,7 +219,7 @@ async def test_a_wiped_member_is_replaced(tmp_path: Path, caplog: pytest.LogCapt
     assert kept.configuration() == Configuration((1, 2, new))
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "log group 1: voters become 1, 2, 3, learners 3 (incarnation 7): who listens has changed",
+        "log group 1: voters become 1, 2, 3, learners 3 (incarnation 7): the desired learners have changed",
         "log group 1: voters become 1, 2, 3 (incarnation 7), learners none: "
         "3 (incarnation 7) has caught up and replaces 3",
     ]
@@ -248,7 +248,7 @@ async def test_a_fourth_node_comes(tmp_path: Path) -> None:
     kept.begin_writing()
     await kept.start(4, joins=True)
     await pause(0.1)
-    kept.wanted_nodes = (1, 2, 3, 4)
+    kept.voter_nodes = (1, 2, 3, 4)
     await kept.until_members(1, 2, 3, 4)
     await kept.end()
 
@@ -271,7 +271,7 @@ async def test_a_node_goes_also_where_it_leads(tmp_path: Path, led_by: int) -> N
     await kept.start()
     kept.begin_writing()
     await kept.led_by(led_by)
-    kept.wanted_nodes = (1, 2, 3)
+    kept.voter_nodes = (1, 2, 3)
     await kept.until_members(1, 2, 3)
     await kept.stop(4)
     await kept.end()
@@ -283,7 +283,7 @@ async def test_a_group_moves_to_other_nodes_altogether(tmp_path: Path) -> None:
     kept.begin_writing()
     await kept.start(4, 5, 6, joins=True)
     await kept.led_by(1)
-    kept.wanted_nodes = (4, 5, 6)
+    kept.voter_nodes = (4, 5, 6)
     await kept.until_members(4, 5, 6)
     await kept.stop(1, 2, 3)
     count = len(kept.acknowledged)
@@ -296,12 +296,12 @@ async def test_one_becomes_three_and_one_again(tmp_path: Path) -> None:
     await kept.start()
     kept.begin_writing()
     await kept.start(2, 3, joins=True)
-    kept.wanted_nodes = (1, 2, 3)
+    kept.voter_nodes = (1, 2, 3)
     await pause(0.1)
     assert kept.configuration() == Configuration((1,))  # alone it only looks when it is told
-    kept.keepers[1].look()
+    kept.reconcilers[1].reconcile()
     await kept.until_members(1, 2, 3)
-    kept.wanted_nodes = (2,)
+    kept.voter_nodes = (2,)
     await kept.until_members(2)
     await kept.end()
 
@@ -315,7 +315,7 @@ async def test_a_dead_learner_never_votes(tmp_path: Path) -> None:
     await kept.until_members(1, 2, 3, learners=(4,))
     kept.cluster.lost = lambda sender, to, message: 4 in (sender, to)  # its state is heard of all the same
     await pause(0.6)
-    kept.learner_nodes, kept.wanted_nodes = (), (1, 2, 3, 4)
+    kept.learner_nodes, kept.voter_nodes = (), (1, 2, 3, 4)
     await pause()
     assert kept.configuration() == Configuration((1, 2, 3), (), (4,))
     kept.cluster.lost = lambda sender, to, message: False
@@ -358,7 +358,9 @@ def handed_over(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the keepers say of hand-overs."""
     said = [record.getMessage() for record in caplog.records]
     return [
-        line.removeprefix("log group 1: the leadership goes to ") for line in said if "leadership" in line
+        line.removeprefix("log group 1: the leadership is transferred to ")
+        for line in said
+        if "leadership" in line
     ]
 
 
@@ -454,9 +456,9 @@ async def test_leadership_goes_where_somebody_wants_it(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 1, 2, 3)
     await kept.start()
     await kept.led_by(1)
-    kept.keepers[1].transfer_to(1)
+    kept.reconcilers[1].transfer_to(1)
     assert kept.cluster.groups[1].is_leader
-    await kept.asked(lambda keeper: keeper.transfer_to(3))
+    await kept.asked(lambda reconciler: reconciler.transfer_to(3))
     await kept.lead(3)
     await kept.stop()
 
@@ -469,7 +471,7 @@ async def test_a_leader_that_is_behind_is_not_handed_anything(tmp_path: Path) ->
     kept.cluster.lost = lambda sender, to, message: 2 in (sender, to)
     await pause()
     with pytest.raises(TransferRejected, match="node 2 has not caught up with group 1"):
-        kept.keepers[1].transfer_to(2)
+        kept.reconcilers[1].transfer_to(2)
     await kept.stop()
 
 
@@ -478,22 +480,22 @@ async def test_why_leadership_cannot_go_somewhere(tmp_path: Path) -> None:
     await kept.start()
     await kept.led_by(1)
     with pytest.raises(TransferRejected, match="node 9 is no voter of the group"):
-        kept.keepers[1].transfer_to(9)
+        kept.reconcilers[1].transfer_to(9)
     kept.silent = {3}
-    with pytest.raises(TransferRejected, match="node 3 has not been heard of lately"):
-        kept.keepers[1].transfer_to(3)
+    with pytest.raises(TransferRejected, match="node 3 has no recent status"):
+        kept.reconcilers[1].transfer_to(3)
     with pytest.raises(NotLeader, match="group 1 is not led here"):
-        kept.keepers[2].transfer_to(3)
+        kept.reconcilers[2].transfer_to(3)
     kept.silent, kept.disks_full = set(), {2: True}
     with pytest.raises(TransferRejected, match="the disk of node 2 is full"):
-        kept.keepers[1].transfer_to(2)
+        kept.reconcilers[1].transfer_to(2)
     kept.disks_full = {}
-    kept.keepers[1].stop()
+    kept.reconcilers[1].stop()
     kept.cluster.groups[1].change_members([1, 2, 3], [4])
     with pytest.raises(TransferRejected, match="group 1: a change of the members is under way"):
-        kept.keepers[1].transfer_to(2)
+        kept.reconcilers[1].transfer_to(2)
     await kept.stop(2, 3)
-    kept.keepers.pop(1)
+    kept.reconcilers.pop(1)
     await kept.cluster.stop()
 
 
@@ -505,21 +507,21 @@ async def test_where_nothing_is_led_or_nobody_else_is_wanted_nobody_looks(tmp_pa
     cluster = Cluster(tmp_path, voters=(1,))
     await cluster.start()
 
-    def wanted() -> DesiredMembers:
+    def desired() -> DesiredMembers:
         looks.append(1)
         return DesiredMembers((1,), (), {1: 1}, frozenset({1}))
 
-    keeper = Reconciler(cluster.groups[1], wanted, asyncio.get_running_loop(), look_seconds=0.001)
-    keeper.look()
+    reconciler = Reconciler(cluster.groups[1], desired, asyncio.get_running_loop(), interval_seconds=0.001)
+    reconciler.reconcile()
     assert not looks  # not started
-    keeper.start()
+    reconciler.start()
     await pause(0.05)
     assert len(looks) == 1
-    keeper.look()
+    reconciler.reconcile()
     assert len(looks) == 2
-    keeper.stop()
-    keeper.stop()
-    keeper.look()
+    reconciler.stop()
+    reconciler.stop()
+    reconciler.reconcile()
     assert len(looks) == 2
     await cluster.stop()
 

@@ -26,7 +26,7 @@ class World:
 
     def behind(self, *before: int) -> tuple[int, ...]:
         alive = self.alive.__contains__
-        return self.lagging.look(GROUP, self.raft, self.placed, alive, before, self.now)
+        return self.lagging.update(GROUP, self.raft, self.placed, alive, before, self.now)
 
     def grow(self, *holders: int) -> None:
         """The log gets more than a follower may lack; these have it, too."""

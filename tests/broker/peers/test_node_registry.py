@@ -109,19 +109,19 @@ def test_listeners_hear_of_each_status(world: World) -> None:
 
 
 def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
-    assert world.nodes.behind(GROUP) == ()
-    world.nodes.on_status(2, Status(leads={GROUP: 5}, behind={GROUP: (3,)}))
-    world.nodes.on_status(3, Status(leads={GROUP: 4}, behind={GROUP: (1, 2)}))
-    assert world.nodes.behind(GROUP) == (3,), "one that leads no more has not heard of it"
+    assert world.nodes.out_of_sync(GROUP) == ()
+    world.nodes.on_status(2, Status(leads={GROUP: 5}, out_of_sync={GROUP: (3,)}))
+    world.nodes.on_status(3, Status(leads={GROUP: 4}, out_of_sync={GROUP: (1, 2)}))
+    assert world.nodes.out_of_sync(GROUP) == (3,), "one that leads no more has not heard of it"
     world.nodes.on_status(2, Status())
     world.nodes.on_process_stopped(2)
-    assert world.nodes.behind(GROUP) == (3,), "without a leader nobody catches up"
+    assert world.nodes.out_of_sync(GROUP) == (3,), "without a leader nobody catches up"
     before = world.nodes.client_view()
-    world.nodes.on_behind(GROUP, 6, (2, 3))
-    assert world.nodes.behind(GROUP) == (2, 3), "this node leads"
+    world.nodes.set_out_of_sync(GROUP, 6, (2, 3))
+    assert world.nodes.out_of_sync(GROUP) == (2, 3), "this node leads"
     after = world.nodes.client_view()
-    world.nodes.on_behind(GROUP, 6, (2,))
-    assert world.nodes.behind(GROUP) == (2,)
+    world.nodes.set_out_of_sync(GROUP, 6, (2,))
+    assert world.nodes.out_of_sync(GROUP) == (2,)
     assert len({before, after, world.nodes.client_view()}) == 3, "each time clients are told something else"
 
 

@@ -16,7 +16,7 @@ from tests.support.cases import each_case
         Status(disk_full=True),
         Status(disk_full=False),
         Status(build="0.2.0 (commit 94a4d5618ee2)"),
-        Status(leads={0: 3, 2: 9}, behind={0: (), 2: (3, 1)}),
+        Status(leads={0: 3, 2: 9}, out_of_sync={0: (), 2: (3, 1)}),
     ],
 )
 def test_round_trip(status: Status) -> None:

@@ -46,7 +46,7 @@ class Group:
             log = self.logs.get(entry.partition)
             if log is not None:
                 if entry.flags & (ENTRY_TRANSACTIONAL | ENTRY_CONTROL):
-                    log.in_transaction(entry, payload)
+                    log.apply_transaction_batch(entry, payload)
                 log.high_watermark = log.next_offset = entry.base_offset + entry.record_count
 
     def _payload(self, base: int, count: int, flags: int, producer: int) -> bytes:

@@ -18,9 +18,9 @@ from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
 from lockstep.storage.control_partition import ControlPartition
-from lockstep.storage.state_machines import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
 from lockstep.storage.log.format import ENTRY_NOTES
 from lockstep.storage.partition import PartitionLog
+from lockstep.storage.state_machines import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
 from lockstep.storage.types import CONTROL_PARTITION, StateMachine
 from tests.sim.checks.history import Entry, History, group_of, unseen
 from tests.sim.faces import Check, Machines
@@ -55,7 +55,7 @@ class Replay:
             partition.note_epoch(batch.directory.leader_epoch, batch.base_offset)
             partition.next_offset = partition.high_watermark = batch.next_offset
             if batch.directory.flags & ENTRY_IN_TRANSACTION:
-                partition.in_transaction(batch.directory, batch.data)
+                partition.apply_transaction_batch(batch.directory, batch.data)
             for machine in self.machines.tail.values():
                 machine.replay(batch.directory, batch.data, self.time_ms)
             if partition.machine is not None:

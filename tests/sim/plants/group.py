@@ -10,7 +10,6 @@ from unittest.mock import patch
 from lockstep.storage import group_recovery
 from lockstep.storage.applier import Applier
 from lockstep.storage.checkpointer import Checkpointer
-from lockstep.storage.state_machines import StateMachines, Sections
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log.tail_cache import TailCache
 from lockstep.storage.log_group import LogGroup
@@ -18,6 +17,7 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.configuration import ConfigurationStack
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.replica import Replica
+from lockstep.storage.state_machines import Sections, StateMachines
 from lockstep.storage.types import Checkpoint, Frame
 from lockstep.storage.waiters import Waiter, Waiters
 from tests.sim.faces import Plant

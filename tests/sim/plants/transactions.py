@@ -16,9 +16,9 @@ from lockstep.storage.aborted_transactions import (
     AbortedTransactions,
     PartitionTransactions,
 )
-from lockstep.storage.state_machines import TRANSACTIONS_SECTION, StateMachines, Sections
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
+from lockstep.storage.state_machines import TRANSACTIONS_SECTION, Sections, StateMachines
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, replaced
 
