@@ -208,7 +208,7 @@ class PartitionTransactions:
 class HasTransactions(Protocol):
     """A partition, as far as its transactions need it; `storage.partition.PartitionLog` is one."""
 
-    number: int
+    local_id: int
     transactions: PartitionTransactions | None
 
     @property
@@ -228,7 +228,7 @@ def snapshot(partitions: Mapping[int, HasTransactions]) -> bytes:
             partition.transactions = None
             continue
         blocks, others, aborted = transactions.aborted.snapshot()
-        pieces.append(_PARTITION.pack(partition.number, len(transactions.open), blocks, others))
+        pieces.append(_PARTITION.pack(partition.local_id, len(transactions.open), blocks, others))
         pieces.extend(_OPEN.pack(*each) for each in transactions.open.items())
         pieces.extend(aborted)
     return _HEAD.pack(STATE_VERSION) + b"".join(pieces) if pieces else b""

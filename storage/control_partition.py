@@ -28,25 +28,25 @@ STATE_VERSION = 1
 Command = dict[str, object]
 
 
-def open_command(number: int, topic_id: bytes, index: int, epoch_base: int) -> Command:
+def open_command(local_id: int, topic_id: bytes, index: int, epoch_base: int) -> Command:
     """Opens a partition in this group."""
     return {
         "do": "open",
-        "partition": number,
+        "partition": local_id,
         "topic_id": topic_id.hex(),
         "index": index,
         "epoch_base": epoch_base,
     }
 
 
-def close_command(number: int) -> Command:
+def close_command(local_id: int) -> Command:
     """Closes a partition; its records are dead."""
-    return {"do": "close", "partition": number}
+    return {"do": "close", "partition": local_id}
 
 
-def log_start_command(number: int, offset: int) -> Command:
+def log_start_command(local_id: int, offset: int) -> Command:
     """Deletes the records below `offset`."""
-    return {"do": "log_start", "partition": number, "offset": offset}
+    return {"do": "log_start", "partition": local_id, "offset": offset}
 
 
 def encode_values(values: Iterable[bytes], time_ms: int) -> bytes:
@@ -63,9 +63,9 @@ def encode_command(command: Command) -> bytes:
 
 
 class ControlPartition:
-    """The open partitions of one group, by number. A `StateMachine`."""
+    """The open partitions of one group, by local id. A `StateMachine`."""
 
-    __slots__ = ("just_closed", "next_number", "on_close", "on_open", "partitions")
+    __slots__ = ("just_closed", "next_local_id", "on_close", "on_open", "partitions")
 
     def __init__(self) -> None:
         self.on_open: Callable[[PartitionLog], None] = _ignore
@@ -73,9 +73,9 @@ class ControlPartition:
         state."""
         self.on_close: Callable[[PartitionLog], None] = _ignore
         self.just_closed: list[int] = []
-        """The numbers of partitions that have been closed and that the log has not forgotten yet."""
+        """The local ids of closed partitions whose rows the log still has."""
         self.partitions: dict[int, PartitionLog] = {}
-        self.next_number = CONTROL_PARTITION + 1
+        self.next_local_id = CONTROL_PARTITION + 1
         self.restore(b"")
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
@@ -87,49 +87,49 @@ class ControlPartition:
         match command:
             case {
                 "do": "open",
-                "partition": int(number),
+                "partition": int(local_id),
                 "topic_id": str(topic_id),
                 "index": int(index),
                 "epoch_base": int(epoch_base),
             }:
-                opened = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
-                self.partitions[number] = opened
-                self.next_number = max(self.next_number, number + 1)
+                opened = PartitionLog(local_id, bytes.fromhex(topic_id), index, epoch_base)
+                self.partitions[local_id] = opened
+                self.next_local_id = max(self.next_local_id, local_id + 1)
                 self.on_open(opened)
-            case {"do": "close", "partition": int(number)}:
-                closed = self.partitions.pop(number, None)
+            case {"do": "close", "partition": int(local_id)}:
+                closed = self.partitions.pop(local_id, None)
                 if closed is not None:
-                    self.just_closed.append(number)
+                    self.just_closed.append(local_id)
                     self.on_close(closed)
-            case {"do": "log_start", "partition": int(number), "offset": int(offset)}:
-                partition = self.partitions.get(number)
+            case {"do": "log_start", "partition": int(local_id), "offset": int(offset)}:
+                partition = self.partitions.get(local_id)
                 if partition is not None:
                     partition.log_start_offset = max(partition.log_start_offset, offset)
             case _:
                 raise CorruptLog(f"unknown control command: {command!r}")
 
-    def log_start(self, number: int) -> int:
+    def log_start(self, local_id: int) -> int:
         """The first offset of a partition that is not deleted; beyond every offset where it is closed.
 
         The control partition needs none of its own records where segments are freed: below a checkpoint.
         """
-        partition = self.partitions.get(number)
-        if partition is None or number == CONTROL_PARTITION:
+        partition = self.partitions.get(local_id)
+        if partition is None or local_id == CONTROL_PARTITION:
             return LAST_OFFSET
         return partition.log_start_offset
 
-    def is_closed(self, number: int) -> bool:
+    def is_closed(self, local_id: int) -> bool:
         """Returns whether a partition was open once and is not any more."""
-        return number < self.next_number and number not in self.partitions
+        return local_id < self.next_local_id and local_id not in self.partitions
 
     def snapshot(self, time_ms: int) -> bytes:
         """The open partitions and their log starts, as JSON."""
         state = {
             "version": STATE_VERSION,
-            "next_number": self.next_number,
+            "next_number": self.next_local_id,
             "partitions": [
                 [
-                    partition.number,
+                    partition.local_id,
                     partition.topic_id.hex(),
                     partition.index,
                     partition.epoch_base,
@@ -146,30 +146,30 @@ class ControlPartition:
         A partition that was open before and still is keeps its object: others hold on to it.
         """
         before, self.partitions = self.partitions, {}
-        self.next_number = CONTROL_PARTITION + 1
+        self.next_local_id = CONTROL_PARTITION + 1
         self._restore_partition(PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0), before)
         if data:
             self._restore(json.loads(data), before)
         for partition in before.values():
-            if partition.number not in self.partitions:
+            if partition.local_id not in self.partitions:
                 self.on_close(partition)
         for partition in self.partitions.values():
-            if partition.number != CONTROL_PARTITION:
+            if partition.local_id != CONTROL_PARTITION:
                 self.on_open(partition)
 
     def _restore(self, state: dict[str, Any], before: dict[int, PartitionLog]) -> None:
         if state["version"] > STATE_VERSION:
             raise NewerFormat(f"partitions of version {state['version']}, known up to {STATE_VERSION}")
-        self.next_number = state["next_number"]
-        for number, topic_id, index, epoch_base, log_start in state["partitions"]:
-            partition = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
+        self.next_local_id = state["next_number"]
+        for local_id, topic_id, index, epoch_base, log_start in state["partitions"]:
+            partition = PartitionLog(local_id, bytes.fromhex(topic_id), index, epoch_base)
             self._restore_partition(partition, before).log_start_offset = log_start
 
     def _restore_partition(self, partition: PartitionLog, before: dict[int, PartitionLog]) -> PartitionLog:
-        kept = before.get(partition.number, partition)
+        kept = before.get(partition.local_id, partition)
         kept.next_offset = kept.log_start_offset = 0
         kept.leader_epochs = []
-        self.partitions[partition.number] = kept
+        self.partitions[partition.local_id] = kept
         return kept
 
     def snapshot_offsets(self, unopened: Iterable[PartitionLog] = ()) -> bytes:
@@ -180,13 +180,13 @@ class ControlPartition:
         for partition in (*self.partitions.values(), *unopened):
             if partition.next_offset:
                 partition.forget_epochs()
-                offsets.append([partition.number, partition.next_offset, partition.leader_epochs])
+                offsets.append([partition.local_id, partition.next_offset, partition.leader_epochs])
         return json.dumps(offsets, separators=(",", ":")).encode()
 
     def restore_offsets(self, data: bytes) -> None:
         """Take over `snapshot_offsets` of the same frame; partitions closed by it are passed over."""
-        for number, next_offset, epochs in json.loads(data or b"[]"):
-            partition = self.partitions.get(number)
+        for local_id, next_offset, epochs in json.loads(data or b"[]"):
+            partition = self.partitions.get(local_id)
             if partition is not None:
                 partition.next_offset = next_offset
                 partition.leader_epochs = [(epoch, offset) for epoch, offset in epochs]

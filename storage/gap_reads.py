@@ -23,7 +23,7 @@ def read(
 ) -> ReadResult:
     """`DataLog.read_cold` or, without `wait`, `read`. OffsetOutOfRange where the offset is deleted."""
     return read_over_gaps(
-        log, partition.number, partition.log_start_offset, offset, max_bytes, end_offset, wait
+        log, partition.local_id, partition.log_start_offset, offset, max_bytes, end_offset, wait
     )
 
 

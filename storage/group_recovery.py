@@ -127,6 +127,6 @@ def _advance_log_starts(log: DataLog, state: StateMachines) -> None:
     if log.options.flush:
         return
     for partition in state.control.partitions.values():
-        first_offset = log.first_offset(partition.number)
+        first_offset = log.first_offset(partition.local_id)
         there = partition.next_offset if first_offset is None else first_offset
         partition.log_start_offset = max(partition.log_start_offset, there)

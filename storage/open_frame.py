@@ -120,7 +120,7 @@ class OpenFrame:
             self.time_ms = max(self.time_ms, self._clock_ms())
         directory.append(
             DirectoryEntry(
-                partition.number, base_offset, record_count, size, crc, leader_epoch, max_timestamp, flags
+                partition.local_id, base_offset, record_count, size, crc, leader_epoch, max_timestamp, flags
             )
         )
         self._payloads.append(batch)

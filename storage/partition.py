@@ -18,28 +18,28 @@ from lockstep.storage.types import Buffer, DirectoryEntry, StateMachine
 
 
 class PartitionLog:
-    """A partition as its log group sees it: a number, and offsets that only grow."""
+    """A partition of a log group: a local id, and offsets that only grow."""
 
     __slots__ = (
         "epoch_base",
         "high_watermark",
         "index",
         "leader_epochs",
+        "local_id",
         "log_start_offset",
         "machine",
         "next_offset",
-        "number",
         "on_advance",
         "topic_id",
         "transactions",
     )
 
-    def __init__(self, number: int, topic_id: bytes, index: int, epoch_base: int = 0) -> None:
-        self.number = number
-        """The group's own number for it, never used again."""
+    def __init__(self, local_id: int, topic_id: bytes, index: int, epoch_base: int = 0) -> None:
+        self.local_id = local_id
+        """Its id within the log group, never used again."""
         self.topic_id = topic_id
         self.index = index
-        """Kafka's partition number within the topic."""
+        """Kafka's partition index within the topic."""
         self.epoch_base = epoch_base
         self.log_start_offset = 0
         self.next_offset = 0
@@ -104,7 +104,7 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return (
-            f"PartitionLog(number={self.number}, index={self.index}, "
+            f"PartitionLog(local_id={self.local_id}, index={self.index}, "
             f"log_start_offset={self.log_start_offset}, high_watermark={self.high_watermark}, "
             f"next_offset={self.next_offset})"
         )

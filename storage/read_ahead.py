@@ -66,7 +66,7 @@ class ReadAhead:
         """Returns the result that was read ahead for this offset; else reads it now. Raises as that."""
         expected = result = None
         if self._stretches:
-            key = partition.number, offset
+            key = partition.local_id, offset
             expected = self._stretches.get(key)
             if expected is not None and expected.result is None:
                 del self._stretches[key]  # too late to read it ahead
@@ -87,7 +87,7 @@ class ReadAhead:
         response that was made at once has left."""
         if self._closed:
             return
-        key = stretch.partition.number, offset
+        key = stretch.partition.local_id, offset
         former = self._stretches.pop(key, None)
         if former is not None and former.result is not None:
             former.old = False

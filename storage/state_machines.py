@@ -96,10 +96,10 @@ class StateMachines:
             for machine in self._tail_machines.values():
                 machine.replay(entry, payload, frame.time_ms)
 
-    def _appended_to(self, number: int) -> PartitionLog | None:
-        partition = self.control.partitions.get(number) or self._unopened.get(number)
-        if partition is None and number >= self.control.next_number:
-            partition = self._unopened[number] = PartitionLog(number, b"", -1)
+    def _appended_to(self, local_id: int) -> PartitionLog | None:
+        partition = self.control.partitions.get(local_id) or self._unopened.get(local_id)
+        if partition is None and local_id >= self.control.next_local_id:
+            partition = self._unopened[local_id] = PartitionLog(local_id, b"", -1)
         return partition
 
     def apply_committed(self, frame: Frame, advanced: dict[PartitionLog, None]) -> None:
@@ -127,11 +127,11 @@ class StateMachines:
         machine = partition.machine
         if machine is None:
             return
-        known = self.control.next_number
+        known = self.control.next_local_id
         machine.replay(entry, payload, time_ms)
-        for number in range(known, self.control.next_number):
-            opened = self.control.partitions.get(number)
-            early = self._unopened.pop(number, None)
+        for local_id in range(known, self.control.next_local_id):
+            opened = self.control.partitions.get(local_id)
+            early = self._unopened.pop(local_id, None)
             if opened is None:
                 continue
             if early is not None:
@@ -154,7 +154,7 @@ class StateMachines:
             sections[section] = machine.snapshot(time_ms)
 
     def _attach(self, partition: PartitionLog) -> None:
-        if partition.number == CONTROL_PARTITION:
+        if partition.local_id == CONTROL_PARTITION:
             partition.machine = self.control
         elif partition.topic_id in self._commit_machines:
             partition.machine = self._commit_machines[partition.topic_id][1]

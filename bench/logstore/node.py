@@ -246,7 +246,7 @@ class Node:
             while places and places[-1][0] - places[0][0] > self.job["kept_bytes"]:
                 start = places.popleft()[1]
             if start:
-                await self.group.advance_log_starts({self.partition.number: start})
+                await self.group.advance_log_starts({self.partition.local_id: start})
         self.group.free_dead_segments()
 
     def stats(self) -> dict[str, Any]:

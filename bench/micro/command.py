@@ -258,7 +258,7 @@ def read_steps(directory: Path) -> Iterator[Step]:
         for _ in range(READ_BATCHES):
             group.append(partition, bytearray(batch), header)
             await group.committed()
-        return group, partition.number
+        return group, partition.local_id
 
     group, number = uvloop.run(fill())
     log: DataLog = group.log

@@ -129,7 +129,7 @@ class PartitionCommands:
     async def _close(self, number: int, topic_id: bytes, first_index: int) -> None:
         async with self._locks.setdefault(number, asyncio.Lock()):
             there = self._cluster.open_partitions(topic_id, number)
-            numbers = [log.number for index, log in there.items() if index >= first_index]
+            numbers = [log.local_id for index, log in there.items() if index >= first_index]
             if numbers:
                 group = self._cluster.groups[number]
                 await group.close_partitions(numbers)
@@ -140,7 +140,7 @@ class PartitionCommands:
             # not `opened`, which knows one log for each index: the other may be the right one, elsewhere
             group = self._cluster.groups[number]
             ended = [each for each in group.partitions.values() if each.topic_id == topic_id]
-            numbers = [each.number for each in ended if each.index in indexes]
+            numbers = [each.local_id for each in ended if each.index in indexes]
             if numbers:
                 await group.close_partitions(numbers)
 
@@ -149,7 +149,7 @@ class PartitionCommands:
         count = 0
         for each in self._cluster.groups[number].partitions.values():
             placed = is_placed(self._cluster.image, each.topic_id, each.index, number)
-            if each.number != CONTROL_PARTITION and not placed and count < MAX_UNEXPLAINED:
+            if each.local_id != CONTROL_PARTITION and not placed and count < MAX_UNEXPLAINED:
                 found.setdefault(each.topic_id, []).append(each.index)
                 count += 1
         return found

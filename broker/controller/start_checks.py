@@ -19,7 +19,7 @@ log = logging.getLogger("lockstep.topics")
 
 
 def _partitions_of_topics(group: LogGroup) -> Iterator[PartitionLog]:
-    return (each for each in group.partitions.values() if each.number != CONTROL_PARTITION)
+    return (each for each in group.partitions.values() if each.local_id != CONTROL_PARTITION)
 
 
 def check_metadata(cluster: MetadataCache) -> None:
@@ -66,7 +66,7 @@ async def close_orphans(cluster: MetadataCache) -> None:
     known.add((METADATA_TOPIC_ID, 0))
     for group in cluster.groups.values():
         orphans = [
-            each.number for each in _partitions_of_topics(group) if (each.topic_id, each.index) not in known
+            each.local_id for each in _partitions_of_topics(group) if (each.topic_id, each.index) not in known
         ]
         if orphans:
             log.warning(

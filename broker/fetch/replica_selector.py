@@ -51,7 +51,7 @@ class RackAwareReplicaSelector:
             followers = self._found[group.group_id] = self._followers(group)
         if offset <= log.high_watermark:
             for node_id, missing in followers:
-                if offset <= missing.get(log.number, offset):
+                if offset <= missing.get(log.local_id, offset):
                     return node_id
         return NO_NODE
 

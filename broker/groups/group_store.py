@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.process.log_text import printable
-from lockstep.broker.produce.appender import VerificationGuardMismatch
+from lockstep.broker.produce.append_result import Unverified
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import BatchHeader
@@ -38,6 +38,7 @@ RECORD_OVERHEAD_BYTES: Final = 20
 """At most, besides key and value."""
 
 Done = Callable[[ErrorCode], None]
+AppendBatch = Callable[[PartitionLog, Sequence[Record]], Unverified | None]
 
 
 class OffsetTransaction(NamedTuple):
@@ -47,7 +48,7 @@ class OffsetTransaction(NamedTuple):
     producer_epoch: int
     verified: bool = False
     guard: int | None = None
-    """From the `VerificationRequired` that the coordinator was asked after."""
+    """The guard of the `Unverified` result that started the verification."""
 
 
 class OwnAppender(Protocol):
@@ -61,8 +62,8 @@ class OwnAppender(Protocol):
         *,
         verified: bool = False,
         guard: int | None = None,
-    ) -> int:
-        """Append what is part of a transaction. Raises VerificationRequired, RequestError, StorageError."""
+    ) -> int | Unverified:
+        """Append a batch of a transaction. Raises RequestError, StorageError."""
 
 
 class _Write:
@@ -130,45 +131,44 @@ class GroupStore:
 
     def append_within(
         self, transaction: OffsetTransaction, group_id: str, records: Sequence[Record], done: Done
-    ) -> None:
+    ) -> Unverified | None:
         """The same within a transaction: readers of `state` find it when its marker is committed.
 
-        Raises VerificationRequired where it would begin the transaction in this partition and its coordinator
-        has not been asked, VerificationGuardMismatch where a marker came meanwhile; then nothing has changed,
-        and `done` is never called.
+        After an `Unverified` result nothing has changed, and `done` is never called.
         """
-        self._write(group_id, records, done, partial(self._append_within, transaction))
+        return self._write(group_id, records, done, partial(self._append_within, transaction))
 
     def _write(
         self,
         group_id: str,
         records: Sequence[Record],
         done: Done,
-        append_batch: Callable[[PartitionLog, Sequence[Record]], None],
-    ) -> None:
+        append_batch: AppendBatch,
+    ) -> Unverified | None:
         write = _Write(group_id, done)
         self._writes[write] = None
         partition = self._partition_of(group_id)
         if partition is None or not self.group.is_leader:
             self._loop.call_soon(self._settle, write, ErrorCode.NOT_COORDINATOR)
-            return
+            return None
         try:
-            _append_batches(partition, records, append_batch)
+            unverified = _append_batches(partition, records, append_batch)
         except StorageError as error:
             self._loop.call_soon(self._settle, write, kafka_error(error))
-            return
+            return None
         except RequestError as refused:
-            if isinstance(refused, VerificationGuardMismatch):
-                del self._writes[write]
-                raise
             self._loop.call_soon(self._settle, write, refused.error)
-            return
+            return None
         except BaseException:
             del self._writes[write]
             raise
+        if unverified is not None:
+            del self._writes[write]
+            return unverified
         under_way = self._under_way
         under_way[group_id] = under_way.get(group_id, 0) + 1
         self.group.when_committed(lambda error: self._on_commit(write, error))
+        return None
 
     async def committed(self) -> None:
         """Wait until everything appended so far is committed. Raises NotLeader where it is not for us to say.
@@ -219,32 +219,40 @@ class GroupStore:
             del self._writes[write]
             write.done(error)
 
-    def _append_batch(self, partition: PartitionLog, records: Sequence[Record]) -> None:
+    def _append_batch(self, partition: PartitionLog, records: Sequence[Record]) -> Unverified | None:
         batch, header = key_value_batch(records, self.time_ms())
         self.group.append(partition, batch, header)
+        return None
 
     def _append_within(
         self, transaction: OffsetTransaction, partition: PartitionLog, records: Sequence[Record]
-    ) -> None:
+    ) -> Unverified | None:
         assert self._appender is not None
         producer_id, producer_epoch, verified, guard = transaction
         batch, header = key_value_batch(records, self.time_ms(), (producer_id, producer_epoch))
-        self._appender.append_coordinator_batch(partition, batch, header, verified=verified, guard=guard)
+        result = self._appender.append_coordinator_batch(
+            partition, batch, header, verified=verified, guard=guard
+        )
+        return None if isinstance(result, int) else result
 
 
 def _append_batches(
     partition: PartitionLog,
     records: Sequence[Record],
-    append_batch: Callable[[PartitionLog, Sequence[Record]], None],
-) -> None:
+    append_batch: AppendBatch,
+) -> Unverified | None:
+    """Append the records in batches; returns the result of the first one, if it is to be verified."""
     first = size = 0
     for place, (key, value) in enumerate(records):
         size += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
         if size > BATCH_BYTES and place > first:
-            append_batch(partition, records[first:place])
+            unverified = append_batch(partition, records[first:place])
+            if unverified is not None:
+                return unverified
             first, size = place, len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
     if records:
-        append_batch(partition, records[first:] if first else records)
+        return append_batch(partition, records[first:] if first else records)
+    return None
 
 
 def kafka_error(error: StorageError) -> ErrorCode:

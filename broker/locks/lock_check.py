@@ -101,7 +101,7 @@ class LockChecks:
         Args: mode: the topic's `lockstep.locks`.
         Raises RequestError: the batch may not be appended.
         """
-        header, number, next_offset = body.header, partition.number, partition.next_offset
+        header, number, next_offset = body.header, partition.local_id, partition.next_offset
         marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
         if mode == LOCKS_IGNORED:
             if marks is None:
@@ -233,7 +233,7 @@ class LockChecks:
             )
 
     def _place(self, log: PartitionLog) -> _Place:
-        return _Place(log, self.table.partitions.get(log.number))
+        return _Place(log, self.table.partitions.get(log.local_id))
 
     def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
         self.refused += 1

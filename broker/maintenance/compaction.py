@@ -132,13 +132,13 @@ def plan_cleaning(
     too_young: BatchPlace | None = None
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
-        too_young = data_log.first_younger(found.number, old_ms, dirty, end)
+        too_young = data_log.first_younger(found.local_id, old_ms, dirty, end)
         end = end if too_young is None else min(end, too_young.base_offset)
     new = sum([s.total_bytes for s in shares if s.last_offset >= dirty and s.first_offset < end])
     old = sum([s.total_bytes for s in shares if s.last_offset < dirty])
     if end <= dirty or not new:
         return LogToClean(partition, dirty, dirty, 0.0, now_ms, too_young)
-    first = data_log.timestamp_lookup(found.number, ANY_TIME, dirty, end)
+    first = data_log.timestamp_lookup(found.local_id, ANY_TIME, dirty, end)
     oldest_ms = now_ms if first is None or first.max_timestamp < 0 else first.max_timestamp
     return LogToClean(partition, dirty, end, new / (new + old), oldest_ms, too_young)
 
@@ -246,7 +246,7 @@ class Compaction:
             planned, _ = await self._plan(group, compacted, now_ms)
         due = [log_to_clean for log_to_clean in planned if is_due(log_to_clean, now_ms)]
         ranges = [
-            (log_to_clean.partition.log.number, log_to_clean.dirty_offset, log_to_clean.end_offset)
+            (log_to_clean.partition.log.local_id, log_to_clean.dirty_offset, log_to_clean.end_offset)
             for log_to_clean in due
         ]
         key = (group.compaction_progress.resets, ranges)
@@ -263,7 +263,7 @@ class Compaction:
             result = await group.clean(tasks, now_ms, settings.log_cleaner_dedupe_buffer_size, throttle)
         if result is None:
             return 0
-        self._log_unreadable(group, result.unreadable, {each.log.number: each for each in compacted})
+        self._log_unreadable(group, result.unreadable, {each.log.local_id: each for each in compacted})
         self._forget_others(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
         self._has_rewritten |= result.segments > 0
@@ -309,14 +309,14 @@ class Compaction:
     ) -> tuple[list[LogToClean], int | None]:
         """The ranges to clean, and the interval at which segments must be sealed for the rest; None for
         none."""
-        shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
+        shares: dict[int, list[SegmentPartition]] = {each.log.local_id: [] for each in compacted}
         for segment in group.log.cleanable_segments():
             for share in segment.shares(shares):
                 shares[share.partition].append(share)
         found = []
         intervals_ms: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
-            number = each.log.number
+            number = each.log.local_id
             clean_to = group.compaction_progress.of(number)
             found.append(plan_cleaning(each, shares[number], stable_offset, clean_to, now_ms))
             self._future_records.note(each, found[-1].too_young, now_ms)
@@ -330,7 +330,7 @@ class Compaction:
         """Forget the log groups and partitions that this node no longer has or compacts."""
         topics = [topic for topic in self._cluster.topics() if topic.config.is_compacted]
         compacted = [partition for topic in topics for partition in topic.partitions]
-        self._future_records.keep({(each.group.group_id, each.log.number) for each in compacted})
+        self._future_records.keep({(each.group.group_id, each.log.local_id) for each in compacted})
         self._segment_roll.keep(groups)
         self._fruitless = {each: key for each, key in self._fruitless.items() if each in groups}
         self._logged_batches = {
@@ -376,7 +376,7 @@ class _LoggedBatches:
 def _cleaning_task(log_to_clean: LogToClean) -> CompactionTarget:
     partition = log_to_clean.partition.log
     return CompactionTarget(
-        partition.number,
+        partition.local_id,
         log_to_clean.dirty_offset,
         log_to_clean.end_offset,
         log_to_clean.partition.topic.config.delete_retention_ms,

@@ -92,7 +92,7 @@ def give_up(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
         return []
     for group_id, group in sorted(cluster.groups.items()):
         if group is partition.group:
-            given_up = group.log.damage.give_up(partition.log.number)
+            given_up = group.log.damage.give_up(partition.log.local_id)
             return [each for damage in given_up if (each := _document(cluster, group_id, group, damage))]
     return []
 

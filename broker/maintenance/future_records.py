@@ -31,7 +31,7 @@ class FutureRecords:
 
     def note(self, partition: TopicPartition, first_kept: BatchPlace | None, now_ms: int) -> None:
         """Warn if `first_kept`, the first batch that is too young for the task, is of the future."""
-        key = partition.group.group_id, partition.log.number
+        key = partition.group.group_id, partition.log.local_id
         if first_kept is None or first_kept.max_timestamp <= now_ms + MAX_CLOCK_SKEW_MS:
             self._warned.pop(key, None)
         elif self._warned.get(key) != first_kept.base_offset:

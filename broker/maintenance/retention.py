@@ -40,7 +40,7 @@ FIRST_CHECK_SECONDS: Final = 30.0
 
 
 def _key(partition: TopicPartition) -> tuple[int, int]:
-    return partition.group.group_id, partition.log.number
+    return partition.group.group_id, partition.log.local_id
 
 
 def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
@@ -63,7 +63,7 @@ def first_kept_by_time(partition: TopicPartition, now_ms: int, retention_ms: int
     if log_start >= end:
         return None
     data_log = partition.group.log
-    return data_log.first_younger(partition.log.number, now_ms - retention_ms, log_start, end)
+    return data_log.first_younger(partition.log.local_id, now_ms - retention_ms, log_start, end)
 
 
 def expired_by_time(partition: TopicPartition, kept: BatchPlace | None) -> int:
@@ -107,7 +107,7 @@ class Retention:
             step = limited[first : first + PARTITIONS_PER_STEP]
             for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms):
                 if start > partition.log.log_start_offset:
-                    starts.setdefault(partition.group, {})[partition.log.number] = start
+                    starts.setdefault(partition.group, {})[partition.log.local_id] = start
         self._future_records.keep({_key(each) for each in limited})
         self._advance_metadata_start(starts)
         for group, new_starts in starts.items():
@@ -135,7 +135,7 @@ class Retention:
             for partition in group.partitions.values():
                 has_records = partition.log_start_offset < partition.high_watermark
                 if partition.topic_id == METADATA_TOPIC_ID and has_records:
-                    starts.setdefault(group, {})[partition.number] = partition.high_watermark
+                    starts.setdefault(group, {})[partition.local_id] = partition.high_watermark
 
     def _new_starts(
         self, partitions: Sequence[TopicPartition], now_ms: int
@@ -158,6 +158,6 @@ class Retention:
             start = max(start, expired_by_time(partition, kept))
             self._future_records.note(partition, kept, now_ms)
         if config.retention_bytes >= 0:
-            shares, total = partition.group.log.partition_shares(partition.log.number, start)
+            shares, total = partition.group.log.partition_shares(partition.log.local_id, start)
             start = max(start, expired_by_size(shares, total, config.retention_bytes))
         return min(start, partition.log.high_watermark)

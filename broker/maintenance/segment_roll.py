@@ -48,7 +48,7 @@ def roll_interval_ms(
     reached_offset = max(found.log_start_offset, clean_to, shares[-1].last_offset + 1 if shares else 0)
     end = min(stable_offset, found.high_watermark)
     first = (
-        data_log.timestamp_lookup(found.number, ANY_TIME, reached_offset, end)
+        data_log.timestamp_lookup(found.local_id, ANY_TIME, reached_offset, end)
         if reached_offset < end
         else None
     )
@@ -56,7 +56,7 @@ def roll_interval_ms(
         return None
     age_ms = now_ms - first.max_timestamp if first.max_timestamp >= 0 else 0
     every_ms = min(config.segment_ms, config.max_compaction_lag_ms)
-    waiting_bytes = data_log.partition_bytes(found.number, reached_offset)
+    waiting_bytes = data_log.partition_bytes(found.local_id, reached_offset)
     if age_ms <= every_ms:
         if waiting_bytes <= config.segment_bytes:
             return None

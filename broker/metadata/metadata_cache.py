@@ -67,7 +67,7 @@ class TopicPartition:
     @property
     def is_here(self) -> bool:
         """True if this node has a replica of it."""
-        return self.log.number != UNBOUND
+        return self.log.local_id != UNBOUND
 
     @property
     def leader_epoch(self) -> int:
@@ -194,7 +194,7 @@ class MetadataCache:
         group.control.on_open = partial(self._on_partition_opened, group)
         group.control.on_close = partial(self._on_partition_closed, group)
         for partition in list(group.partitions.values()):
-            if partition.number != CONTROL_PARTITION:
+            if partition.local_id != CONTROL_PARTITION:
                 self._on_partition_opened(group, partition)
         for listener in self.on_group_added:
             listener()
@@ -203,7 +203,7 @@ class MetadataCache:
         """Remove a log group from this node."""
         group = self.groups.pop(group_id)
         for partition in list(group.partitions.values()):
-            if partition.number != CONTROL_PARTITION:
+            if partition.local_id != CONTROL_PARTITION:
                 self._on_partition_closed(group, partition)
         return group
 

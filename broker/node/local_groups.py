@@ -152,7 +152,7 @@ class LocalGroups:
         if not is_metadata:
             control = group.control
             producers.is_closed = locks.is_closed = lambda each: (
-                each < control.next_number and each not in control.partitions
+                each < control.next_local_id and each not in control.partitions
             )
             self._states[group_id] = state, transactional_ids, locks
             self.appenders[group_id] = Appender(group, producers, self._clock_ms)
@@ -203,8 +203,8 @@ class LocalGroups:
         self.appenders[group_id].locks = LockChecks(locks, group, cluster)
 
         def forget_partition(on_closed: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
-            producers.forget(partition.number)
-            locks.forget(partition.number)
+            producers.forget(partition.local_id)
+            locks.forget(partition.local_id)
             on_closed(partition)
 
         group.control.on_close = partial(forget_partition, group.control.on_close)

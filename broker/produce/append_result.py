@@ -1,6 +1,7 @@
 """The results of an append, and the protocols of append paths.
 
-An append path appends a batch at once, or lets it wait, or raises RequestError: then nothing has changed.
+An append path appends a batch at once, or queues it, or raises RequestError: then nothing has changed. After
+the results of a verification (KIP-890) nothing has changed either.
 """
 
 from __future__ import annotations
@@ -36,6 +37,40 @@ class AppendResult:
         self.log_append_time_ms = log_append_time_ms
 
 
+class VerificationRequired:
+    """The batch would begin a transaction here, which its coordinator must verify first.
+
+    `guard` is for the retry: a marker that is written meanwhile makes the coordinator's response void.
+    """
+
+    __slots__ = ("guard", "producer_epoch", "producer_id")
+
+    def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.guard = guard
+
+
+class VerificationGuardMismatch:
+    """A marker was written during the verification: the coordinator's response may be of an ended transaction.
+
+    A correct producer of transaction version 2 may cause it: its next transaction begins when the last is
+    decided, and that one's marker comes later. Another verification, with this `guard`, is safe there.
+    """
+
+    __slots__ = ("guard",)
+
+    def __init__(self, guard: int) -> None:
+        self.guard = guard
+
+    def error(self) -> RequestError:
+        """The error for a producer that cannot be verified again."""
+        return RequestError(ErrorCode.INVALID_TXN_STATE, "the transaction ended during its verification")
+
+
+Unverified = VerificationRequired | VerificationGuardMismatch
+"""The results of an append that its coordinator has not verified, or not for this transaction."""
+
 AppendOutcome = AppendResult | RequestError
 
 
@@ -44,7 +79,7 @@ def _ignore(outcome: AppendOutcome) -> None:
 
 
 class DelayedAppend:
-    """A batch that waits: `on_outcome` is called with its outcome, never before the next turn of the loop."""
+    """A queued batch: `on_outcome` is called with its outcome, in a later iteration of the loop."""
 
     __slots__ = ("on_outcome",)
 

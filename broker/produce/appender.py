@@ -10,7 +10,7 @@ A transactional batch begins a transaction in its partition only after its coord
 partition (`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers
 that `broker/produce/transaction_markers.py` makes.
 
-Source: Kafka's UnifiedLog for which error answers what; KIP-98 and KIP-890 for transactions.
+Source: Kafka's UnifiedLog for which error is returned when; KIP-98 and KIP-890 for transactions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.locks.lock_check import LockChecks
-from lockstep.broker.produce.append_result import AppendResult
+from lockstep.broker.produce.append_result import (
+    AppendResult,
+    Unverified,
+    VerificationGuardMismatch,
+    VerificationRequired,
+)
 from lockstep.broker.produce.batch_times import validate_timestamps
 from lockstep.broker.produce.batch_validation import AppendLimits, check, check_transactional, header_of
 from lockstep.broker.produce.duplicate_append_time import append_time_of_duplicate
@@ -96,31 +101,6 @@ class BatchRejected:
         self.error = error
 
 
-class VerificationRequired(Exception):
-    """The batch would begin a transaction here, which its coordinator must verify first.
-
-    `guard` is for the retry: a marker that is written meanwhile makes the coordinator's answer worthless.
-    """
-
-    def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
-        super().__init__(f"producer {producer_id} has no open transaction here")
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.guard = guard
-
-
-class VerificationGuardMismatch(RequestError):
-    """A marker was written during the verification: the coordinator's answer may be of an ended transaction.
-
-    A correct producer of transaction version 2 may cause it: its next transaction begins when the last is
-    decided, and that one's marker comes later. Another verification, with this `guard`, is safe there.
-    """
-
-    def __init__(self, guard: int) -> None:
-        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction ended during its verification")
-        self.guard = guard
-
-
 class Appender:
     """The append path into one log group."""
 
@@ -132,40 +112,52 @@ class Appender:
         self.clock_ms = clock_ms
 
     def append(
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> AppendResult:
+        """Append the one batch in `records`, which is copied and not transactional.
+
+        Raises:
+            RequestError: nothing has changed.
+        """
+        validated = self._validate(partition, records, limits, produce_version, None)
+        if isinstance(validated, AppendResult):
+            return validated
+        assert isinstance(validated, ValidatedBatch), "only a transactional batch is verified"
+        return self._append_validated(validated)
+
+    def append_transactional(
         self,
         partition: PartitionLog,
         records: Buffer,
         limits: AppendLimits,
         produce_version: int,
+        transactional_id: str,
         *,
-        transactional_id: str | None = None,
         verified: bool = False,
         guard: int | None = None,
-    ) -> AppendResult:
-        """Append the one batch in `records`, which is copied.
+    ) -> AppendResult | Unverified:
+        """Append the one batch in `records`, of a request with a transactional id, like `append`.
 
         Args:
-            transactional_id: the request's.
             verified: the coordinator has confirmed that this partition is part of the transaction.
-            guard: the guard of the `VerificationRequired` error that started the verification.
-        Raises:
-            RequestError, VerificationRequired: nothing has changed.
+            guard: the guard of the `Unverified` result that started the verification.
         """
         validated = self._validate(
             partition, records, limits, produce_version, transactional_id, verified=verified, guard=guard
         )
-        if isinstance(validated, AppendResult):
-            return validated
+        return self._append_validated(validated) if isinstance(validated, ValidatedBatch) else validated
+
+    def _append_validated(self, validated: ValidatedBatch) -> AppendResult:
         if validated.notes:
             return self._append_together([validated])[0]
-        header, group = validated.header, self.group
+        header, group, partition = validated.header, self.group, validated.partition
         try:
             base_offset = group.append(partition, validated.batch, header)
         except APPEND_ERRORS as error:
-            self.producers.track_lowest_sequence(partition.number, header)
+            self.producers.track_lowest_sequence(partition.local_id, header)
             raise _log_error(error) from None
         if header.producer_id >= 0:
-            self.producers.record(partition.number, header, base_offset, group.append_time_ms)
+            self.producers.record(partition.local_id, header, base_offset, group.append_time_ms)
         return AppendResult(base_offset, validated.append_time_ms)
 
     def append_atomically(
@@ -179,9 +171,11 @@ class Appender:
         checked: list[ValidatedBatch | AppendResult] = []
         for index, (partition, records, limits) in enumerate(requests):
             try:
-                checked.append(self._validate(partition, records, limits, produce_version, None))
+                validated = self._validate(partition, records, limits, produce_version, None)
             except RequestError as error:
                 return BatchRejected(index, error)
+            assert isinstance(validated, ValidatedBatch | AppendResult), "no batch is transactional"
+            checked.append(validated)
         new = [each for each in checked if isinstance(each, ValidatedBatch)]
         if new and len(new) < len(checked):
             index = next(index for index, each in enumerate(checked) if isinstance(each, AppendResult))
@@ -206,7 +200,7 @@ class Appender:
         *,
         verified: bool = False,
         guard: int | None = None,
-    ) -> ValidatedBatch | AppendResult:
+    ) -> ValidatedBatch | AppendResult | Unverified:
         """The validated batch, or the result of its earlier append. Raises as `append`."""
         header = header_of(records)
         body = BatchBody(records, header)
@@ -222,6 +216,8 @@ class Appender:
                 partition, header, verified, guard, produce_version, keeps_locks
             )
             if duplicate_offset != NEW:
+                if not isinstance(duplicate_offset, int):
+                    return duplicate_offset
                 if not limits.log_append_time:
                     return AppendResult(duplicate_offset, NO_TIMESTAMP)
                 return AppendResult(
@@ -269,7 +265,7 @@ class Appender:
             offsets = self.group.append_together(batches, notes=notes)
         except APPEND_ERRORS as error:
             for each in validated:
-                self.producers.track_lowest_sequence(each.partition.number, each.header)
+                self.producers.track_lowest_sequence(each.partition.local_id, each.header)
             raise _log_error(error) from None
         return self._record_appended(validated, offsets, notes)
 
@@ -284,7 +280,7 @@ class Appender:
             if each.header.producer_id >= 0:
                 # The log's time, as at replay: a clock set back must not make live producers look expired.
                 time_ms = self.group.append_time_ms
-                self.producers.record(each.partition.number, each.header, base_offset, time_ms)
+                self.producers.record(each.partition.local_id, each.header, base_offset, time_ms)
             appended.append(AppendResult(base_offset, each.append_time_ms))
         return appended
 
@@ -296,16 +292,19 @@ class Appender:
         guard: int | None,
         produce_version: int,
         keeps_locks: bool,
-    ) -> int:
+    ) -> int | Unverified:
+        """The offset of a duplicate, NEW, or that the batch is to be verified. Raises RequestError."""
         try:
             duplicate_offset = self._check_duplicate(partition, header, keeps_locks)
             starts_late = duplicate_offset == NEW and header.base_sequence > 0 and self.group.is_newly_led
-            if starts_late and not self.producers.knows(partition.number, header.producer_id):
+            if starts_late and not self.producers.knows(partition.local_id, header.producer_id):
                 raise _earlier_batches_missing(
                     f"producer {header.producer_id} starts with sequence {header.base_sequence}"
                 )
             if duplicate_offset == NEW and header.is_transactional:
-                self._check_verified(partition, header, verified, guard)
+                unverified = self._check_verified(partition, header, verified, guard)
+                if unverified is not None:
+                    return unverified
             if duplicate_offset == NEW and (
                 keeps_locks
                 or (header.is_transactional and produce_version >= STARTS_AT_0_MIN_PRODUCE_VERSION)
@@ -323,13 +322,13 @@ class Appender:
 
     def _check_duplicate(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:
-            return self.producers.check(partition.number, header)
+            return self.producers.check(partition.local_id, header)
         except OutOfOrderSequence as error:
             # Clients go on behind a batch that was refused once they have aborted its transaction.
             if (
                 keeps_locks
                 and error.is_ahead
-                and self.producers.has_newest_marker(partition.number, header.producer_id)
+                and self.producers.has_newest_marker(partition.local_id, header.producer_id)
             ):
                 return NEW
             raise
@@ -337,7 +336,7 @@ class Appender:
     def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
         """An unknown producer must start with sequence 0: each transaction of version 2 has its own epoch,
         and a topic with locks requires it of all."""
-        if header.base_sequence != 0 and not self.producers.knows(partition.number, header.producer_id):
+        if header.base_sequence != 0 and not self.producers.knows(partition.local_id, header.producer_id):
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
                 "0 expected"
@@ -345,17 +344,18 @@ class Appender:
 
     def _check_verified(
         self, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
-    ) -> None:
+    ) -> Unverified | None:
         """Only the first batch of a transaction in a partition need be verified."""
-        producer = self.producers.find(partition.number, header.producer_id)
+        producer = self.producers.find(partition.local_id, header.producer_id)
         if producer is not None and producer.is_open and producer.producer_epoch == header.producer_epoch:
-            return
+            return None
         ended_at = -1 if producer is None else producer.ended_at
         if not verified:
-            self.producers.track_lowest_sequence(partition.number, header)
-            raise VerificationRequired(header.producer_id, header.producer_epoch, ended_at)
+            self.producers.track_lowest_sequence(partition.local_id, header)
+            return VerificationRequired(header.producer_id, header.producer_epoch, ended_at)
         if guard is not None and guard != ended_at:
-            raise VerificationGuardMismatch(ended_at)
+            return VerificationGuardMismatch(ended_at)
+        return None
 
     def append_coordinator_batch(
         self,
@@ -365,20 +365,22 @@ class Appender:
         *,
         verified: bool = False,
         guard: int | None = None,
-    ) -> int:
+    ) -> int | Unverified:
         """Append a transactional batch that a coordinator of this node wrote; it has no sequence.
 
-        Returns its base offset. Raises RequestError, VerificationRequired (as `append`) or StorageError.
+        Returns its base offset. Raises RequestError or StorageError.
         """
         if not self.group.is_leader:
             raise NotLeader("this node does not lead the partition")
         try:
-            self.producers.check_epoch(partition.number, header)
+            self.producers.check_epoch(partition.local_id, header)
         except StaleProducerEpoch as error:
             raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-        self._check_verified(partition, header, verified, guard)
+        unverified = self._check_verified(partition, header, verified, guard)
+        if unverified is not None:
+            return unverified
         base_offset = self.group.append(partition, batch, header)
-        self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
+        self.producers.record(partition.local_id, header, base_offset, self.group.append_time_ms)
         return base_offset
 
     def end_transactions(
@@ -406,13 +408,13 @@ class Appender:
         time_ms = self.group.append_time_ms
         record_ends(self.producers, markers, offsets, time_ms)
         for (partition, _, own_header), offset in zip(extra, offsets[len(markers) :], strict=True):
-            self.producers.record(partition.number, own_header, offset, time_ms)
+            self.producers.record(partition.local_id, own_header, offset, time_ms)
 
     def validate_for_markers(self, request: AppendRequest, produce_version: int) -> ValidatedBatch:
         """Validate a batch without a producer id for `end_several`. Raises RequestError."""
         self._require_leader()
         checked = self._validate(*request, produce_version, None)
-        if isinstance(checked, AppendResult) or checked.header.producer_id >= 0:
+        if not isinstance(checked, ValidatedBatch) or checked.header.producer_id >= 0:
             raise RequestError(ErrorCode.INVALID_RECORD, "a batch that goes with markers has no producer id")
         return checked
 

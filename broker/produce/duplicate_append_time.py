@@ -41,5 +41,5 @@ def append_time_of_duplicate(
                 return stored.max_timestamp if stored.is_log_append_time else NO_TIMESTAMP
     except (OSError, StorageError, MalformedBatch):
         pass  # whoever reads it is told
-    producer = producers.find(partition.number, duplicate.producer_id)
+    producer = producers.find(partition.local_id, duplicate.producer_id)
     return NO_TIMESTAMP if producer is None else producer.last_time_ms

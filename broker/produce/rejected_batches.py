@@ -41,7 +41,7 @@ def record_rejected(
     if data.index < len(topic.partitions):
         partition = topic.partitions[data.index]
         appender = appenders.get(partition.group.group_id) if partition.is_here else None
-        if appender is not None and appender.producers.knows(partition.log.number, header.producer_id):
+        if appender is not None and appender.producers.knows(partition.log.local_id, header.producer_id):
             return
     first_sequences.note(
         topic.topic_id, data.index, header.producer_id, header.producer_epoch, header.base_sequence

@@ -62,7 +62,7 @@ def ends_of(
         timestamp_ms=time_ms,
     )
     header, epoch = read_header(batch), marker.coordinator_epoch
-    numbers = dict.fromkeys(each.number for each in end)
+    numbers = dict.fromkeys(each.local_id for each in end)
     return [TransactionEnd((opened[number], bytearray(batch), header), epoch) for number in numbers]
 
 
@@ -72,17 +72,17 @@ def record_ends(
     """The ends were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
     for ((partition, _, header), coordinator_epoch), offset in zip(ends, offsets, strict=False):
         identity = header.producer_id, header.producer_epoch, coordinator_epoch
-        producers.record_end(partition.number, *identity, offset, time_ms)
+        producers.record_end(partition.local_id, *identity, offset, time_ms)
 
 
 def _is_to_end(
     producers: ProducerState, opened: Mapping[int, PartitionLog], partition: PartitionLog, marker: Marker
 ) -> bool:
-    if opened.get(partition.number) is not partition:
+    if opened.get(partition.local_id) is not partition:
         return False
     identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
     try:
-        return producers.check_end(partition.number, *identity, marker.version)
+        return producers.check_end(partition.local_id, *identity, marker.version)
     except CoordinatorFenced as fenced:
         raise RequestError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
     except StaleProducerEpoch as stale:

@@ -162,11 +162,11 @@ class StageCommit:
             parts: dict[int, list[tuple[int, int, int]]] = {}
             stages = list(_open_stages(appender))
             for producer_id, partition in stages:
-                producer = appender.producers.find(partition.number, producer_id)
+                producer = appender.producers.find(partition.local_id, producer_id)
                 owner = owner_of(producer_id)
                 newest[owner] = max(newest.get(owner, 0), producer.last_time_ms if producer else 0)
                 last_sequence = producer.last_sequence if producer else -1
-                parts.setdefault(owner, []).append((producer_id, partition.number, last_sequence))
+                parts.setdefault(owner, []).append((producer_id, partition.local_id, last_sequence))
             left = {
                 owner for owner in newest if is_expired(number, owner, (newest[owner], tuple(parts[owner])))
             }
@@ -237,7 +237,7 @@ def _require_led(group: LogGroup) -> None:
 
 
 def _is_open(appender: Appender, producer_id: int, partition: PartitionLog) -> bool:
-    producer = appender.producers.find(partition.number, producer_id)
+    producer = appender.producers.find(partition.local_id, producer_id)
     return producer is not None and producer.is_open
 
 

@@ -65,18 +65,15 @@ class _StagedAppender:
             if header.producer_epoch != STAGED_PRODUCER_EPOCH:
                 text = f"staged batches have the epoch {STAGED_PRODUCER_EPOCH}, not {header.producer_epoch}"
                 raise RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
-        return self._appender.append(
-            partition,
-            records,
-            limits,
-            produce_version,
-            transactional_id=self._transactional_id,
-            verified=True,
+        result = self._appender.append_transactional(
+            partition, records, limits, produce_version, self._transactional_id, verified=True
         )
+        assert isinstance(result, AppendResult), "a verified batch without a guard needs no verification"
+        return result
 
 
 def _header(records: Buffer) -> BatchHeader | None:
-    """None where it cannot be read: the append path says what is wrong with it."""
+    """The batch header; None where it is malformed, which the append path reports."""
     try:
         return peek_header(records) if len(records) >= BATCH_HEADER_BYTES else None
     except MalformedBatch:

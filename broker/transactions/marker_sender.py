@@ -228,12 +228,12 @@ class MarkerSender:
         found = [
             self._cluster.open_partition(topic_id, number, index) for topic_id, index in ending.partitions
         ]
-        logs = list({each.number: each for each in found if each is not None}.values())
+        logs = list({each.local_id: each for each in found if each is not None}.values())
         outcome: dict[int, ErrorCode] = {}
         for first in range(0, len(logs), MAX_IN_FRAME):
             outcome |= _append_end(appender, logs[first : first + MAX_IN_FRAME], ending.marker)
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return [gone if each is None else outcome[each.number] for each in found]
+        return [gone if each is None else outcome[each.local_id] for each in found]
 
     def _absent(self, places: Sequence[Place]) -> list[int]:
         """Returns the partitions, by index in the list, that certainly do not exist. NotLeaderHere."""
@@ -328,14 +328,14 @@ def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker
     """Append one marker to each; where one of them refuses, the others get theirs all the same."""
     try:
         appender.end_transactions(logs, marker)
-        return dict.fromkeys((each.number for each in logs), ErrorCode.NONE)
+        return dict.fromkeys((each.local_id for each in logs), ErrorCode.NONE)
     except RequestError as refused:
         if len(logs) == 1:
-            return {logs[0].number: refused.error}
+            return {logs[0].local_id: refused.error}
     except NotLeader as error:
         raise NotLeaderHere(str(error)) from None
     except StorageError:  # no room, or too much that is not committed
-        return dict.fromkeys((each.number for each in logs), ErrorCode.KAFKA_STORAGE_ERROR)
+        return dict.fromkeys((each.local_id for each in logs), ErrorCode.KAFKA_STORAGE_ERROR)
     outcome: dict[int, ErrorCode] = {}
     for each in logs:
         outcome |= _append_end(appender, [each], marker)

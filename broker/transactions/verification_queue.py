@@ -21,12 +21,14 @@ from struct import Struct as Binary
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import MetadataCache
-from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
-from lockstep.broker.produce.appender import (
-    Appender,
+from lockstep.broker.produce.append_result import (
+    AppendOutcome,
+    AppendResult,
+    DelayedAppend,
     VerificationGuardMismatch,
     VerificationRequired,
 )
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.batch_validation import AppendLimits
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.time_slices import TimeSlicer
@@ -130,29 +132,30 @@ class VerificationQueue:
         produce_version: int,
         transactional_id: str,
     ) -> AppendResult | DelayedAppend:
-        """Appends like `Appender.append`, or lets the batch wait."""
+        """Appends like `Appender.append_transactional`, or queues the batch until it is verified."""
         if self._queues and len(records) >= BATCH_HEADER_BYTES:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
-            queue = self._queues.get((appender.group.group_id, partition.number, producer_id))
+            queue = self._queues.get((appender.group.group_id, partition.local_id, producer_id))
             if queue is not None:
                 question = _question(transactional_id, producer_id, epoch, produce_version)
                 return self._queue_batch(queue, question, records, limits, produce_version)
         try:
-            return appender.append(
-                partition, records, limits, produce_version, transactional_id=transactional_id
+            unverified = appender.append_transactional(
+                partition, records, limits, produce_version, transactional_id
             )
-        except VerificationRequired as found:
-            unverified = found
         except RequestError:
             track_lowest_sequence(appender, partition, records)
             raise
+        if isinstance(unverified, AppendResult):
+            return unverified
+        assert isinstance(unverified, VerificationRequired), "a guard is compared in a retry only"
         question = _question(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
         )
         place = self._place(partition)
         codes = self._verification.now(question, [place])
         if codes is None:
-            key = appender.group.group_id, partition.number, unverified.producer_id
+            key = appender.group.group_id, partition.local_id, unverified.producer_id
             queue = _Queue(key, appender, partition, unverified)
             batch = self._queue_batch(queue, question, records, limits, produce_version)
             self._queues[key] = queue
@@ -160,15 +163,17 @@ class VerificationQueue:
             return batch
         if codes[place] is not ErrorCode.NONE:
             raise producer_error(codes[place], produce_version)
-        return appender.append(
+        appended = appender.append_transactional(
             partition,
             records,
             limits,
             produce_version,
-            transactional_id=transactional_id,
+            transactional_id,
             verified=True,
             guard=unverified.guard,
         )
+        assert isinstance(appended, AppendResult), "no marker was written since"
+        return appended
 
     # --- waiting --------------------------------------------------------------------------------------------
 
@@ -229,28 +234,27 @@ class VerificationQueue:
             try:
                 if is_verified and code is not ErrorCode.NONE:
                     raise producer_error(code, batch.produce_version)
-                outcome = queue.appender.append(
+                appended = queue.appender.append_transactional(
                     queue.log,
                     batch.records,
                     batch.limits,
                     batch.produce_version,
-                    transactional_id=batch.question.transactional_id,
+                    batch.question.transactional_id,
                     verified=is_verified,
                     guard=queue.guard if is_verified else None,
                 )
-            except VerificationRequired as unverified:
-                queue.guard = unverified.guard
-                self._verify_soon(queue)
-                return
-            except VerificationGuardMismatch as overtaken:
-                if question.add:  # the marker may be that of the transaction before
-                    queue.guard = overtaken.guard
-                    self._verify_soon(queue)
-                    return
-                outcome = overtaken
             except RequestError as error:
                 track_lowest_sequence(queue.appender, queue.log, batch.records)
                 outcome = error
+            else:
+                if isinstance(appended, AppendResult):
+                    outcome = appended
+                elif isinstance(appended, VerificationGuardMismatch) and not question.add:
+                    outcome = appended.error()
+                else:  # if it is a mismatch, the marker may be that of the transaction before
+                    queue.guard = appended.guard
+                    self._verify_soon(queue)
+                    return
             self._settle(queue, outcome)
         self._queues.pop(queue.key, None)
 
@@ -330,4 +334,4 @@ def _question(transactional_id: str, producer_id: int, epoch: int, produce_versi
 def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
     """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
     with contextlib.suppress(MalformedBatch):
-        appender.producers.track_lowest_sequence(partition.number, peek_header(records))
+        appender.producers.track_lowest_sequence(partition.local_id, peek_header(records))

@@ -167,8 +167,8 @@ class GroupSource:
     def _logs(self) -> dict[int, PartitionLog]:
         """The partitions of the topic in the group's own log: records never come before their partition."""
         control = self._group.control
-        if control.next_number != self._known_number:
-            self._known_number = control.next_number
+        if control.next_local_id != self._known_number:
+            self._known_number = control.next_local_id
             self._played = {
                 number: each
                 for number, each in control.partitions.items()

@@ -13,7 +13,8 @@ from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import AppendResult
-from lockstep.broker.produce.appender import Appender, BatchRejected, VerificationRequired
+from lockstep.broker.produce.append_result import AppendResult, Unverified, VerificationRequired
+from lockstep.broker.produce.appender import Appender, BatchRejected
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
@@ -113,15 +114,30 @@ class Transactional:
         produce_version: int = 9,
         limits: Limits = LIMITS,
     ) -> int:
-        return self.appender.append(
+        """Its base offset."""
+        result = self.try_append(partition, sequence, epoch, verified, guard, produce_version, limits)
+        assert isinstance(result, AppendResult)
+        return result.base_offset
+
+    def try_append(
+        self,
+        partition: PartitionLog,
+        sequence: int,
+        epoch: int = 0,
+        verified: bool = False,
+        guard: int | None = None,
+        produce_version: int = 9,
+        limits: Limits = LIMITS,
+    ) -> AppendResult | Unverified:
+        return self.appender.append_transactional(
             partition,
             of_transaction(sequence, epoch),
             limits,
             produce_version,
-            transactional_id=ID,
+            ID,
             verified=verified,
             guard=guard,
-        ).base_offset
+        )
 
     def together(self, one: bytes, two: bytes, limits: Limits = LIMITS) -> list[int]:
         """Append one batch to each partition, both or none."""
@@ -172,11 +188,11 @@ class Transactional:
     def guard(self, partition: PartitionLog, sequence: int, epoch: int = 0) -> int:
         """The batch must be verified; with what guard."""
         end, producers = partition.next_offset, self.producers.snapshot(NOW_MS)
-        with pytest.raises(VerificationRequired) as found:
-            self.append(partition, sequence, epoch)
-        assert (found.value.producer_id, found.value.producer_epoch) == (9, epoch)
+        found = self.try_append(partition, sequence, epoch)
+        assert isinstance(found, VerificationRequired)
+        assert (found.producer_id, found.producer_epoch) == (9, epoch)
         assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
-        return found.value.guard
+        return found.guard
 
     def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
         ends = [each.next_offset for each in partitions]

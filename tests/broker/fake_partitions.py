@@ -45,7 +45,7 @@ class FakeGroup:
         return self.term + log.epoch_base
 
     def read(self, log: PartitionLog, offset: int, max_bytes: int, end: int | None = None) -> ReadResult:
-        self.reads.append((log.number, offset, max_bytes))
+        self.reads.append((log.local_id, offset, max_bytes))
         return ReadResult([], 0, cold=True) if self.cold else self._read(log, offset, max_bytes, end)
 
     async def read_cold(
@@ -57,7 +57,7 @@ class FakeGroup:
         """Whole batches from the one with the offset on, at least one, below the end."""
         found: list[Buffer] = []
         total, next_offset = 0, offset
-        batches = self.batches.get(log.number, [])
+        batches = self.batches.get(log.local_id, [])
         starts = [start for start, _ in batches] + [log.next_offset]
         for (start, data), following in zip(batches, starts[1:], strict=True):
             if following <= offset or (end is not None and start >= end):
@@ -97,7 +97,7 @@ class FakeCluster:
         for each in batches:
             data = bytearray(each)
             data[:8] = log.next_offset.to_bytes(8, "big")
-            self.group.batches.setdefault(log.number, []).append((log.next_offset, bytes(data)))
+            self.group.batches.setdefault(log.local_id, []).append((log.next_offset, bytes(data)))
             log.next_offset += 1 + int.from_bytes(data[23:27], "big")
         log.high_watermark = log.next_offset
         return partition

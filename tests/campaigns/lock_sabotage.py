@@ -78,7 +78,7 @@ def _in_any_case(self: LockChecks, partition: Any, requests: Sequence[LockReques
     try:
         return _checked(self, partition, requests)
     except RequestError:
-        marks = self.table.partitions.get(partition.number)
+        marks = self.table.partitions.get(partition.local_id)
         if marks is not None:
             for name in [name for each in requests for name in each.writes]:
                 marks.raise_lock(checks.hash_of(partition.topic_id, name), partition.next_offset - 1)

@@ -62,7 +62,7 @@ class Pipelining(Workload):
         if self.number < 0:
             self.number = 0
             (opened,) = await group.open_partitions([(TOPIC, 0)])
-            self.number = opened.number
+            self.number = opened.local_id
         if self.number == 0:
             await group.committed()
             return

@@ -20,7 +20,7 @@ LABELS = {
     "FramesUnavailable": "FramesGone",
     "LockConflict": "Held",
     "RequestError": "Refused",
-    "VerificationGuardMismatch": "Overtaken",
+    "GuardMismatch": "Overtaken",
 }
 """The names of classes in traces, where these were renamed: frozen seeds keep their hashes."""
 

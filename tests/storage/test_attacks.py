@@ -307,9 +307,9 @@ async def test_the_last_checkpoint_holds_nothing_that_no_frame_does(tmp_path: Pa
         await cluster.start(me)
         again = cluster.groups[me]
         assert again.log.checkpoint is not None and again.log.checkpoint.index == again.log.last_index
-        assert again.partitions[partition.number].next_offset == 1
+        assert again.partitions[partition.local_id].next_offset == 1
         other = await cluster.leader()
-        assert append(other, other.partitions[partition.number], b"next") == 1
+        assert append(other, other.partitions[partition.local_id], b"next") == 1
         await other.committed()
         await cluster.agreed()
     finally:
@@ -407,7 +407,7 @@ async def test_a_checkpoint_is_of_one_moment_where_a_write_waited_for_room(tmp_p
         end(cluster)
     try:
         group = await start(again, 1, None)
-        assert group.partitions[partition.number].next_offset == 2
+        assert group.partitions[partition.local_id].next_offset == 2
     finally:
         end(again)
 
@@ -427,10 +427,10 @@ async def test_frames_that_wait_for_room_survive_the_loss_of_leadership(tmp_path
         leader._replica.request(leader.raft.resign)  # what waits could not be handed over
         full.full_for_writes = False
         await cluster.until(lambda: not leader._replica._work)
-        assert leader.partitions[partition.number].next_offset == 1
+        assert leader.partitions[partition.local_id].next_offset == 1
         cluster.lost = lambda sender, to, message: False
         new = await cluster.leader()
-        append(new, new.partitions[partition.number], b"next")
+        append(new, new.partitions[partition.local_id], b"next")
         await cluster.agreed()
         assert not cluster.fatal
     finally:

@@ -19,16 +19,16 @@ async def churned(group: LogGroup, rounds: int) -> tuple[int, int]:
 
     Returns the number of the one that stays, and of the first that came and went."""
     (kept,) = await group.open_partitions([(TOPIC, 0)])
-    first = kept.number + 1
+    first = kept.local_id + 1
     for at in range(rounds):
         temporary = await group.open_partitions([(TOPIC, 1 + at * 3 + each) for each in range(3)])
         for each in temporary:
             append(group, each, b"t" * 1_500)
-        append(group, group.partitions[kept.number], b"k" * 100)
+        append(group, group.partitions[kept.local_id], b"k" * 100)
         await settled(group)
-        await group.close_partitions([each.number for each in temporary])
+        await group.close_partitions([each.local_id for each in temporary])
         await settled(group)
-    return kept.number, first
+    return kept.local_id, first
 
 
 def held(group: LogGroup) -> set[int]:
@@ -85,7 +85,7 @@ async def test_cleaning_removes_records_and_rows_of_what_a_checkpoint_covers(tmp
     await group.close()
     group = await opened(tmp_path / "g")
     assert list(group.control.partitions) == [CONTROL_PARTITION, kept]
-    assert group.control.next_number == first + 180
+    assert group.control.next_local_id == first + 180
     found = await group.read_cold(group.partitions[kept], 0, 1 << 20)
     assert [h.base_offset for b in found.buffers for _, h in iter_headers(b)] == list(range(60))
     await group.close()

@@ -161,9 +161,9 @@ async def test_exactly_the_last_value_of_each_key_is_left_beside_appends(tmp_pat
     group = await opened(tmp_path / "g")
     compacted = (await group.open_partitions([(TOPIC, 0), (TOPIC, 1)]))[:2]
     plain = (await group.open_partitions([(TOPIC, 2)]))[0]
-    writers = [Writer(group, each.number, seed * 10 + each.number) for each in compacted]
+    writers = [Writer(group, each.local_id, seed * 10 + each.local_id) for each in compacted]
     others: list[bytes] = []
-    clean_to = dict.fromkeys((each.number for each in compacted), 0)
+    clean_to = dict.fromkeys((each.local_id for each in compacted), 0)
     rng = random.Random(seed)
     for turn in range(6):
         for step in range(160):
@@ -173,7 +173,7 @@ async def test_exactly_the_last_value_of_each_key_is_left_beside_appends(tmp_pat
                     writer.end(rng.choice([1, 2]), rng.random() < 0.6)
             if step % 20 == 0:
                 others.append(b"%d " % step * 50)
-                append(group, group.partitions[plain.number], others[-1])
+                append(group, group.partitions[plain.local_id], others[-1])
             if step % 8 == 0:
                 await group.committed()
         await group.committed()
@@ -197,7 +197,7 @@ async def test_exactly_the_last_value_of_each_key_is_left_beside_appends(tmp_pat
                 await writer.check(clean_to[writer.number])
             assert min(clean_to.values()) > 1000 or turn < 5
             clean_to = dict.fromkeys(clean_to, 0)
-    found = await group.read_cold(group.partitions[plain.number], 0, 1 << 30)
+    found = await group.read_cold(group.partitions[plain.local_id], 0, 1 << 30)
     assert [
         r.value for b in found.buffers for at, _ in iter_headers(b) for r in iter_records(b, at)
     ] == others
@@ -225,7 +225,7 @@ async def test_the_space_of_what_is_gone_comes_back(tmp_path: Path) -> None:
     group = await opened(
         tmp_path / "g", LogOptions(segment_bytes=256 << 10, pool_segments=1, tail_cache_bytes=8 << 10)
     )
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer)
     before = disk_bytes(tmp_path / "g")
     wanted = writer.wanted(0)
@@ -256,7 +256,7 @@ async def test_the_space_of_what_is_gone_comes_back(tmp_path: Path) -> None:
 async def test_what_was_aborted_since_the_last_pass_never_counts(tmp_path: Path) -> None:
     """A pass looks at no transaction that ended before it: nothing of those is left."""
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     for at in range(40):
         writer.write_one(b"only %d" % at, b"the last one that counts")
     ends = [0]
@@ -287,7 +287,7 @@ async def test_deleted_batches_beside_live_ones_go_once_they_are_half_of_a_file(
     log_start = group.control.log_start
     assert not is_half_dead(group.log, log_start)
     assert await clean(group, [], 0) == Cleaned({}, 0, 0, [])
-    await group.advance_log_starts({dead.number: dead.high_watermark})
+    await group.advance_log_starts({dead.local_id: dead.high_watermark})
     await settled(group)
     before = disk_bytes(tmp_path / "g")
     assert is_half_dead(group.log, log_start)
@@ -301,7 +301,7 @@ async def test_deleted_batches_beside_live_ones_go_once_they_are_half_of_a_file(
 
 async def test_a_pass_ends_with_its_group_and_changes_nothing_more(tmp_path: Path) -> None:
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer, 600)
     wanted, before = writer.wanted(0), disk_bytes(tmp_path / "g")
     loop, breaths = asyncio.get_running_loop(), 0
@@ -328,7 +328,7 @@ async def test_a_segment_that_is_freed_meanwhile_does_not_end_a_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer, 600)
     wanted, segments = writer.wanted(0), group.log.cleanable_segments()
     real, asked = DataLog.clean, 0
@@ -352,7 +352,7 @@ async def test_a_segment_that_is_freed_meanwhile_does_not_end_a_pass(
 
 async def test_rot_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer, 600)
     third = group.log.cleanable_segments()[2]
     path = tmp_path / "g" / f"{third.sequence:016d}.segment"
@@ -375,7 +375,7 @@ async def test_members_clean_by_themselves_and_who_is_behind_gets_what_is_left(t
     cluster = Cluster(tmp_path, log=TINY)
     await cluster.start(1, 2)
     leader = await cluster.leader(1, 2)
-    writer = Writer(leader, (await leader.open_partitions([(TOPIC, 0)]))[0].number, 3)
+    writer = Writer(leader, (await leader.open_partitions([(TOPIC, 0)]))[0].local_id, 3)
     for at in range(500):
         writer.write()
         writer.end(1 + at % 2, at % 3 > 0)

@@ -87,7 +87,7 @@ class Deleted:
         self.node = next(node for node, group in cluster.groups.items() if group is not self.leader)
         self.follower = cluster.groups[self.node]
         opened = await self.leader.open_partitions([(TOPIC, 0), (TOPIC, 1)])
-        self.number, self.other = (each.number for each in opened)
+        self.number, self.other = (each.local_id for each in opened)
         write(self.leader, self.number, b"key", b"deleted long ago")
         await fill(self.leader, self.number, 100)
         write(self.leader, self.number, b"key", None)

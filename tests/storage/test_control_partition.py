@@ -39,24 +39,24 @@ def opened(*numbers: int) -> ControlPartition:
 
 def test_a_new_group_has_itself_alone() -> None:
     control = ControlPartition()
-    assert (list(control.partitions), control.next_number) == ([0], 1)
+    assert (list(control.partitions), control.next_local_id) == ([0], 1)
 
 
 def test_a_command_opens_a_partition_as_it_says() -> None:
     control = opened(1)
     partition = control.partitions[1]
-    assert (partition.number, partition.topic_id, partition.index, partition.epoch_base) == (1, TOPIC, 11, 3)
+    assert (partition.local_id, partition.topic_id, partition.index, partition.epoch_base) == (1, TOPIC, 11, 3)
     assert (partition.log_start_offset, partition.next_offset, partition.machine) == (0, 0, None)
 
 
 def test_numbers_are_never_used_again() -> None:
     control = opened(1, 2)
     replay(control, close_command(2))
-    assert (list(control.partitions), control.next_number) == ([0, 1], 3)
+    assert (list(control.partitions), control.next_local_id) == ([0, 1], 3)
     assert [control.is_closed(number) for number in (0, 1, 2, 3)] == [False, False, True, False]
     assert control.just_closed == [2]
     replay(control, open_command(1, TOPIC, 0, 0))
-    assert control.next_number == 3
+    assert control.next_local_id == 3
 
 
 def test_a_batch_holds_many_commands_in_order() -> None:
@@ -112,7 +112,7 @@ def test_a_snapshot_brings_everything_back() -> None:
     other = ControlPartition()
     other.restore(control.snapshot(7))
     assert other.snapshot(7) == control.snapshot(7)
-    assert (list(other.partitions), other.next_number) == ([0, 1, 2], 4)
+    assert (list(other.partitions), other.next_local_id) == ([0, 1, 2], 4)
     assert (other.log_start(2), other.partitions[2].index, other.partitions[2].topic_id) == (40, 12, TOPIC)
 
 
@@ -127,7 +127,7 @@ def test_whoever_holds_a_partition_still_holds_it_after_a_restore() -> None:
     assert (held.next_offset, held.log_start_offset, held.leader_epochs) == (0, 0, [])
     assert list(control.partitions) == [0, 1, 2]
     control.restore(b"")
-    assert (list(control.partitions), control.next_number) == ([0], 1)
+    assert (list(control.partitions), control.next_local_id) == ([0], 1)
 
 
 def test_a_newer_snapshot_is_refused_by_name() -> None:

@@ -55,10 +55,10 @@ async def test_a_full_disk_takes_records_after_a_topic_was_deleted(capacity: int
     assert not is_too_small or capacity < NEEDED, "docs/operating.md says how much a node needs"
     for round_ in range(3):
         (partition,) = await group.open_partitions([(TOPICS[round_], 0)])
-        written = await fill(group, partition.number, size)
+        written = await fill(group, partition.local_id, size)
         assert written, f"round {round_}"
         assert group.log.disk_full
-        await group.close_partitions([partition.number])
+        await group.close_partitions([partition.local_id])
         for _ in range(4):
             await free_on_full_disk(group)
             group.log.retry_space()
@@ -71,10 +71,10 @@ async def test_indexes_make_room_for_the_checkpoints() -> None:
     fs = SimulatedFileSystem(capacity_bytes=5 * SEGMENT, reserves=True)
     group = await opened(fs)
     (partition,) = await group.open_partitions([(TOPICS[0], 0)])
-    assert await fill(group, partition.number, 700)
+    assert await fill(group, partition.local_id, 700)
     group.log.prepare_now()
     indexes = [name for name in fs.list_dir(Path("d")) if name.endswith(".index")]
-    await group.close_partitions([partition.number])
+    await group.close_partitions([partition.local_id])
     fs.capacity_bytes = fs.used_bytes()
     for _ in range(4):
         await free_on_full_disk(group)
@@ -89,12 +89,12 @@ async def test_records_that_are_not_deleted_stay() -> None:
     kept, gone = await group.open_partitions([(TOPICS[0], 0), (TOPICS[0], 1)])
     first = batch(700)
     group.append(kept, first, read_header(first))
-    assert await fill(group, gone.number, 700)
-    await group.close_partitions([gone.number])
+    assert await fill(group, gone.local_id, 700)
+    await group.close_partitions([gone.local_id])
     for _ in range(4):
         await free_on_full_disk(group)
         group.log.retry_space()
     found = await group.read_cold(kept, 0, 1 << 20)
     assert [bytes(each) for each in found.buffers] == [bytes(first)]
-    assert await fill(group, kept.number, 700), "and other files are free"
+    assert await fill(group, kept.local_id, 700), "and other files are free"
     await group.close()

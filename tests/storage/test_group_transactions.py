@@ -51,9 +51,9 @@ async def test_what_is_appended_together_is_one_frame(tmp_path: Path) -> None:
     await group.committed()
     _, frame = group.log.frames_cold(before + 1, 1 << 30)
     assert [(e.partition, e.base_offset) for e in frame.directory] == [
-        (one.number, 1),
-        (two.number, 0),
-        (one.number, 2),
+        (one.local_id, 1),
+        (two.local_id, 0),
+        (one.local_id, 2),
     ]
     assert values_of(group, one, 1) == [b"y" * 500] * 2
     assert group.append_together([]) == []
@@ -121,7 +121,7 @@ async def test_what_is_open_and_what_was_aborted_survives_checkpoints_and_restar
         end_of_two = two.high_watermark
         await group.close()
         group = await open_group(tmp_path)
-        one, two = (group.partitions[number] for number in (one.number, two.number))
+        one, two = (group.partitions[number] for number in (one.local_id, two.local_id))
         assert (one.last_stable_offset, two.last_stable_offset) == (3, end_of_two)
         assert one.aborted_between(0, 99) == [AbortedTransaction(7, 1, 2, 3)]
         assert two.aborted_between(0, 99) == [AbortedTransaction(7, 0, 1, 2)]
@@ -146,7 +146,7 @@ async def test_followers_know_the_same(tmp_path: Path) -> None:
     await cluster.start(behind)
     await cluster.agreed()
     for group in cluster.groups.values():
-        views = [group.partitions[each.number] for each in (one, two)]
+        views = [group.partitions[each.local_id] for each in (one, two)]
         assert [each.last_stable_offset for each in views] == [3, 1]
         assert views[1].aborted_between(0, 99) == [AbortedTransaction(7, 0, 2, 1)]
     await cluster.stop()

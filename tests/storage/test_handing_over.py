@@ -69,8 +69,8 @@ async def opening_through_a_failure(cluster: Cluster) -> tuple[LogGroup, asyncio
 async def test_numbers_of_an_open_that_is_under_way_are_not_given_again(cluster: Cluster) -> None:
     leader, opening = await opening_through_a_failure(cluster)
     opened = [*await leader.open_partitions([(OTHER_TOPIC, 0)]), *await opening]
-    assert len({partition.number for partition in opened}) == 4
-    assert [leader.partitions[each.number] for each in opened] == opened
+    assert len({partition.local_id for partition in opened}) == 4
+    assert [leader.partitions[each.local_id] for each in opened] == opened
     for partition in opened:
         append(leader, partition, b"one of each")
     await leader.committed()
@@ -86,8 +86,8 @@ async def test_commands_go_no_further_in_another_leadership(
     (other,) = await leader.open_partitions([(OTHER_TOPIC, 0)])
     with pytest.raises(NotLeader, match="all the time"):
         await opening
-    assert leader.partitions[other.number] is other
-    opened = [each for each in leader.partitions.values() if each.number]
+    assert leader.partitions[other.local_id] is other
+    opened = [each for each in leader.partitions.values() if each.local_id]
     assert [(each.topic_id, each.index) for each in opened] == [(TOPIC, 0), (OTHER_TOPIC, 0)]
     append(leader, other, b"x")
     await leader.committed()
@@ -113,7 +113,7 @@ async def test_what_waits_for_room_is_not_handed_over(
         assert append(leader, partition, b"more") == 1
     await leader.committed()
     await cluster.agreed()
-    assert {g.partitions[partition.number].high_watermark for g in cluster.groups.values()} == {2}
+    assert {g.partitions[partition.local_id].high_watermark for g in cluster.groups.values()} == {2}
 
 
 async def test_what_was_taken_goes_along_although_more_was_waited_for(
@@ -137,4 +137,4 @@ async def test_what_was_taken_goes_along_although_more_was_waited_for(
     await cluster.until(lambda: cluster.groups[heir].is_leader and bool(outcome))
     assert (outcome, rebuilt) == ([None], [])
     await cluster.agreed()
-    assert {g.partitions[partition.number].high_watermark for g in cluster.groups.values()} == {3}
+    assert {g.partitions[partition.local_id].high_watermark for g in cluster.groups.values()} == {3}

@@ -40,7 +40,7 @@ async def seal(group: LogGroup, without_members: bool = False) -> None:
 
 async def test_small_files_are_joined_and_what_compaction_left_stays(tmp_path: Path) -> None:
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     for turn in range(12):
         for _ in range(30):
             writer.write()
@@ -64,7 +64,7 @@ async def test_small_files_are_joined_and_what_compaction_left_stays(tmp_path: P
 
 async def test_a_join_and_a_pass_of_compaction_wait_for_one_another(tmp_path: Path) -> None:
     group = await opened(tmp_path / "g")
-    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     for _ in range(4):
         for _ in range(30):
             writer.write()
@@ -127,7 +127,7 @@ async def test_a_failed_flush_of_the_directory_ends_the_group(tmp_path: Path) ->
     assert isinstance(group.failed, FlushFailed)
     await group.close()
     group = await opened(tmp_path / "g")
-    assert group.partitions[partition.number].high_watermark == 4
+    assert group.partitions[partition.local_id].high_watermark == 4
     assert await group.join_small(at_once) > 0
     await group.close()
 
@@ -181,11 +181,11 @@ async def test_a_damaged_record_of_a_joined_file_comes_from_members_that_joined_
     _, follower, _, small = await sealed_often(cluster)
     assert await follower.join_small(at_once) == 11
     path = joined_file(tmp_path / "3")
-    before = whole(follower.log.read_cold(small.number, 0, 1 << 30, 48).buffers)
-    damage(follower.log, path, small.number, 6)
+    before = whole(follower.log.read_cold(small.local_id, 0, 1 << 30, 48).buffers)
+    damage(follower.log, path, small.local_id, 6)
     found = await mended(cluster, follower.log.segments()[0].sequence)
     assert found is not None and found[0] == found[1]
-    assert whole(follower.log.read_cold(small.number, 0, 1 << 30, 48).buffers) == before
+    assert whole(follower.log.read_cold(small.local_id, 0, 1 << 30, 48).buffers) == before
     await cluster.stop()
     assert not cluster.fatal
 
@@ -196,17 +196,17 @@ async def test_a_damaged_record_is_mended_though_the_others_freed_what_was_joine
     cluster = Cluster(tmp_path)
     leader, follower, large, small = await sealed_often(cluster)
     assert await follower.join_small(at_once) == 11
-    await leader.advance_log_starts({large.number: 30, small.number: 30})
+    await leader.advance_log_starts({large.local_id: 30, small.local_id: 30})
     await cluster.agreed()
     for group in cluster.groups.values():
         group.free_dead_segments()
     freed = [cluster.groups[node].log.oldest_index for node in (1, 2)]
     assert min(freed) > follower.log.oldest_index == 1
-    before = whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers)
-    damage(follower.log, joined_file(tmp_path / "3"), small.number, 33)
+    before = whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers)
+    damage(follower.log, joined_file(tmp_path / "3"), small.local_id, 33)
     found = await mended(cluster, follower.log.segments()[0].sequence)
     assert found is not None and found[0] > max(freed)
-    assert whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers) == before
+    assert whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers) == before
     await cluster.stop()
     assert not cluster.fatal
 
@@ -217,14 +217,14 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
     """The others have not cleaned it: all that they send of it might not fit into one segment."""
     cluster = Cluster(tmp_path)
     leader, follower, large, small = await sealed_often(cluster)
-    await leader.advance_log_starts({large.number: 47})
+    await leader.advance_log_starts({large.local_id: 47})
     await cluster.agreed()
     await follower.clean([], 9_000, 1 << 20, at_once)
     assert await follower.join_small(at_once) == 11
     path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
     size = path.stat().st_size
     assert size < 200_000
-    before = whole(follower.log.read_cold(small.number, 0, 1 << 30, 48).buffers)
+    before = whole(follower.log.read_cold(small.local_id, 0, 1 << 30, 48).buffers)
     lost = path.read_bytes()[:4096] + bytes(size - 4096)
     path.write_bytes(lost)
     taken: list[int] = []
@@ -237,7 +237,7 @@ async def test_a_lost_joined_file_is_fetched_without_what_is_cleaned_away_here(
     monkeypatch.setattr(SegmentRepair, "_take", take)
     assert await mended(cluster, sequence) is not None
     assert sum(taken) < 200_000 and path.stat().st_size == size
-    assert whole(follower.log.read_cold(small.number, 0, 1 << 30, 48).buffers) == before
+    assert whole(follower.log.read_cold(small.local_id, 0, 1 << 30, 48).buffers) == before
     # With the index lost as well nobody knows what was cleaned away: the repair is given up, for now.
     path.write_bytes(lost)
     follower.log.drop_indexes(1 << 40)
@@ -260,7 +260,7 @@ async def test_the_event_loop_reads_nothing_for_a_repair_to_begin(
     _, follower, _, small = await sealed_often(cluster)
     assert await follower.join_small(at_once) == 11
     path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
-    damage(follower.log, path, small.number, 20)
+    damage(follower.log, path, small.local_id, 20)
     real, readers = FrameReader._cached_ends, []
 
     def known_ends(self: FrameReader, held: Segment) -> Any:
@@ -283,14 +283,14 @@ async def test_damaged_records_that_all_others_freed_and_that_are_deleted_are_dr
     leader, follower, large, small = await sealed_often(cluster)
     assert await follower.join_small(at_once) == 11
     path, sequence = joined_file(tmp_path / "3"), follower.log.segments()[0].sequence
-    await leader.advance_log_starts({large.number: 30, small.number: 30})
+    await leader.advance_log_starts({large.local_id: 30, small.local_id: 30})
     await cluster.agreed()
     for group in cluster.groups.values():
         group.free_dead_segments()
-    before = whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers)
-    damage(follower.log, path, small.number, 20)
+    before = whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers)
+    damage(follower.log, path, small.local_id, 20)
     assert await mended(cluster, sequence) is not None
-    assert whole(follower.log.read_cold(small.number, 30, 1 << 30, 48).buffers) == before
+    assert whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers) == before
     # In the head of an entry that nobody has any more nothing can be done.
     data = bytearray(path.read_bytes())
     frame = follower.log.ship_frames(3, 3, 1 << 20)[0]

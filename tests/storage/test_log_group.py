@@ -104,7 +104,7 @@ def values_of(group: LogGroup, partition: PartitionLog, offset: int = 0) -> list
     while offset < partition.high_watermark:
         result = group.read(partition, offset, 1 << 20)
         if result.cold:
-            result = group.log.read_cold(partition.number, offset, 1 << 20, partition.high_watermark)
+            result = group.log.read_cold(partition.local_id, offset, 1 << 20, partition.high_watermark)
         assert result.buffers
         for buffer in result.buffers:
             position = 0
@@ -125,7 +125,7 @@ async def test_who_catches_up_reads_the_same_records_with_or_without_pauses(tmp_
     for first in range(0, 1000, 20):
         append(group, partition, *written[first : first + 20])
         await group.committed()
-    assert group.log.read(partition.number, 0, 1 << 20, 1000).total_bytes > MIN_BYTES
+    assert group.log.read(partition.local_id, 0, 1 << 20, 1000).total_bytes > MIN_BYTES
     ahead = group._read_ahead
     for pauses in (0, 3):
         found: list[bytes] = []
@@ -163,7 +163,7 @@ async def test_appended_is_invisible_until_committed_and_then_survives(tmp_path:
 
     again = await open_group(tmp_path)
     assert again.term == term + 1
-    first, second = (again.partitions[number] for number in (first.number, second.number))
+    first, second = (again.partitions[number] for number in (first.local_id, second.local_id))
     assert (first.topic_id, first.index, second.index) == (TOPIC, 0, 1)
     assert values_of(again, first) == [b"a", b"b", b"c"]
     assert append(again, second, b"y") == 1
@@ -217,12 +217,12 @@ async def test_machines_end_in_the_same_state_after_rolls_checkpoints_and_a_cras
     for place in range(100):
         for partition in (watched, plain):
             offset = append(group, partition, blob, b"%d" % place)
-            tail.seen.append([partition.number, offset, 2])
+            tail.seen.append([partition.local_id, offset, 2])
         if place % 7 == 0:
             await group.committed()
     await group.committed()
     await checkpointed(group)
-    assert committed.seen == [[watched.number, place * 2, 2] for place in range(100)]
+    assert committed.seen == [[watched.local_id, place * 2, 2] for place in range(100)]
     expected = list(tail.seen)
     # No close: as after kill -9, once its threads rest. A reader of a copy of the files must see everything.
     for _ in range(1000):
@@ -237,9 +237,9 @@ async def test_machines_end_in_the_same_state_after_rolls_checkpoints_and_a_cras
     assert again.checkpoint_index > 0
     assert later_committed.seen == committed.seen
     assert later_tail.seen == expected
-    assert again.partitions[plain.number].next_offset == 200
-    assert again.partitions[plain.number].high_watermark == 200
-    assert values_of(again, again.partitions[plain.number], 198) == [blob, b"99"]
+    assert again.partitions[plain.local_id].next_offset == 200
+    assert again.partitions[plain.local_id].high_watermark == 200
+    assert values_of(again, again.partitions[plain.local_id], 198) == [blob, b"99"]
     await again.close()
 
 
@@ -252,21 +252,21 @@ async def test_deleted_records_free_segments(tmp_path: Path) -> None:
     await checkpointed(group)
     assert group.free_dead_segments() == 0
     with pytest.raises(ValueError, match="not committed"):
-        await group.advance_log_starts({partition.number: 101})
-    await group.advance_log_starts({partition.number: 90})
+        await group.advance_log_starts({partition.local_id: 101})
+    await group.advance_log_starts({partition.local_id: 90})
     assert partition.log_start_offset == 90
-    await group.advance_log_starts({partition.number: 40})
+    await group.advance_log_starts({partition.local_id: 40})
     assert partition.log_start_offset == 90
     assert group.free_dead_segments() > 0
     assert len(values_of(group, partition, 90)) == 10
     await group.close()
     again = await open_group(tmp_path)
-    assert again.partitions[partition.number].log_start_offset == 90
-    assert len(values_of(again, again.partitions[partition.number], 90)) == 10
-    await again.close_partitions([partition.number])
-    assert partition.number not in again.partitions
+    assert again.partitions[partition.local_id].log_start_offset == 90
+    assert len(values_of(again, again.partitions[partition.local_id], 90)) == 10
+    await again.close_partitions([partition.local_id])
+    assert partition.local_id not in again.partitions
     (other,) = await again.open_partitions([(OTHER_TOPIC, 0)])
-    assert other.number > partition.number
+    assert other.local_id > partition.local_id
     await again.close()
 
 
@@ -290,7 +290,7 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
     last = kept.next_offset
     active = group.log._active.path
     before = active.read_bytes()
-    await group.advance_log_starts({kept.number: 90, gone.number: 1})
+    await group.advance_log_starts({kept.local_id: 90, gone.local_id: 1})
     assert group.free_dead_segments() > 0
     for _ in range(1000):
         if group.log._maintenance.state.oldest_sequence > 1:
@@ -301,7 +301,7 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
     (tmp_path / "lost" / active.name).write_bytes(before)
     await group.close()
     again = await open_group(tmp_path / "lost", replace(SMALL, flush=False))
-    kept, gone = again.partitions[kept.number], again.partitions[gone.number]
+    kept, gone = again.partitions[kept.local_id], again.partitions[gone.local_id]
     assert 0 < kept.log_start_offset < 90
     assert (gone.log_start_offset, gone.high_watermark) == (1, 1)
     assert len(values_of(again, kept, kept.log_start_offset)) == last - kept.log_start_offset
@@ -326,7 +326,7 @@ async def test_limits_refuse_and_change_nothing(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(StorageFull):
         append(group, partition, b"z")
     assert partition.next_offset == 2
-    await group.advance_log_starts({partition.number: 1})  # the group's own entries have a reserve
+    await group.advance_log_starts({partition.local_id: 1})  # the group's own entries have a reserve
     assert values_of(group, partition, 1) == [b"z" * 500]
     await group.close()
     with pytest.raises(NotLeader):
@@ -414,7 +414,7 @@ async def test_commands_of_any_number_fit_the_smallest_frames(tmp_path: Path) ->
     group = await open_group(tmp_path)
     opened = await group.open_partitions([(TOPIC, index) for index in range(8000)])
     assert [partition.index for partition in opened] == list(range(8000))
-    await group.close_partitions([partition.number for partition in opened])
+    await group.close_partitions([partition.local_id for partition in opened])
     assert (fatal, list(group.partitions)) == ([], [0])
     await group.close()
 
@@ -455,7 +455,7 @@ async def test_a_stop_without_room_for_a_checkpoint_is_a_stop(
     assert fatal == []
     assert group.log._active.fd < 0
     again = await open_group(tmp_path)
-    assert values_of(again, again.partitions[partition.number]) == [b"kept"]
+    assert values_of(again, again.partitions[partition.local_id]) == [b"kept"]
     await again.close()
 
 
@@ -474,7 +474,7 @@ async def test_whoever_wakes_with_the_last_commit_appends_nothing_more(tmp_path:
     with pytest.raises(NotLeader):
         await appending
     again = await open_group(tmp_path)
-    assert values_of(again, again.partitions[partition.number]) == [b"first"]
+    assert values_of(again, again.partitions[partition.local_id]) == [b"first"]
     await again.close()
 
 

@@ -206,10 +206,10 @@ async def test_a_leader_that_is_cut_off_gives_what_was_committed_before(tmp_path
     cluster.append(leader, partition, b"lost, perhaps")
     await members.until(lambda: leader.log.last_index > committed)
     assert leader.applied_index == committed and leader.log.next_lsn == end + 1
-    read = await reader.read(FIRST_LSN, PLENTY, (partition.number,))
+    read = await reader.read(FIRST_LSN, PLENTY, (partition.local_id,))
     assert read.is_all and lsn_after(read.frames[-1]) == await reader.committed_end() == end
     reader.note(end, committed + 1)
-    assert await reader.read(end, PLENTY, (partition.number,)) == ((), end, False, True)
+    assert await reader.read(end, PLENTY, (partition.local_id,)) == ((), end, False, True)
     await members.stop()
 
 

@@ -65,7 +65,7 @@ def test_epochs_before_that_of_the_record_before_the_log_start_are_forgotten() -
 
 def test_it_says_what_it_is_for_a_log_line() -> None:
     assert repr(partition()) == (
-        "PartitionLog(number=3, index=7, log_start_offset=0, high_watermark=35, next_offset=40)"
+        "PartitionLog(local_id=3, index=7, log_start_offset=0, high_watermark=35, next_offset=40)"
     )
 
 

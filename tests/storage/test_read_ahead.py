@@ -62,7 +62,7 @@ class Log:
         self.cold = False
 
     def read(self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> ReadResult:
-        self.reads.append((partition.number, offset))
+        self.reads.append((partition.local_id, offset))
         if self.refuse is not None:
             raise self.refuse
         if self.cold:
@@ -233,7 +233,7 @@ def test_it_holds_no_more_than_a_few_and_forgets_them(partition: PartitionLog) -
     for each in partitions:
         ask(ahead, 0, each)
     held = ahead._stretches
-    assert [number for number, _ in held] == [each.number for each in partitions[3:]]
+    assert [number for number, _ in held] == [each.local_id for each in partitions[3:]]
     assert [seconds for seconds, _ in loop.timers] == [KEEP_SECONDS]
     loop.pass_time()
     assert len(held) == MAX_STRETCHES

@@ -47,7 +47,7 @@ async def test_what_one_leader_commits_is_on_every_member(tmp_path: Path) -> Non
         await leader.committed()
     await cluster.agreed()
     for group in cluster.groups.values():
-        copy = group.partitions[partition.number]
+        copy = group.partitions[partition.local_id]
         assert (copy.high_watermark, copy.next_offset) == (40, 40)
         read = [bytes(b) for b in group.read(copy, 0, 1 << 20).buffers]
         assert b"".join(read) == b"".join(bytes(b) for b in leader.read(partition, 0, 1 << 20).buffers)
@@ -102,7 +102,7 @@ async def test_members_may_have_segments_of_different_sizes(tmp_path: Path) -> N
     await cluster.stop(2)
     await cluster.start(2)
     await cluster.agreed()
-    both = [cluster.groups[node].log.read_cold(partition.number, 0, 1 << 30, 5) for node in (1, 2)]
+    both = [cluster.groups[node].log.read_cold(partition.local_id, 0, 1 << 30, 5) for node in (1, 2)]
     assert whole(both[0].buffers) == whole(both[1].buffers) and both[0].total_bytes > 8 << 20
     await cluster.stop()
     assert not cluster.fatal
@@ -119,7 +119,7 @@ async def test_followers_take_no_appends_and_know_who_does(tmp_path: Path) -> No
             assert group.leader_id == leader.raft.member_id != node
             assert not group.has_lease
             with pytest.raises(NotLeader):
-                append(group, group.partitions[partition.number], b"no")
+                append(group, group.partitions[partition.local_id], b"no")
     assert leader.has_lease
     await cluster.stop()
 
@@ -140,7 +140,7 @@ async def test_a_leader_cut_off_loses_what_it_alone_has(tmp_path: Path) -> None:
     others = [node for node in cluster.groups if node != cut_off]
     new = await cluster.leader(*others)
     await cluster.until(lambda: not old.is_leader)
-    assert append(new, new.partitions[partition.number], b"new") == 1
+    assert append(new, new.partitions[partition.local_id], b"new") == 1
     await new.committed()
     cluster.lost = lambda sender, to, message: False
     await cluster.agreed()
@@ -158,7 +158,7 @@ async def test_all_of_them_start_again(tmp_path: Path) -> None:
     await cluster.stop()
     await cluster.start()
     leader = await cluster.leader()
-    again = leader.partitions[partition.number]
+    again = leader.partitions[partition.local_id]
     assert again.high_watermark == 40
     assert append(leader, again, b"more") == 40
     await leader.committed()
@@ -185,12 +185,12 @@ async def test_a_member_with_nothing_gets_a_checkpoint(
     await cluster.until(lambda: leader.raft.terms.base_index > 0)
     await cluster.start(3)
     await cluster.agreed()
-    copy = cluster.groups[3].partitions[partition.number]
+    copy = cluster.groups[3].partitions[partition.local_id]
     assert copy.high_watermark == 40
-    assert cluster.groups[3].log.read_cold(partition.number, 0, 1 << 20, 40).total_bytes > 0
+    assert cluster.groups[3].log.read_cold(partition.local_id, 0, 1 << 20, 40).total_bytes > 0
     await cluster.stop()
     await cluster.start()
-    assert (await cluster.leader()).partitions[partition.number].high_watermark == 40
+    assert (await cluster.leader()).partitions[partition.local_id].high_watermark == 40
     await cluster.stop()
     assert not cluster.fatal
     assert seen_from == {threading.main_thread()}  # they move while another thread looks
@@ -241,7 +241,7 @@ async def test_what_was_cleaned_comes_as_a_checkpoint(tmp_path: Path) -> None:
     assert leader.raft.terms.base_index == 0
     await cluster.start(3)
     await cluster.agreed()
-    copy = cluster.groups[3].partitions[partition.number]
+    copy = cluster.groups[3].partitions[partition.local_id]
     assert copy.high_watermark == 40
     assert first.last_index < leader.raft.terms.base_index <= second.last_index
     await cluster.stop()
@@ -330,7 +330,7 @@ async def test_a_rotten_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
     )
     await cluster.until(lambda: follower._replica.repairing.repaired == 1)
     assert await follower.scrub(segment.sequence, lambda count: None) is None
-    read = follower.log.read_cold(partition.number, 0, 1 << 20, 10)
+    read = follower.log.read_cold(partition.local_id, 0, 1 << 20, 10)
     assert read.total_bytes > 0
     await cluster.stop()
     assert not cluster.fatal
@@ -367,7 +367,7 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     partition = await filled(cluster, 60)
     leader, follower = await cluster.leader(), cluster.groups[3]
     await cluster.until(lambda: all(len(g.log._maintenance.checkpoints) > 1 for g in cluster.groups.values()))
-    await leader.advance_log_starts({partition.number: 12})
+    await leader.advance_log_starts({partition.local_id: 12})
     await cluster.agreed()
     for group in cluster.groups.values():
         group.free_dead_segments()
@@ -379,7 +379,7 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     await cluster.until(lambda: follower._replica.repairing.repaired == 1)
     assert await follower.scrub(segment.sequence, lambda count: None) is None
     assert follower.log.oldest_index == begin
-    read = [group.log.read_cold(partition.number, 12, 1 << 30, 60).buffers for group in (leader, follower)]
+    read = [group.log.read_cold(partition.local_id, 12, 1 << 30, 60).buffers for group in (leader, follower)]
     assert whole(read[0]) == whole(read[1])
     await cluster.stop()
     assert not cluster.fatal

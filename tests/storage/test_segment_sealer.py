@@ -46,7 +46,7 @@ async def read(group: LogGroup, partition: PartitionLog) -> list[tuple[bytes | N
 
 async def clean(group: LogGroup, partition: PartitionLog, now_ms: int = 10_000) -> Cleaned:
     end = partition.high_watermark
-    wanted = CompactionTarget(partition.number, 0, end, 0, AbortedTransactions(), end - 1)
+    wanted = CompactionTarget(partition.local_id, 0, end, 0, AbortedTransactions(), end - 1)
     done = await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
     assert done is not None
     group.free_dead_segments()
@@ -73,15 +73,15 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     group = await opened(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
     for _ in range(3):
-        write(group, partition.number, range(10))
-    write(group, partition.number, range(5), None)
+        write(group, partition.local_id, range(10))
+    write(group, partition.local_id, range(5), None)
     await group.committed()
     assert not group.log.cleanable_segments()
     assert await group.sealer.run(5)
     (segment,) = group.log.cleanable_segments()
     assert segment.is_mostly_unused and segment.file_bytes == TINY.segment_bytes
     done = await clean(group, partition)
-    assert done.saved_bytes > TINY.segment_bytes // 2 and done.ends == {partition.number: 35}
+    assert done.saved_bytes > TINY.segment_bytes // 2 and done.ends == {partition.local_id: 35}
     left = [(b"key %d" % key, VALUE) for key in range(5, 10)] + [(b"key %d" % key, None) for key in range(5)]
     assert await read(group, partition) == left
     files = names_in(tmp_path, "*.segment")
@@ -95,16 +95,16 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     for name in names:
         kept = shorten(tmp_path / name)
         again = await opened(tmp_path)
-        assert await read(again, again.partitions[partition.number]) == left
+        assert await read(again, again.partitions[partition.local_id]) == left
         again.abandon()
         again.log.close()
         restore(tmp_path / name, kept)
     again = await opened(tmp_path)
-    write(again, partition.number, [99])
+    write(again, partition.local_id, [99])
     await again.committed()
     assert await again.sealer.run(5)
-    await clean(again, again.partitions[partition.number], 30_000)
-    assert await read(again, again.partitions[partition.number]) == [*left[:5], (b"key 99", VALUE)]
+    await clean(again, again.partitions[partition.local_id], 30_000)
+    assert await read(again, again.partitions[partition.local_id]) == [*left[:5], (b"key 99", VALUE)]
     await again.close()
 
 
@@ -117,7 +117,7 @@ async def test_beside_appends(tmp_path: Path) -> None:
         count = 0
         while going:
             try:
-                write(group, partition.number, [count % 7], b"%d" % count)
+                write(group, partition.local_id, [count % 7], b"%d" % count)
             except StorageFull:  # nothing held it back: a slow disk has no next file yet
                 await asyncio.sleep(0.01)
                 continue
@@ -138,11 +138,11 @@ async def test_beside_appends(tmp_path: Path) -> None:
             share.last_offset + 1
             for segment in group.log.cleanable_segments()
             for share in segment.partitions()
-            if share.partition == partition.number
+            if share.partition == partition.local_id
         )
         assert end >= before > 0
         wanted = CompactionTarget(
-            partition.number, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1
+            partition.local_id, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1
         )
         await group.clean([wanted], 10_000, 1 << 20, lambda count: None)
         group.free_dead_segments()
@@ -153,14 +153,14 @@ async def test_beside_appends(tmp_path: Path) -> None:
     assert dict(await read(group, partition)) == expected
     await group.close()
     again = await opened(tmp_path)
-    assert dict(await read(again, again.partitions[partition.number])) == expected
+    assert dict(await read(again, again.partitions[partition.local_id])) == expected
     await again.close()
 
 
 async def test_what_was_never_used_of_a_file_is_given_back_though_nothing_goes(tmp_path: Path) -> None:
     group = await opened(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
-    write(group, partition.number, range(10))
+    write(group, partition.local_id, range(10))
     await group.committed()
     assert await group.sealer.run(5) and is_half_dead(group.log, lambda number: 0)
     done = await group.clean([], 10_000, 1 << 20, lambda count: None)
@@ -172,7 +172,7 @@ async def test_what_was_never_used_of_a_file_is_given_back_though_nothing_goes(t
 async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     group = await opened(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
-    write(group, partition.number, range(10))
+    write(group, partition.local_id, range(10))
     await group.committed()
     pool = group.log._pool
     pool.full = "no room"
@@ -194,7 +194,7 @@ async def test_each_member_for_itself_and_who_is_away_is_waited_for(tmp_path: Pa
     await cluster.start()
     leader = await cluster.leader()
     (partition,) = await leader.open_partitions([(TOPIC, 0)])
-    number = partition.number
+    number = partition.local_id
     for turn in range(5):
         write(leader, number, range(5), b"%d" % turn)
         await leader.committed()

@@ -248,7 +248,7 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
         await start(cluster, node, (1, 2, 3), log, disk if node == 3 else None)  # type: ignore[arg-type]
     leader = await cluster.leader()
     (partition,) = await leader.open_partitions([(bytes(range(16)), 0)])
-    number = partition.number
+    number = partition.local_id
 
     async def write(group: LogGroup, batches: int) -> None:
         for _ in range(batches):

@@ -93,7 +93,7 @@ class Group:
         """The frame is committed; the numbers of the partitions that moved."""
         moved: dict[PartitionLog, None] = {}
         self.state.apply_committed(frame, moved)
-        return [partition.number for partition in moved]
+        return [partition.local_id for partition in moved]
 
     def both(self, frame: Frame) -> list[int]:
         self.state.replay_appended(frame)
@@ -185,7 +185,7 @@ def test_batches_may_follow_an_opening_that_is_not_committed_yet() -> None:
 def test_opened_and_closed_in_one_batch_leaves_nothing() -> None:
     group = Group()
     group.both(group.commands(open_command(1, TOPIC, 0, 0), close_command(1)))
-    assert (list(group.partitions), group.state.control.next_number) == ([0], 2)
+    assert (list(group.partitions), group.state.control.next_local_id) == ([0], 2)
 
 
 def test_a_batch_without_a_machine_is_committed_to_nobody() -> None:

@@ -87,9 +87,9 @@ def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode,
 async def _advance_log_starts(group: LogGroup, log_starts: LogStarts) -> None:
     """Commit the new log starts of one group's partitions, and fill in their results."""
     starts = {
-        partition.log.number: start
+        partition.log.local_id: start
         for partition, start, _ in log_starts
-        if start > partition.log.log_start_offset and partition.log.number in group.partitions
+        if start > partition.log.log_start_offset and partition.log.local_id in group.partitions
     }
     error = ErrorCode.NONE
     if starts:

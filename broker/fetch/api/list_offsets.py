@@ -169,9 +169,9 @@ async def _search(
     log_start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
     start = max(min_offset, log_start)
     if timestamp == MAX_TIMESTAMP:
-        found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
+        found = await asyncio.to_thread(data_log.max_timestamp_batch, log.local_id, start, end)
     else:
-        found = await asyncio.to_thread(data_log.timestamp_lookup, log.number, timestamp, start, end)
+        found = await asyncio.to_thread(data_log.timestamp_lookup, log.local_id, timestamp, start, end)
     if found is None or found.base_offset >= readable:
         return None
     offset = max(found.base_offset, start)

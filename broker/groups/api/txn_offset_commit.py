@@ -24,7 +24,7 @@ from lockstep.broker.groups.group_records import (
 )
 from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, MetadataCache, Topic
-from lockstep.broker.produce.appender import VerificationGuardMismatch, VerificationRequired
+from lockstep.broker.produce.append_result import Unverified, VerificationGuardMismatch
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import (
@@ -78,11 +78,12 @@ class TxnOffsetCommit(RequestHandler):
         if not request.group_id:
             return commit.error_response(ErrorCode.INVALID_GROUP_ID)
         try:
-            return commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
+            stored = commit.store(OffsetTransaction(request.producer_id, request.producer_epoch))
         except RequestError as rejection:
             return commit.error_response(rejection.error)
-        except VerificationRequired as required:
-            return commit.store_when_verified(self._verification, required.guard)
+        if isinstance(stored, Unverified):
+            return commit.store_when_verified(self._verification, stored.guard)
+        return stored
 
 
 class _Commit:
@@ -121,8 +122,8 @@ class _Commit:
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
-    def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse:
-        """Append the valid offsets. Raises RequestError, VerificationRequired; then nothing has changed."""
+    def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse | Unverified:
+        """Append the valid offsets. Raises RequestError; then nothing has changed."""
         request = self._request
         group_id = request.group_id
         store, coordinator = self._groups.of(group_id)
@@ -141,10 +142,12 @@ class _Commit:
         stored, records = self._records(store.time_ms())
         if not records:
             return self.response
-        return _TxnOffsetCommitResponse(self, stored, store, group_id, records, transaction)
+        pending = _PendingTxnOffsetCommitResponse(self, stored)
+        unverified = store.append_within(transaction, group_id, records, pending.on_committed)
+        return pending if unverified is None else unverified
 
     async def store_when_verified(self, verification: Verification, guard: int) -> object | None:
-        """Ask the transaction's coordinator first."""
+        """Stores the offsets after the transaction's coordinator has verified the partition."""
         request = self._request
         partition_key = CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)
         adds_partition = self._api_version >= ADDS_MIN_VERSION
@@ -160,13 +163,15 @@ class _Commit:
                 request.producer_id, request.producer_epoch, verified=True, guard=guard
             )
             try:
-                return await await_response(self.store(transaction))
-            except VerificationGuardMismatch as mismatch:
-                if not adds_partition:
-                    return self.error_response(mismatch.error)
-                guard = mismatch.guard  # the marker may be that of the transaction before
+                stored = self.store(transaction)
             except RequestError as rejection:
                 return self.error_response(rejection.error)
+            if not isinstance(stored, VerificationGuardMismatch):
+                assert not isinstance(stored, Unverified), "the coordinator has verified the partition"
+                return await await_response(stored)
+            if not adds_partition:
+                return self.error_response(stored.error().error)
+            guard = stored.guard  # the marker may be that of the transaction before
 
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
         """The records to append, and their partitions' responses; an unknown partition or too long metadata
@@ -206,9 +211,8 @@ class _Commit:
             each.error_code = translated
 
 
-class _TxnOffsetCommitResponse(PendingResponse):
-    """A TxnOffsetCommit response that waits for the commit. Raises VerificationRequired: there will be
-    none."""
+class _PendingTxnOffsetCommitResponse(PendingResponse):
+    """A TxnOffsetCommit response that waits for the commit."""
 
     __slots__ = ("_commit", "_stored")
 
@@ -216,17 +220,12 @@ class _TxnOffsetCommitResponse(PendingResponse):
         self,
         commit: _Commit,
         stored: list[TxnOffsetCommitResponsePartition],
-        store: GroupStore,
-        group_id: str,
-        records: list[Record],
-        transaction: OffsetTransaction,
     ) -> None:
         super().__init__()
         self._commit = commit
         self._stored = stored
-        store.append_within(transaction, group_id, records, self._on_committed)
 
-    def _on_committed(self, error: ErrorCode) -> None:
+    def on_committed(self, error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             self._commit.fail(self._stored, error)
         self.complete(self._commit.response)

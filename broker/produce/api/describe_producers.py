@@ -82,7 +82,7 @@ class DescribeProducers(RequestHandler):
                     coordinator_epoch=producer.coordinator_epoch,
                     current_txn_start_offset=producer.open_at,
                 )
-                for producer_id, producer in appender.producers.of(partition.log.number)
+                for producer_id, producer in appender.producers.of(partition.log.local_id)
             ]
         return result
 

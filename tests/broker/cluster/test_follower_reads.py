@@ -197,7 +197,7 @@ async def test_what_a_follower_refuses(start_cluster: StartCluster) -> None:
     for offset, error in ((3, ErrorCode.OFFSET_NOT_AVAILABLE), (-1, ErrorCode.OFFSET_OUT_OF_RANGE)):
         data = await fetched(client, offset, max_wait_ms=50)
         assert (data.error_code, data.high_watermark) == (error, -1)
-    number = copy_on(cluster, leader_of(cluster)).log.number
+    number = copy_on(cluster, leader_of(cluster)).log.local_id
     await cluster.brokers[leader_of(cluster)].groups[GROUP].advance_log_starts({number: 1})
     await cluster.until(lambda: copy_on(cluster, follower).log.log_start_offset == 1, "log start")
     assert (await fetched(client, 0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE

@@ -20,7 +20,7 @@ def opened(cluster: BrokerCluster, number: int) -> set[tuple[bytes, int]]:
     if leader is None:
         return set()
     partitions = cluster.brokers[leader].groups[number].partitions.values()
-    return {(each.topic_id, each.index) for each in partitions if each.number != CONTROL_PARTITION}
+    return {(each.topic_id, each.index) for each in partitions if each.local_id != CONTROL_PARTITION}
 
 
 @pytest.mark.parametrize("led_by_controller", [True, False])

@@ -25,7 +25,7 @@ class Log:
     topic_id = TOPIC
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.local_id = number
         self.index = number - 100
 
 
@@ -39,7 +39,7 @@ class Group:
 
     @property
     def partitions(self) -> dict[int, Log]:
-        return {log.number: log for log in self.logs.values()}
+        return {log.local_id: log for log in self.logs.values()}
 
     async def open_partitions(self, wanted: list[tuple[bytes, int]]) -> None:
         self.asked.append(("open", [index for _, index in wanted]))
@@ -48,7 +48,7 @@ class Group:
 
     async def close_partitions(self, numbers: list[int]) -> None:
         self.asked.append(("close", sorted(numbers)))
-        self.logs = {index: log for index, log in self.logs.items() if log.number not in numbers}
+        self.logs = {index: log for index, log in self.logs.items() if log.local_id not in numbers}
 
     def free_dead_segments(self) -> None:
         self.asked.append(("free", []))

@@ -221,9 +221,9 @@ async def test_half_done_topics_are_finished_at_the_next_start(start_broker: Sta
     finished = cluster.topic_by_id(b"c" * 16)
     assert finished is not None
     assert [each.index for each in finished.partitions] == [0, 1, 2]
-    assert len({each.log.number for each in finished.partitions}) == 3
+    assert len({each.log.local_id for each in finished.partitions}) == 3
     assert cluster.image.topics.keys() == {b"c" * 16, kept.topic_id}
-    open_topics = {each.topic_id for each in again.groups[1].partitions.values() if each.number}
+    open_topics = {each.topic_id for each in again.groups[1].partitions.values() if each.local_id}
     assert open_topics == {b"c" * 16, kept.topic_id}
     plan = again.assembly.topics.plan("ended", 1, 1, {})
     assert (await again.assembly.topics.create(plan)).topic_id != ended.topic_id
@@ -268,10 +268,10 @@ async def grown(broker: Broker, name: str) -> list[int]:
     """The indexes of a topic's partitions, each with a log of its own, and no other open for it."""
     topic = broker.assembly.cluster.topic(name)
     assert topic is not None
-    numbers = {(each.group.group_id, each.log.number) for each in topic.partitions}
+    numbers = {(each.group.group_id, each.log.local_id) for each in topic.partitions}
     assert len(numbers) == len(topic.partitions)
     opened = {
-        (group.group_id, each.number)
+        (group.group_id, each.local_id)
         for group in broker.groups.values()
         for each in group.partitions.values()
         if each.topic_id == topic.topic_id
@@ -383,7 +383,7 @@ async def test_growth_and_deletion_at_once(broker: Broker) -> None:
         assert cluster.topics() == []
         assert cluster.image.topics == {}
         assert cluster.partition_count == 0
-        assert [each.number for each in broker.groups[1].partitions.values()] == [0]
+        assert [each.local_id for each in broker.groups[1].partitions.values()] == [0]
 
 
 async def test_internal_topics_do_not_grow(broker: Broker) -> None:
@@ -424,7 +424,7 @@ async def test_partitions_that_a_power_loss_took_are_empty_where_nothing_was_flu
         await client.produce("t", batch(b"x"), partition)
     lost = broker.assembly.cluster.partition("t", 1)
     assert lost is not None
-    await broker.groups[1].close_partitions([lost.log.number])  # of a deletion that group 0 has lost
+    await broker.groups[1].close_partitions([lost.log.local_id])  # of a deletion that group 0 has lost
     await broker.stop()
     with pytest.raises(StorageError, match=r"topic t lacks partition 1 in the records of log group 1"):
         await start_broker(log_flush="always")

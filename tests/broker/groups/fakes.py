@@ -12,7 +12,7 @@ from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.groups.group_store import OffsetTransaction
-from lockstep.broker.produce.appender import VerificationRequired
+from lockstep.broker.produce.append_result import Unverified, VerificationRequired
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest
@@ -126,11 +126,12 @@ class FakeStore:
         group_id: str,
         records: Sequence[Record],
         done: Callable[[ErrorCode], None],
-    ) -> None:
+    ) -> Unverified | None:
         if not (self.is_verified or transaction.verified):
-            raise VerificationRequired(transaction.producer_id, transaction.producer_epoch, 5)
+            return VerificationRequired(transaction.producer_id, transaction.producer_epoch, 5)
         self.transactions.append(transaction)
         self.append(group_id, records, done)
+        return None
 
     def is_under_way(self, group_id: str) -> bool:
         return any(each == group_id for each, _, _ in self.waiting)

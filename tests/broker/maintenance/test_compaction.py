@@ -406,7 +406,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     group = broker.groups[1]
     partition = store.partition("g")
     assert partition is not None
-    before = group.log.partition_bytes(partition.number, 0)
+    before = group.log.partition_bytes(partition.local_id, 0)
     assert await broker.compact() > 0.8 * before
     assert set(told) == {ErrorCode.NONE} and partition.log_start_offset == 0
     committed = {place[1]: each.offset for place, each in store.state.offsets("g").items()}
@@ -555,7 +555,7 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
     compaction, group = compaction_of(broker), broker.groups[1]
     topic = broker.assembly.cluster.topic("c")
     assert topic is not None
-    number = topic.partitions[0].log.number
+    number = topic.partitions[0].log.local_id
     flood: list[int] = []
 
     async def clean(*_: object) -> Cleaned:

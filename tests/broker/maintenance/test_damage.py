@@ -186,7 +186,7 @@ async def test_what_is_deleted_is_damaged_no_more(start_broker: StartBroker) -> 
     group = broker.groups[1]
     partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None and node_damage(broker.assembly.cluster)
-    await group.advance_log_starts({partition.log.number: 6})
+    await group.advance_log_starts({partition.log.local_id: 6})
     assert node_damage(broker.assembly.cluster) == []
     await client.close()
 

@@ -109,7 +109,7 @@ async def test_a_join_beside_the_look_at_sizes_deletes_nothing(
     start = [share for segment in log.segments() for share in segment.partitions() if share.partition == 1][9]
     limit = log.partition_bytes(1, start.first_offset)
     config = SimpleNamespace(cleanup_policy="delete", retention_ms=-1, retention_bytes=limit)
-    partition_log = SimpleNamespace(number=1, log_start_offset=start.first_offset, high_watermark=100)
+    partition_log = SimpleNamespace(local_id=1, log_start_offset=start.first_offset, high_watermark=100)
     group = SimpleNamespace(group_id=1, is_leader=True, log=log, free_dead_segments=lambda: 0)
     partition = SimpleNamespace(group=group, log=partition_log, topic=SimpleNamespace(config=config))
     topic = SimpleNamespace(config=config, partitions=[partition])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import Backlogged
@@ -29,8 +30,9 @@ async def test_no_batch_begins_in_the_place_of_one_that_had_no_room(
 
     def append(sequence: int) -> int:
         data = of_transaction(sequence, transactional=transactional)
-        appender, said = both.appender, {"transactional_id": ID, "verified": True}
-        return appender.append(both.one, data, LIMITS, 9, **said).base_offset  # type: ignore[arg-type]
+        result = both.appender.append_transactional(both.one, data, LIMITS, 9, ID, verified=True)
+        assert isinstance(result, AppendResult)
+        return result.base_offset
 
     def refuse(sequence: int, error: ErrorCode) -> None:
         with pytest.raises(RequestError) as refused:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.produce.appender import Appender, VerificationRequired
+from lockstep.broker.produce.append_result import VerificationGuardMismatch, VerificationRequired
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
@@ -208,17 +209,17 @@ async def test_a_marker_written_meanwhile_makes_the_verification_worthless(both:
     assert guard == 1
     both.append(both.one, 1, verified=True, guard=guard)
     both.appender.end_transactions([both.one], ABORT)
-    with pytest.raises(RequestError) as refused:
-        both.append(both.one, 2, verified=True, guard=guard)
-    assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+    mismatch = both.try_append(both.one, 2, verified=True, guard=guard)
+    assert isinstance(mismatch, VerificationGuardMismatch)
+    assert (mismatch.guard, mismatch.error().error) == (3, ErrorCode.INVALID_TXN_STATE)
     assert both.append(both.one, 2, verified=True) == 4  # no guard, nothing to compare
 
 
 async def test_an_unknown_producer_of_transaction_version_2_begins_with_sequence_0(
     both: Transactional, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(VerificationRequired):  # its coordinator is asked first, as by Kafka
-        both.append(both.one, 5, produce_version=12)
+    unverified = both.try_append(both.one, 5, produce_version=12)
+    assert isinstance(unverified, VerificationRequired)  # its coordinator is asked first, as by Kafka
     with pytest.raises(RequestError, match="is not known here: sequence 5 arrived, 0 expected") as refused:
         both.append(both.one, 5, verified=True, produce_version=12)
     assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -240,11 +241,14 @@ async def test_what_no_transaction_can_have_is_refused(both: Transactional) -> N
         (of_transaction(-1, -1, producer_id=-1), ID, ErrorCode.INVALID_RECORD),
     ):
         with pytest.raises(RequestError) as refused:
-            both.appender.append(both.one, data, LIMITS, 9, transactional_id=transactional_id)
+            if transactional_id is None:
+                both.appender.append(both.one, data, LIMITS, 9)
+            else:
+                both.appender.append_transactional(both.one, data, LIMITS, 9, transactional_id)
         assert refused.value.error is error
     both.append(both.one, 0, verified=True)
     with pytest.raises(RequestError) as refused:
-        both.appender.append(both.one, of_transaction(1, transactional=False), LIMITS, 9, transactional_id=ID)
+        both.appender.append_transactional(both.one, of_transaction(1, transactional=False), LIMITS, 9, ID)
     assert refused.value.error is ErrorCode.INVALID_TXN_STATE
     both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 5)
     both.appender.end_transactions([both.one], COMMIT._replace(producer_epoch=4, version=2))
@@ -348,8 +352,8 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
 
 async def test_a_coordinators_own_batches_have_no_sequences(both: Transactional) -> None:
     own = of_transaction(-1, epoch=2)
-    with pytest.raises(VerificationRequired):
-        both.appender.append_coordinator_batch(both.one, own, read_header(own))
+    unverified = both.appender.append_coordinator_batch(both.one, own, read_header(own))
+    assert isinstance(unverified, VerificationRequired)
     assert (
         both.appender.append_coordinator_batch(both.one, own, read_header(own), verified=True, guard=-1) == 0
     )
@@ -403,7 +407,7 @@ async def test_several_producers_end_together_behind_the_batch_that_says_so(both
     stage = staged_producer_id("query", 1)
     both.append(both.one, 0, verified=True)
     data = bytes(of_transaction(0, producer_id=stage))
-    both.appender.append(both.two, data, LIMITS, 12, transactional_id=ID, verified=True)
+    both.appender.append_transactional(both.two, data, LIMITS, 12, ID, verified=True)
     await both.group.committed()
     index = both.group.log.last_index
     beside = both.appender.validate_for_markers((both.two, bytes(batch(b"told")), LIMITS), 12)
@@ -416,7 +420,7 @@ async def test_several_producers_end_together_behind_the_batch_that_says_so(both
     assert both.appender.end_several([(other, [both.two])]) is None  # it has ended
     late = bytes(of_transaction(1, producer_id=stage))
     with pytest.raises(RequestError) as refused:
-        both.appender.append(both.two, late, LIMITS, 12, transactional_id=ID, verified=True)
+        both.appender.append_transactional(both.two, late, LIMITS, 12, ID, verified=True)
     assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 

@@ -198,7 +198,7 @@ async def test_a_broker_s_producers_know_which_partitions_are_gone(broker: Broke
     await client.create("t")
     partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
-    producers, number = broker.assembly.appenders[1].producers, partition.log.number
+    producers, number = broker.assembly.appenders[1].producers, partition.log.local_id
     assert not producers.is_closed(number) and not producers.is_closed(number + 1)
     await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
     assert producers.is_closed(number)

@@ -20,14 +20,14 @@ OTHER = Marker(11, 0, 7, True, 1)
 def told(both: Transactional, marker: Marker, *partitions: PartitionLog) -> list[tuple[int, ControlMarker]]:
     """The markers that are to be written, with their partitions' numbers."""
     found = ends_of(both.producers, both.group.partitions, partitions, marker, NOW_MS)
-    return [(partition.number, parse(data)) for (partition, data, _), _ in found]
+    return [(partition.local_id, parse(data)) for (partition, data, _), _ in found]
 
 
 async def open_both(both: Transactional) -> None:
     """A transaction of COMMIT's producer in the first partition, one of OTHER's in the second."""
     both.append(both.one, 0, verified=True)
     data = of_transaction(0, producer_id=OTHER.producer_id)
-    both.appender.append(both.two, data, LIMITS, 9, transactional_id=ID, verified=True)
+    both.appender.append_transactional(both.two, data, LIMITS, 9, ID, verified=True)
 
 
 async def test_each_partition_gets_one_marker_and_those_that_are_gone_none(both: Transactional) -> None:

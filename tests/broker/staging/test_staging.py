@@ -290,7 +290,7 @@ async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client)
     expiration = broker.assembly.staged_expiration
     assert expiration.abort_expired_stages() == 0
     producer = broker.assembly.appenders[1].producers.of(
-        next(each for each in broker.assembly.cluster.topic("t").partitions).log.number  # type: ignore[union-attr]
+        next(each for each in broker.assembly.cluster.topic("t").partitions).log.local_id  # type: ignore[union-attr]
     )[0][1]
     producer.last_time_ms -= broker.assembly.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")

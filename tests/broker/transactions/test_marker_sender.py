@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Log:
     def __init__(self, index: int) -> None:
-        self.number = 100 + index
+        self.local_id = 100 + index
         self.topic_id = TOPIC
         self.index = index
 

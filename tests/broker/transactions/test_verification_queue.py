@@ -11,12 +11,15 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.metadata.metadata_cache import MetadataCache
-from lockstep.broker.produce.append_result import AppendOutcome, AppendResult, DelayedAppend
-from lockstep.broker.produce.appender import (
-    Appender,
+from lockstep.broker.produce.append_result import (
+    AppendOutcome,
+    AppendResult,
+    DelayedAppend,
+    Unverified,
     VerificationGuardMismatch,
     VerificationRequired,
 )
+from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests import time_slices
 from lockstep.broker.requests.errors import RequestError
@@ -60,18 +63,17 @@ class Appends:
         """By sequence."""
         self.crash: Exception | None = None
 
-    def append(
+    def append_transactional(
         self,
         partition: PartitionLog,
         records: bytes,
         limits: object,
         produce_version: int,
+        transactional_id: str,
         *,
-        transactional_id: str | None = None,
         verified: bool = False,
         guard: int | None = None,
-    ) -> AppendResult:
-        assert transactional_id is not None
+    ) -> AppendResult | Unverified:
         if self.crash is not None:
             raise self.crash
         producer_id, epoch, sequence = (
@@ -82,9 +84,9 @@ class Appends:
         key = partition.index, producer_id
         if key not in self.open:
             if not verified:
-                raise VerificationRequired(producer_id, epoch, self.guard)
+                return VerificationRequired(producer_id, epoch, self.guard)
             if guard != self.guard:
-                raise VerificationGuardMismatch(self.guard)
+                return VerificationGuardMismatch(self.guard)
             self.open.add(key)
         self.appended.append((partition.index, epoch, sequence))
         return AppendResult(len(self.appended) - 1, -1)

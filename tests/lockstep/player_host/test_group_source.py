@@ -304,7 +304,7 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     other = broker.assembly.cluster.partition("other", 0)
     played = broker.assembly.cluster.partition("t", 1)
     assert other is not None and played is not None
-    await group.advance_log_starts({other.log.number: other.log.high_watermark})
+    await group.advance_log_starts({other.log.local_id: other.log.high_watermark})
     assert group.free_dead_segments() > 0
     assert group.log.segments()[0].first_index == 1, "with the old record, which lives"
     source = source_of(broker)
@@ -312,7 +312,7 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     again = await everything(source, 1)
     assert [each.position for each in again] == [each.position for each in whole]
     await cut_anywhere(source, whole)
-    await group.advance_log_starts({played.log.number: 20})
+    await group.advance_log_starts({played.log.local_id: 20})
     freed = group.free_dead_segments()
     source = source_of(broker)
     bounds = await source.bounds()

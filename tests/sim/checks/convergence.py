@@ -37,14 +37,14 @@ class Convergence(Check):
                 text = f"{node} has applied {group.applied_index} of {history.last_index} entries"
                 self.world.violate("no rest", text)
             for partition in group.partitions.values():
-                if partition.number != CONTROL_PARTITION and partition.number not in compacted:
+                if partition.local_id != CONTROL_PARTITION and partition.local_id not in compacted:
                     self._reads_all(node, partition)
 
     def _reads_all(self, node: Node, partition: PartitionLog) -> None:
         """Read a partition from its log start to its end, as a thread would."""
-        where = f"{node}, partition {partition.number}"
-        batches = {each.base_offset: each for each in self._history.batches.get(partition.number, [])}
-        end = self._history.next_offset(partition.number)
+        where = f"{node}, partition {partition.local_id}"
+        batches = {each.base_offset: each for each in self._history.batches.get(partition.local_id, [])}
+        end = self._history.next_offset(partition.local_id)
         if partition.high_watermark != end:
             text = f"{where}: {partition.high_watermark}, committed is {end}"
             self.world.violate("high watermark", text)
@@ -52,7 +52,7 @@ class Convergence(Check):
         offset = max(at, partition.log_start_offset)
         while at < end:
             with unseen(self.world):
-                found = group_of(node).log.read_cold(partition.number, offset, READ_BYTES, end)
+                found = group_of(node).log.read_cold(partition.local_id, offset, READ_BYTES, end)
             data = b"".join(bytes(each) for each in found.buffers)
             after = self._same(data, batches, at, where)
             if after == at:

@@ -68,7 +68,7 @@ class Replay:
                     machine.replay(directory, payload, self.time_ms)
 
     def _attach(self, partition: PartitionLog) -> None:
-        if partition.number == CONTROL_PARTITION:
+        if partition.local_id == CONTROL_PARTITION:
             partition.machine = self.control
         elif partition.topic_id in self.machines.commit:
             partition.machine = self.machines.commit[partition.topic_id][1]
@@ -178,10 +178,10 @@ class MachineStates(Check):
 
     def _compare_transactions(self, node: Node, found: PartitionLog, expected: PartitionLog) -> None:
         """Those that a reader may still meet: what lies below log starts is forgotten when it may be."""
-        start = self._history.log_starts.get(found.number, 0)
+        start = self._history.log_starts.get(found.local_id, 0)
         there, wanted = _transactions(found, start), _transactions(expected, start)
         if there != wanted:
-            self._differs(node, f"transactions of partition {found.number}", there, wanted)
+            self._differs(node, f"transactions of partition {found.local_id}", there, wanted)
 
     def _compare_checkpoint(self, node: Node) -> None:
         with unseen(self.world):

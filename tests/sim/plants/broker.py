@@ -37,7 +37,7 @@ def ids_before_commit() -> Iterator[None]:
     async def append_values(
         self: LogGroup, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
     ) -> None:
-        if partition.number == CONTROL_PARTITION:
+        if partition.local_id == CONTROL_PARTITION:
             return await real(self, partition, values, reserved=reserved)
         batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
         self.append(partition, batch, read_header(batch), reserved=reserved)

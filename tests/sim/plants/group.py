@@ -97,7 +97,7 @@ def end_of_log_served() -> Iterator[None]:
 def tail_state_kept() -> Iterator[None]:
     def rebuild_tail(self: Applier) -> int:
         for partition in self._state.control.partitions.values():
-            partition.next_offset = max(partition.high_watermark, _end_in_log(self, partition.number))
+            partition.next_offset = max(partition.high_watermark, _end_in_log(self, partition.local_id))
         return 0
 
     with patch.object(Applier, "rebuild_tail", rebuild_tail):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from lockstep.broker.produce.append_result import Unverified
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.produce.transaction_markers import Marker
@@ -108,8 +109,8 @@ def guard_not_compared() -> Iterator[None]:
 
     def check(
         self: Appender, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
-    ) -> None:
-        real(self, partition, header, verified, None)
+    ) -> Unverified | None:
+        return real(self, partition, header, verified, None)
 
     with patch.object(Appender, "_check_verified", check):
         yield

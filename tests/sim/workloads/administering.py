@@ -27,7 +27,7 @@ async def open_missing(node: Node, topic_id: bytes, indexes: int) -> dict[int, i
     group = group_of(node)
 
     def known() -> dict[int, int]:
-        return {p.index: p.number for p in group.partitions.values() if p.topic_id == topic_id}
+        return {p.index: p.local_id for p in group.partitions.values() if p.topic_id == topic_id}
 
     async def work() -> dict[int, int]:
         missing = [(topic_id, index) for index in range(indexes) if index not in known()]

@@ -61,7 +61,7 @@ async def _open(node: Node) -> int:
     found = _partition(group)
     if found is None:
         (found,) = await run_commands(node, lambda: group.open_partitions([(TOPIC_ID, 0)]))
-    return found.number
+    return found.local_id
 
 
 async def _write(node: Node, number: int, data: bytes) -> None:
@@ -166,7 +166,7 @@ class Compacting(Workload):
             if done is not None:
                 self.passes += 1
                 self.saved_bytes += done.saved_bytes
-                memory["dirty"] = done.ends.get(partition.number, 0)
+                memory["dirty"] = done.ends.get(partition.local_id, 0)
             if node.group is group and group.failed is None:
                 group.free_dead_segments()
                 self._check(node)
@@ -180,9 +180,9 @@ class Compacting(Workload):
         partition = _partition(group)
         if partition is None or node.damaged or not is_whole(group):
             return
-        self._compacted.add(partition.number)
+        self._compacted.add(partition.local_id)
         written = self._records(partition)
-        where = f"{node}, partition {partition.number}"
+        where = f"{node}, partition {partition.local_id}"
         there: dict[bytes | None, bytes | None] = {}
         for record in self._read(node, partition, where):
             was = written.get(record.offset)
@@ -198,7 +198,7 @@ class Compacting(Workload):
     def _records(self, partition: PartitionLog) -> dict[int, Record]:
         """By offset: what was committed, as far as this node knows of it."""
         found: dict[int, Record] = {}
-        for batch in self._history.batches.get(partition.number, []):
+        for batch in self._history.batches.get(partition.local_id, []):
             if batch.next_offset <= partition.high_watermark:
                 found.update((record.offset, record) for record in iter_records(batch.data))
         return found
@@ -210,8 +210,8 @@ class Compacting(Workload):
             before = offset
             with unseen(self.world):
                 log = group_of(node).log
-                at = max(offset, log.first_offset(partition.number) or 0)
-                buffers = log.read_cold(partition.number, at, READ_BYTES, end).buffers
+                at = max(offset, log.first_offset(partition.local_id) or 0)
+                buffers = log.read_cold(partition.local_id, at, READ_BYTES, end).buffers
             for buffer in buffers:
                 for place, header in iter_headers(buffer):
                     offset = header.next_offset
@@ -227,12 +227,12 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> CompactionT
         share.last_offset + 1
         for segment in group.log.cleanable_segments()
         for share in segment.partitions()
-        if share.partition == partition.number
+        if share.partition == partition.local_id
     ]
     end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
     newest = partition.high_watermark - 1
     return CompactionTarget(
-        partition.number, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest
+        partition.local_id, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest
     )
 
 

@@ -70,8 +70,8 @@ async def fetch(node: Node, workload: Appends, number: int, offset: int, max_byt
 def _start_after(group: LogGroup, partition: PartitionLog, offset: int, node: Node) -> int:
     """An offset is below the log only where the log start has moved beyond it, or the partition went."""
     start = partition.log_start_offset
-    if start <= offset and partition.number in group.partitions:
-        text = f"{node}, partition {partition.number}: {offset}, the log start is {start}"
+    if start <= offset and partition.local_id in group.partitions:
+        text = f"{node}, partition {partition.local_id}: {offset}, the log start is {start}"
         node.world.violate("a retained offset is out of range", text)
     return partition.log_start_offset
 

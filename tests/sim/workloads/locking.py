@@ -202,7 +202,7 @@ class Locking(Workload):
                 self.world.violate("equal tables of locks", f"{node} and {leader}")
         partition = _partition(leader)
         assert partition is not None
-        self._judge(self._history.batches.get(partition.number, []))
+        self._judge(self._history.batches.get(partition.local_id, []))
 
     async def _last(self) -> bool:
         finder = Finder(self.world, "last")
@@ -217,7 +217,7 @@ class Locking(Workload):
         table, partition = node.machines.tail[SECTION], _partition(node)
         assert isinstance(table, LockTable) and partition is not None
         return [
-            table.partitions[partition.number].of(hash_of(TOPIC_ID, b"%d" % lock)) for lock in range(LOCKS)
+            table.partitions[partition.local_id].of(hash_of(TOPIC_ID, b"%d" % lock)) for lock in range(LOCKS)
         ]
 
     def _judge(self, batches: Sequence[Batch]) -> None:

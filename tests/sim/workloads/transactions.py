@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.broker.fetch.aborted_transactions import aborted_transactions
-from lockstep.broker.produce.appender import VerificationRequired
+from lockstep.broker.produce.append_result import AppendResult, VerificationGuardMismatch, VerificationRequired
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -46,6 +46,10 @@ TOO_LATE = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE)
 """What a batch hears whose transaction has ended."""
 
 
+class GuardMismatch(RequestError):
+    """The transaction ended during its verification."""
+
+
 async def produce(node: Node, transaction: Transaction, number: int, data: bytes, delay_s: float) -> int:
     """As broker/produce/api/produce.py with its gate: a batch that may begin a transaction is verified
     first."""
@@ -56,34 +60,35 @@ async def produce(node: Node, transaction: Transaction, number: int, data: bytes
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
     appender = node.memory["appender"]
     try:
-        try:
-            appended = appender.append(
-                partition, data, LIMITS, PRODUCE_VERSION, transactional_id=TRANSACTIONAL_ID
-            )
-        except VerificationRequired as unverified:
+        appended = appender.append_transactional(partition, data, LIMITS, PRODUCE_VERSION, TRANSACTIONAL_ID)
+        if isinstance(appended, VerificationRequired):
             if transaction.is_commit is not None:
-                raise RequestError(ErrorCode.INVALID_TXN_STATE, "it ends, or has ended") from None
+                raise RequestError(ErrorCode.INVALID_TXN_STATE, "it ends, or has ended")
             term = group.term
             await asyncio.sleep(delay_s)
             must_lead(node)
             if group.term != term or group.partitions.get(number) is not partition:
-                raise Elsewhere(-1) from None
-            appended = appender.append(
+                raise Elsewhere(-1)
+            appended = appender.append_transactional(
                 partition,
                 data,
                 LIMITS,
                 PRODUCE_VERSION,
-                transactional_id=TRANSACTIONAL_ID,
+                TRANSACTIONAL_ID,
                 verified=True,
-                guard=unverified.guard,
+                guard=appended.guard,
             )
+            if isinstance(appended, VerificationGuardMismatch):
+                error = appended.error()
+                raise GuardMismatch(error.error, error.message)
+        assert isinstance(appended, AppendResult)
     except RequestError as refusal:
         if refusal.error in TRANSIENT or refusal.error in FOR_GOOD:
             raise
         await _stands(node, group)
         raise
     await commit(node)
-    return int(appended.base_offset)
+    return appended.base_offset
 
 
 async def end(node: Node, transaction: Transaction, version: int) -> None:

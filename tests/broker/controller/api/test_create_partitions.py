@@ -135,7 +135,7 @@ async def test_two_at_once_never_shrink_it(broker: Broker, client: Client) -> No
     topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     assert [each.index for each in topic.partitions] == [0, 1, 2, 3]
-    assert len({each.log.number for each in topic.partitions}) == 4
+    assert len({each.log.local_id for each in topic.partitions}) == 4
     await other.close()
 
 

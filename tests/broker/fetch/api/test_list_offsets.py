@@ -130,7 +130,7 @@ async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> No
     await client.produce("t", batch(b"a", b"b", b"c", timestamp_ms=100))
     partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
-    await broker.groups[1].advance_log_starts({partition.log.number: 2})
+    await broker.groups[1].advance_log_starts({partition.log.local_id: 2})
     assert (await ask(client, 0)).offset == 2
     assert (await ask(client, -2)).offset == 2
 
@@ -145,7 +145,7 @@ async def test_what_lies_before_the_log_start_is_no_answer_for_what_follows(
     await client.produce("t", builder.build())
     partition = broker.assembly.cluster.partition("t", 0)
     assert partition is not None
-    await broker.groups[1].advance_log_starts({partition.log.number: 2})
+    await broker.groups[1].advance_log_starts({partition.log.local_id: 2})
     assert (await ask(client, 500)).offset == -1
     await client.produce("t", batch(b"later", timestamp_ms=600))
     found = await ask(client, 500)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.server import Broker
@@ -41,9 +42,9 @@ class Written:
             base_sequence=sequence,
             transactional=True,
         )
-        return self.appender.append(
-            self.log, made, self.limits, 9, transactional_id="id", verified=True
-        ).base_offset
+        result = self.appender.append_transactional(self.log, made, self.limits, 9, "id", verified=True)
+        assert isinstance(result, AppendResult)
+        return result.base_offset
 
     async def end(self, producer_id: int, is_commit: bool) -> None:
         self.appender.end_transactions([self.log], Marker(producer_id, 0, 4, is_commit, 1))
