@@ -23,8 +23,8 @@ from lockstep.broker.fetch import api as fetch_api
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.groups import api as groups_api
-from lockstep.broker.groups.expiration import OffsetExpiration
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
+from lockstep.broker.groups.offset_expiration import OffsetExpiration
 from lockstep.broker.maintenance.compaction import Compaction
 from lockstep.broker.maintenance.retention import Retention
 from lockstep.broker.maintenance.scrub import Scrubber
@@ -49,14 +49,14 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.security import api as security_api
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
-from lockstep.broker.staging.expiration import StagedExpiration
 from lockstep.broker.staging.stage_commit import StageCommit
+from lockstep.broker.staging.stage_expiration import StageExpiration
 from lockstep.broker.staging.staged_append import StagedAppenders
 from lockstep.broker.transactions import api as transactions_api
-from lockstep.broker.transactions.expiration import TransactionExpiration
 from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.broker.transactions.producer_id_blocks import ProducerIds
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.broker.transactions.transaction_expiration import TransactionExpiration
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.protocol.api import ApiKey
@@ -122,8 +122,8 @@ class Assembly:
     def _make_controller(self) -> None:
         """The changes of the metadata, of which the deletion of a topic ends committed offsets."""
         self.consumer_groups = GroupCoordinators(self.cluster, self.clock_ms, self.loop)
-        self.expiration = OffsetExpiration(self.consumer_groups, self.cluster)
-        commands = PartitionCommands(self.cluster, self.peering, self.expiration.forget)
+        self.offset_expiration = OffsetExpiration(self.consumer_groups, self.cluster)
+        commands = PartitionCommands(self.cluster, self.peering, self.offset_expiration.forget)
         self.topics = Topics(self.cluster, commands)
         self.controller = Controller(self.cluster, self.topics, self.peering)
         self.reports = GroupReports(self.cluster, self.peering)
@@ -220,7 +220,7 @@ class Assembly:
     def _make_background_work(self) -> None:
         cluster, clock_ms = self.cluster, self.clock_ms
         self.transaction_expiration = TransactionExpiration(self.transactions, cluster)
-        self.staged_expiration = StagedExpiration(self.staged_ends, cluster, clock_ms)
+        self.stage_expiration = StageExpiration(self.staged_ends, cluster, clock_ms)
         self.retention = Retention(cluster, clock_ms)
         self.compaction = Compaction(cluster, clock_ms)
         self.scrubber = Scrubber(cluster)

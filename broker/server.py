@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Assembly
-from lockstep.broker.coordination.expiration import ExpirationLoop
+from lockstep.broker.coordination.expiration_loop import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.connection import Connection
@@ -246,7 +246,7 @@ class Broker:
         self._background(assembly.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(assembly.compaction.run())
         self._background(assembly.scrubber.run())
-        expiring = assembly.expiration, assembly.transaction_expiration, assembly.staged_expiration
+        expiring = assembly.offset_expiration, assembly.transaction_expiration, assembly.stage_expiration
         rules = [rule for each in expiring for rule in each.rules()]
         self._background(ExpirationLoop(rules).run())
         self._background(self._reap_idle_connections(assembly.connections))

@@ -213,7 +213,7 @@ class Node:
         await self.network.listen([socket.create_server((HOST, self.ports[self.node_id]))])
         for node_id, port in self.ports.items():
             if node_id != self.node_id:
-                self.network.know(node_id, HOST, port)
+                self.network.add_node(node_id, HOST, port)
         self._server = await loop.create_server(lambda: Intake(self), HOST, job["client_port"])
 
     def _after_commit(self) -> None:

@@ -225,7 +225,7 @@ async def _delivery(size: int) -> float:
     for node, listening in zip(nodes, bound, strict=True):
         await node.network.listen([listening])
         for node_id, other in enumerate(bound, 1):
-            node.network.know(node_id, *other.getsockname()[:2])
+            node.network.add_node(node_id, *other.getsockname()[:2])
     await nodes[0].linked.wait()
     message = _append(size)
     means = []

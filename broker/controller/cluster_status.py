@@ -42,7 +42,7 @@ class GroupReports:
             return report(group) if group is not None and group.is_leader else None
         body = json.dumps({"group": number}).encode()
         try:
-            answer = await self._peering.ask_leader(
+            answer = await self._peering.request_from_leader(
                 number, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
             )
         except (PeerError, StorageError):

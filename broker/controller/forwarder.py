@@ -105,7 +105,7 @@ class Controller:
         assert self._peering is not None
         head = json.dumps([header.api_key, header.api_version, header.client_id, listener, peer]).encode()
         question = _HEAD.pack(len(head)) + head + body
-        answer = await self._peering.ask_leader(
+        answer = await self._peering.request_from_leader(
             METADATA_GROUP, RequestKind.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
         )
         (applied,) = _APPLIED.unpack_from(answer)

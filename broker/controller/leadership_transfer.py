@@ -23,4 +23,4 @@ class LeadershipTransfers:
         if self._peering is None:
             raise PeerError("this node is alone")
         body = json.dumps({"group": group_id, "to": node_id}).encode()
-        await self._peering.ask_leader(group_id, RequestKind.TRANSFER, body, LEADER_SECONDS)
+        await self._peering.request_from_leader(group_id, RequestKind.TRANSFER, body, LEADER_SECONDS)

@@ -186,7 +186,7 @@ class PartitionCommands:
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {number}") from None
         try:
-            return await self._peering.ask_leader(
+            return await self._peering.request_from_leader(
                 number, RequestKind.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS
             )
         except PeerError as error:

@@ -1,12 +1,12 @@
-"""The front door to one kind of coordinator: which one has a key, and making the topic that holds the keys.
+"""Finds the coordinator shard of a group id or transactional id, and creates the topic of their records.
 
 Owns: `CoordinatorRegistry`, of which `GroupCoordinators` and `TransactionCoordinators` are the kinds; one of
-each per broker, with a coordinator per data log group that the node has a copy of. A key (group id,
+each per broker, with a shard per data log group of which the node has a replica. A key (group id,
 transactional id) belongs to the partition of the kind's topic that Kafka would give it, and so to the log
 group that holds that partition; its coordinator is the node that leads there. Invariants: the topic has its
-fixed id; an ordinary topic of its name, made before there was this kind of coordinator, is not used and not
-touched. Does not: follow leaderships (`coordinator_shard.py`), or know what is coordinated. Source: Kafka's
-GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
+fixed id; an ordinary topic of its name, created before there was this kind of coordinator, is neither used
+nor changed. Does not: follow leaderships (`coordinator_shard.py`), or know the coordinated state. Source:
+Kafka's GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ H = TypeVar("H", bound=CoordinatorShard[Any])
 
 
 class CoordinatorRegistry(Generic[H]):
-    """Nothing is hosted at first; the kinds have a `host`."""
+    """The shards of this node, by log group; each kind has its `add_shard`."""
 
     topic_name: ClassVar[str]
     topic_id: ClassVar[bytes]
     conflicting_topic: ClassVar[str]
-    """What is said where an ordinary topic has the name."""
+    """The error text where an ordinary topic has the name."""
     log: ClassVar[logging.Logger]
 
     def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
-        self._hosted: dict[int, H] = {}
+        self._shards: dict[int, H] = {}
         """By data log group."""
 
-    def unhost(self, number: int) -> None:
-        """The copy is gone: answer everybody who waits. Nothing where the log group is not hosted."""
-        hosted = self._hosted.pop(number, None)
-        if hosted is not None:
-            hosted.leave()
+    def remove_shard(self, number: int) -> None:
+        """The replica was removed: closes its shard, if there is one; pending requests fail."""
+        shard = self._shards.pop(number, None)
+        if shard is not None:
+            shard.leave()
 
     def check(self) -> None:
-        """Say what keeps this from being served; the topics are known by now."""
+        """Logs a conflicting topic; the topics are known by now."""
         if self._has_conflicting_topic():
             self.log.error("%s", self.conflicting_topic)
 
     def resign(self) -> None:
-        """Answer everybody who waits: this broker stops. What is on its way into the log still gets there."""
-        for hosted in self._hosted.values():
-            hosted.stop()
+        """Fails all pending requests: this broker stops. Appended records are still committed."""
+        for shard in self._shards.values():
+            shard.stop()
 
     async def create_topic(self, topics: TopicMaker) -> None:
         """Create the topic if it is not there. Raises RequestError."""
@@ -72,7 +72,7 @@ class CoordinatorRegistry(Generic[H]):
 
     @property
     def is_ready(self) -> bool:
-        """Is the topic there?"""
+        """Returns whether the topic exists."""
         return self._find() is not None
 
     def partition_of(self, key: str) -> int:
@@ -83,7 +83,7 @@ class CoordinatorRegistry(Generic[H]):
         return positive_hash(key) % len(topic.partitions)
 
     def coordinator_node(self, key: str) -> int:
-        """The node that coordinates this key as far as is known; -1 for none."""
+        """The node that coordinates this key, by the present metadata; -1 for none."""
         partition = self._topic_partition(key)
         return -1 if partition is None else partition.group.leader_id
 
@@ -91,19 +91,19 @@ class CoordinatorRegistry(Generic[H]):
         """The shards that are led here without a lease, for a read barrier: this key's, or all of them where
         none or several are named, for it would take long to look each up."""
         if len(keys) != 1:
-            return [each for each in self._hosted.values() if each.is_lapsed]
+            return [each for each in self._shards.values() if each.is_lapsed]
         partition = self._topic_partition(keys[0])
-        shard = None if partition is None else self._hosted.get(partition.group.group_id)
+        shard = None if partition is None else self._shards.get(partition.group.group_id)
         return (shard,) if shard is not None and shard.is_lapsed else ()
 
     # --- for the kinds ------------------------------------------------------------------------------------
 
     def _require_absent(self, number: int) -> None:
-        if number in self._hosted:
-            raise ValueError(f"log group {number} is hosted already")
+        if number in self._shards:
+            raise ValueError(f"log group {number} has a shard already")
 
     def _serving_shards(self) -> list[H]:
-        return [each for each in self._hosted.values() if each.serves]
+        return [each for each in self._shards.values() if each.serves]
 
     def _find_shard(self, key: str) -> H:
         """Returns this key's shard, perhaps not yet loaded. Raises RequestError."""
@@ -112,10 +112,10 @@ class CoordinatorRegistry(Generic[H]):
             self._reject_conflicting_topic()
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"{self.topic_name} is not there yet")
         group = partition.group
-        hosted = self._hosted.get(group.group_id)
-        if hosted is None or not group.is_leader:
+        shard = self._shards.get(group.group_id)
+        if shard is None or not group.is_leader:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        return hosted
+        return shard
 
     def _topic_partition(self, key: str) -> TopicPartition | None:
         """The partition that has this key's records; None before there is a topic."""

@@ -1,8 +1,8 @@
-"""The coordinator of one data log group that this node has a copy of: it serves while the node leads there.
+"""The coordinator of one data log group of which this node has a replica; it serves while the node leads.
 
-Owns: `CoordinatorShard`, which lives as long as the copy, through any number of leaderships. Invariants: a
-coordinator loads when all that was appended here or elsewhere before is replayed; when the leadership is lost
-whoever waits is told NOT_COORDINATOR, and what is not committed is left to the next leader.
+Owns: `CoordinatorShard`, which lives as long as the replica, over any number of leaderships. Invariants: a
+coordinator loads once all earlier entries are replayed; when the leadership is lost pending requests fail
+with NOT_COORDINATOR, and uncommitted entries are left to the next leader.
 Does not: know which key belongs here (`coordinator_registry.py`), or check the lease: requests come after a
 read barrier (`broker/requests/read_barrier.py`). Source: Kafka's CoordinatorRuntime.
 """
@@ -25,13 +25,13 @@ class Coordinator(Protocol):
         """The error of all responses while it does not serve; NONE while it does."""
 
     def expect(self) -> None:
-        """The leadership is here; what was appended before is not all replayed."""
+        """This node leads; earlier entries are not all replayed."""
 
     def load(self) -> None:
-        """All is replayed: serve."""
+        """All is replayed: serves from now on."""
 
     def resign(self) -> None:
-        """The leadership is lost, or the broker stops: answer everybody who waits."""
+        """The leadership is lost, or the broker stops: fails all pending requests."""
 
 
 C = TypeVar("C", bound=Coordinator)
@@ -40,7 +40,7 @@ C = TypeVar("C", bound=Coordinator)
 class CoordinatorShard(Generic[C]):
     """Follows the leadership of a log group from when it is made until `stop` or `leave`.
 
-    Args: served: what the coordinator is asked for, in words.
+    Args: served: the coordinated objects, in words.
     """
 
     __slots__ = ("_leadership", "_served", "coordinator", "group")
@@ -50,14 +50,14 @@ class CoordinatorShard(Generic[C]):
         self.coordinator = coordinator
         self._served = served
         self._leadership = 0
-        """How often it has changed: what an earlier one waited for does not count."""
+        """The number of changes of leadership: callbacks of an earlier one are ignored."""
         self.group.on_leading.append(self._follow)
         if self.group.is_leader:
             self._follow(True)
 
     @property
     def serves(self) -> bool:
-        """Is this node the coordinator, and knows all there is to know?"""
+        """Returns whether this node is the coordinator, and has loaded."""
         return self.group.is_leader and self.coordinator.not_serving_error is ErrorCode.NONE
 
     @property
@@ -70,7 +70,8 @@ class CoordinatorShard(Generic[C]):
         return self.group.read_index.confirm_leadership()
 
     def require(self) -> C:
-        """The coordinator. Raises RequestError where another node is it, or not all is known yet."""
+        """Returns the coordinator. Raises RequestError where this node does not lead, or has not loaded
+        yet."""
         group = self.group
         if not group.is_leader:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
@@ -82,19 +83,19 @@ class CoordinatorShard(Generic[C]):
         return self.coordinator
 
     def leave(self) -> None:
-        """The copy goes: answer everybody who waits, and follow no more."""
+        """The replica is removed: fails all pending requests, and ignores later leaderships."""
         self.stop()
         self._forget()
 
     def stop(self) -> None:
-        """The broker stops: the same, but who waits for the log still may."""
+        """The broker stops: the same, but waits for commits continue."""
         self._leadership += 1
         if self._follow in self.group.on_leading:
             self.group.on_leading.remove(self._follow)
         self.coordinator.resign()
 
     def _forget(self) -> None:
-        """Answer who waits for the log, where the coordinator itself does not."""
+        """Fails requests that wait for a commit, where the coordinator itself does not."""
 
     def _follow(self, leading: bool) -> None:
         self._leadership += 1
@@ -109,5 +110,5 @@ class CoordinatorShard(Generic[C]):
             if leadership == self._leadership and error is None:
                 self.coordinator.load()
 
-        # Others, told of it earlier, may have appended already: that is to be replayed, too.
+        # Other listeners may have appended already in this leadership: those entries are replayed, too.
         self.group.when_committed(on_replayed)

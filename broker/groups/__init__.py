@@ -4,7 +4,7 @@
 |---|---|
 | Kafka's formats, pure | `group_records` (of `__consumer_offsets`), `subscription` (a member's topics) |
 | committed, replayed | `group_state`, `transactional_offsets` (of transactions that have not ended) |
-| writing | `group_store`, `expiration` (of offsets) |
+| writing | `group_store`, `offset_expiration` |
 | members, lost at a failover | `group_coordinator` (requests), `group_context` (shared by all groups) |
 | one group | `classic_group` (members, generation), `group_rebalancer` (timers), `session_timer` |
 | joining it | `group_join` (the effect of a JoinGroup), `group_responses` (pending responses) |

@@ -3,8 +3,8 @@
 Owns: `GroupCoordinators`, one per broker, with a store and a coordinator per data log group that the node has
 a copy of. Invariants: nothing is said of a group but by its leader; whoever asks has taken a read barrier of
 the shards that `lapsed_shards` names. Does not: map groups to log groups or make `__consumer_offsets`
-(`broker/coordination/`), expire offsets (`expiration.py`), or know members (`group_coordinator.py`). Source:
-Kafka's GroupCoordinatorService.
+(`broker/coordination/`), expire offsets (`offset_expiration.py`), or know members (`group_coordinator.py`).
+Source: Kafka's GroupCoordinatorService.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ request about all partitions would come to gigabytes."""
 
 
 class GroupCoordinators(CoordinatorRegistry[GroupShard]):
-    """Nothing is hosted at first; see `host`."""
+    """The shards of this node, by log group."""
 
     topic_name = CONSUMER_OFFSETS
     topic_id = CONSUMER_OFFSETS_TOPIC_ID
@@ -55,7 +55,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         self._clock_ms = clock_ms
         self._loop = loop
 
-    def host(
+    def add_shard(
         self, number: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
     ) -> None:
         """This node has a copy of a data log group: serve its consumer groups whenever it is led here.
@@ -67,7 +67,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         self._require_absent(number)
         store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
         coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
-        self._hosted[number] = GroupShard(store, coordinator)
+        self._shards[number] = GroupShard(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError."""
@@ -79,16 +79,16 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
         """Both of them. Raises RequestError."""
-        hosted = self._find_shard(group_id)
-        return hosted.store, hosted.require()
+        shard = self._find_shard(group_id)
+        return shard.store, shard.require()
 
     def listed(self) -> list[ListedGroup]:
         """Every group that is coordinated here. Raises RequestError where that cannot be said now."""
         found: list[ListedGroup] = []
-        for hosted in self._hosted.values():
-            if hosted.group.is_leader:
-                found += hosted.require().listed()
-            elif hosted.group.leader_id < 0:
+        for shard in self._shards.values():
+            if shard.group.is_leader:
+                found += shard.require().listed()
+            elif shard.group.leader_id < 0:
                 raise RequestError(
                     ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody is known to coordinate some groups"
                 )
@@ -114,10 +114,10 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
 
     def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
         """Returns the shard of one log group. Raises RequestError where it is not led here, or not loaded."""
-        hosted = self._hosted.get(number)
-        if hosted is None:
+        shard = self._shards.get(number)
+        if shard is None:
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
-        if hosted.is_lapsed:  # whoever asks this asks again
+        if shard.is_lapsed:  # whoever asks this asks again
             text = f"it is not certain that log group {number} is still led here"
             raise RequestError(ErrorCode.NOT_COORDINATOR, text)
-        return hosted.store, hosted.require()
+        return shard.store, shard.require()

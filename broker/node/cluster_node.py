@@ -128,7 +128,7 @@ class ClusterNode:
         self._peering.address = own.host, own.port
         self._peering.direct = self._settings.peer_listener() == own
         for node_id, address in peers.items():
-            self._peering.know(node_id, address.host, address.port)
+            self._peering.add_node(node_id, address.host, address.port)
         if not self._directory.part:
             self._directory.forget_groups()
             return
@@ -205,7 +205,7 @@ class ClusterNode:
             if part is ClusterPart.FOUNDER and self._settings.node_id in nodes:
                 # The preferred node comes first; a little later, when the others are there.
                 group.campaign_after(nodes.index(self._settings.node_id) + 2)
-        self._peering.tell_soon()
+        self._peering.notify_status_soon()
 
     def _serve(self, group: LogGroup) -> None:
         number = group.group_id
@@ -224,7 +224,7 @@ class ClusterNode:
     def _metadata_committed(self) -> None:
         """Others name this node as the leader of a new partition once they hear that it knows of it."""
         self._after_commit()
-        self._peering.tell_soon()
+        self._peering.notify_status_soon()
 
     def _on_leading(self, number: int, leads: bool) -> None:
         term = self._cluster.groups[number].term if number in self._cluster.groups else 0
@@ -235,7 +235,7 @@ class ClusterNode:
             else:
                 self._topics.resign()
         self._cluster.on_leader_change(number)
-        self._peering.tell_soon()
+        self._peering.notify_status_soon()
 
     def _founding_commands(self) -> Sequence[Command]:
         return [place_command(self._placement)]
@@ -313,7 +313,7 @@ class ClusterNode:
         however soon it is back."""
         for group in self._cluster.groups.values():
             group.on_node_stopped(node_id)
-        self._peering.tell_soon()
+        self._peering.notify_status_soon()
 
     # --- following ------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class ClusterNode:
         if image.cluster_id not in (None, self._directory.cluster_id):
             await in_thread(partial(self._directory.record_cluster, image.cluster_id))
         for node in image.nodes.values():
-            self._peering.know(node.node_id, *node.peer)
+            self._peering.add_node(node.node_id, *node.peer)
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
             self._peering.forget(gone)
         self._registered = set(image.nodes)
@@ -380,7 +380,7 @@ class ClusterNode:
                     self._serve(await self._local_groups.open(number))
                 except (StorageError, OSError) as error:
                     problem = problem or error
-                self._peering.tell_soon()
+                self._peering.notify_status_soon()
         return problem
 
     async def _is_out(self, group: LogGroup) -> bool:
@@ -401,7 +401,7 @@ class ClusterNode:
             return
         question = {**node_command(entry), "first": not self._directory.is_registered}
         try:
-            await self._peering.ask_leader(
+            await self._peering.request_from_leader(
                 METADATA_GROUP, RequestKind.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
             )
         except NotLeader:

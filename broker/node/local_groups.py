@@ -208,8 +208,8 @@ class LocalGroups:
             on_closed(partition)
 
         group.control.on_close = partial(forget_partition, group.control.on_close)
-        consumer_groups.host(group_id, group, state, self.appenders[group_id])
-        transactions.host(group_id, group, transactional_ids)
+        consumer_groups.add_shard(group_id, group, state, self.appenders[group_id])
+        transactions.add_shard(group_id, group, transactional_ids)
 
     async def undo_open(self, groups: Sequence[LogGroup]) -> None:
         """Close groups that served no client yet, and remove what they wrote."""
@@ -230,8 +230,8 @@ class LocalGroups:
     ) -> None:
         """Close a group that was placed on other nodes, and remove its files: this node is no member any
         more."""
-        consumer_groups.unhost(group_id)
-        transactions.unhost(group_id)
+        consumer_groups.remove_shard(group_id)
+        transactions.remove_shard(group_id)
         group = cluster.remove_group(group_id)
         self.appenders.pop(group_id, None)
         self._states.pop(group_id, None)

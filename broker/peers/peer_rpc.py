@@ -1,9 +1,9 @@
 """The messages between nodes beside Raft's: statuses, requests and their responses.
 
-Owns: the kinds of messages on the peer network, this node's status, telling it, and asking whoever leads a
-group. Invariants: a node of another cluster is refused; a question goes to a leader that is known, again and
-again until one answers or its time is over. Does not: know what is asked: who answers a kind of question
-puts itself into `handlers`.
+Owns: the kinds of messages on the peer network, the notification of this node's status, and requests to the
+leader of a log group. Invariants: a node of another cluster is rejected; a request goes to the known leader,
+and is retried until one responds or its deadline passes. Does not: know the meaning of requests: each kind
+has its handler in `handlers`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from lockstep.storage.types import NotLeader, StorageError
 log = logging.getLogger("lockstep.peers")
 
 STATUS_SECONDS: Final = 0.5
-"""The status is told this often, and whenever it changes."""
+"""The status is sent this often, and whenever it changes."""
 RETRY_SECONDS: Final = 0.05
-"""Between two tries: a new leader is known some milliseconds after its election."""
-ASK_SECONDS: Final = 5.0
-"""One try; who is asked may have to wait for a commit."""
+"""Between two attempts: a new leader is known some milliseconds after its election."""
+ATTEMPT_SECONDS: Final = 5.0
+"""The timeout of one attempt; its response may wait for a commit."""
 MAX_NEWCOMERS: Final = 16
-"""LIMIT. Nodes that greeted without being part of the cluster, and are answered all the same."""
+"""LIMIT. Nodes that are not part of the cluster, and are known by their handshake only."""
 NEWCOMER_SECONDS: Final = 60.0
-"""One that has not been there for so long has gone away again."""
+"""A newcomer without a connection for this long is forgotten."""
 
 
 class Notification(IntEnum):
@@ -61,8 +61,8 @@ class RequestKind(IntEnum):
 
 
 NOT_LEADER_HERE: Final = "not led here"
-"""What `NotLeaderHere` is on the wire, where a refusal is a text: who asked goes on looking for the
-leader."""
+"""The text of `NotLeaderHere` on the wire, where an error is a text: the requester looks for the leader
+again."""
 
 
 class NotLeaderHere(PeerError):
@@ -70,19 +70,19 @@ class NotLeaderHere(PeerError):
 
 
 class LocalNode(Protocol):
-    """The node that all the talk is about."""
+    """The node for which `PeerRpc` sends and receives."""
 
     def status(self) -> Status:
         """Returns the current status."""
 
     def founders(self) -> list[int]:
-        """The nodes that it was told of at its start."""
+        """The nodes that were configured at its start."""
 
     def data_groups(self) -> int:
         """Returns the number of data log groups that the cluster has, or is to have."""
 
     def cluster_id(self) -> str | None:
-        """The cluster that it is, or was, part of; None where it has not heard of one."""
+        """The cluster that it is, or was, part of; None for none yet."""
 
     def receive(self, number: int, message: Message) -> None:
         """Raft's message of a peer to a group."""
@@ -95,7 +95,7 @@ class LocalNode(Protocol):
 
 
 class _NoNode:
-    """Before there is one."""
+    """The placeholder before `serve`."""
 
     def status(self) -> Status:
         return Status()
@@ -113,14 +113,14 @@ class _NoNode:
         """Drop it."""
 
     def on_link_change(self, node_id: int, up: bool) -> None:
-        """Nothing rests on it yet."""
+        """Nothing depends on it yet."""
 
     def on_process_stopped(self, node_id: int) -> None:
-        """Nor on this."""
+        """Nothing depends on it yet."""
 
 
 class PeerRpc:
-    """One node's side of all conversations; the owner of its `PeerNetwork`."""
+    """One node's requests, handlers and notifications; the owner of its `PeerNetwork`."""
 
     def __init__(self, nodes: NodeRegistry, loop: asyncio.AbstractEventLoop) -> None:
         self._nodes = nodes
@@ -128,39 +128,39 @@ class PeerRpc:
         self._node: LocalNode = _NoNode()
         self.network = PeerNetwork(nodes.node_id, self, loop)
         self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
-        """Who answers each kind of question, given the node that asks and its words. They raise
+        """The handler of each kind of request, given the requesting node and the body. They raise
         NotLeaderHere, PeerError or StorageError."""
         self.open = False
-        """Whether Raft speaks: not before it is known what this node is."""
-        self._telling = False
+        """Whether Raft's messages pass: not before this node knows its part in the cluster."""
+        self._notifying = False
         self._known: set[int] = set()
         self._newcomers: dict[int, float] = {}
-        """Known only because they greeted, and when they were last there."""
+        """Nodes known by their handshake only, and the time of their last connection."""
         self._moved: dict[int, tuple[str, int]] = {}
-        """Where nodes said themselves that they are; that counts more than what is recorded."""
+        """The addresses that nodes reported themselves, which precede the recorded ones."""
         self.address: tuple[str, int] | None = None
-        """Where this node is reached."""
+        """The address of this node."""
         self.direct = True
-        """This process itself listens there: whoever is refused there knows that it has ended."""
+        """This process itself listens there: a refused connection proves that it has ended."""
         self._indirect: set[int] = set()
-        """Nodes that something else listens for."""
+        """Nodes behind a proxy."""
         self._run = secrets.token_hex(8)
-        """This process, so that two of one node id are not taken for one."""
+        """The id of this process, so that two of one node id are told apart."""
         self._runs: dict[int, object] = {}
 
     def serve(self, node: LocalNode) -> None:
-        """Speak for this node from now on."""
+        """Sends and receives for this node from now on."""
         self._node = node
 
-    def know(self, node_id: int, host: str, port: int) -> None:
-        """There is another node at this address."""
+    def add_node(self, node_id: int, host: str, port: int) -> None:
+        """Adds another node, or changes its address."""
         if node_id != self._nodes.node_id:
             self._known.add(node_id)
             self._newcomers.pop(node_id, None)
-            self.network.know(node_id, *self._moved.get(node_id, (host, port)))
+            self.network.add_node(node_id, *self._moved.get(node_id, (host, port)))
 
     def forget(self, node_id: int) -> None:
-        """It is not part of the cluster any more."""
+        """Removes a node that is no longer part of the cluster."""
         self._known.discard(node_id)
         self._newcomers.pop(node_id, None)
         self._moved.pop(node_id, None)
@@ -172,38 +172,38 @@ class PeerRpc:
         where = "" if at is None else f"at {host_and_port(*at)}"
         why = self.network.problem(node_id)
         if not why:
-            why = "no answer yet"
+            why = "no response yet"
             if self.network.is_up(node_id):
                 here = "this node" if self.address is None else f"this node at {host_and_port(*self.address)}"
-                why = f"it answers, but nothing comes from it: does it reach {here}?"
+                why = f"it responds, but sends nothing: does it reach {here}?"
         return f"{where} ({why})".lstrip()
 
-    # --- telling --------------------------------------------------------------------------------------------
+    # --- the status -----------------------------------------------------------------------------------------
 
-    def tell_soon(self) -> None:
-        """The status has changed: tell it once in this turn."""
-        if not self._telling:
-            self._telling = True
-            self._loop.call_soon(self._tell)
+    def notify_status_soon(self) -> None:
+        """The status has changed: sends it once in this iteration of the loop."""
+        if not self._notifying:
+            self._notifying = True
+            self._loop.call_soon(self._notify_status)
 
-    def _tell(self) -> None:
-        self._telling = False
+    def _notify_status(self) -> None:
+        self._notifying = False
         body = self._node.status().encode()
         for node_id in self._known:
             self.network.notify(node_id, Notification.STATUS, body)
 
     async def run(self) -> None:
-        """Tell the status every so often, until cancelled."""
+        """Sends the status at intervals, until cancelled."""
         while True:
             try:
-                self._tell()
-            except Exception:  # who is not heard is dead for the others
-                log.exception("the status could not be told")
+                self._notify_status()
+            except Exception:  # a node that sends no status is dead for the others
+                log.exception("the status could not be sent")
             self._forget_newcomers()
             await asyncio.sleep(STATUS_SECONDS)
 
     def _forget_newcomers(self) -> None:
-        """One that was removed greets once more before it ends: it is not to be looked for until we end."""
+        """Forgets nodes without a connection: a removed node connects once more before it ends."""
         now = self._loop.time()
         for node_id, heard in tuple(self._newcomers.items()):
             if self.network.has_connection_from(node_id):
@@ -211,18 +211,23 @@ class PeerRpc:
             elif now - heard > NEWCOMER_SECONDS:
                 self.forget(node_id)
 
-    # --- asking ---------------------------------------------------------------------------------------------
+    # --- requests -------------------------------------------------------------------------------------------
 
-    async def ask_leader(
-        self, group: int, kind: RequestKind, body: bytes, seconds: float, answer_seconds: float = ASK_SECONDS
+    async def request_from_leader(
+        self,
+        group: int,
+        kind: RequestKind,
+        body: bytes,
+        seconds: float,
+        attempt_seconds: float = ATTEMPT_SECONDS,
     ) -> bytes:
-        """Ask whoever leads a group, trying for `seconds`; one answer may take `answer_seconds`.
+        """Sends a request to the leader of a group, for up to `seconds`; one attempt takes `attempt_seconds`.
 
-        Where this node leads, its own handler is asked, whose StorageError comes as it is.
+        Where this node leads, its own handler is called, whose StorageError is passed on.
 
-        Raises NotLeader where nobody could be asked in time, PeerError for a refusal.
+        Raises NotLeader where no leader responded in time, PeerError where the request is rejected.
         """
-        problem = f"nobody is known to lead group {group}"
+        problem = f"group {group} has no known leader"
         deadline = self._loop.time() + seconds
         while True:
             leader = self._nodes.live_leader_of(group)
@@ -231,35 +236,37 @@ class PeerRpc:
                 try:
                     if leader == self._nodes.node_id:
                         return await self.handlers[kind](leader, body)
-                    return await self._answer_of(leader, group, kind, body, answer_seconds)
+                    return await self._request_from(leader, group, kind, body, attempt_seconds)
                 except NotLeaderHere as error:
                     problem = str(error)
                 except (PeerUnreachable, TimeoutError) as error:
-                    problem = str(error) or f"node {leader} does not answer"
+                    problem = str(error) or f"node {leader} does not respond"
                 except PeerError as error:
                     if str(error) not in (NOT_LEADER_HERE, TOO_MANY_REQUESTS):
                         raise
                     problem = f"node {leader} does not lead group {group} any more"
                     if str(error) == TOO_MANY_REQUESTS:
-                        problem = f"node {leader} has too much to answer"
+                        problem = f"node {leader} has too many requests"
             if self._loop.time() + RETRY_SECONDS >= deadline:
                 raise NotLeader(problem)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _answer_of(
+    async def _request_from(
         self, leader: int, group: int, kind: RequestKind, body: bytes, seconds: float
     ) -> bytes:
         """Sends a request, and abandons it where that node is silent and another one leads the group by now:
         a hanging process keeps its connection. A live node responds by itself."""
-        asking = self._loop.create_task(self.network.request(leader, kind, body, seconds))
+        pending = self._loop.create_task(self.network.request(leader, kind, body, seconds))
         try:
-            while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
+            while not (await asyncio.wait((pending,), timeout=STATUS_SECONDS))[0]:
                 successor = self._nodes.live_leader_of(group)
                 if successor not in (NOBODY, leader) and not self._nodes.is_alive(leader):
-                    raise PeerUnreachable(f"node {leader} was asked, and leads group {group} no longer")
-            return asking.result()
+                    raise PeerUnreachable(
+                        f"node {leader} does not respond, and leads group {group} no longer"
+                    )
+            return pending.result()
         finally:
-            asking.cancel()
+            pending.cancel()
 
     # --- as PeerListener
     # ---------------------------------------------------------------------------------------
@@ -268,7 +275,7 @@ class PeerRpc:
         """See `PeerListener`."""
         status = self._node.status()
         founders = [] if status.joined else self._node.founders()
-        said = {
+        fields = {
             "cluster": self._node.cluster_id(),
             "founders": founders,
             "told": self._node.founders(),
@@ -277,17 +284,26 @@ class PeerRpc:
             "direct": self.direct,
             "run": self._run,
         }
-        return json.dumps(said).encode()
+        return json.dumps(fields).encode()
 
     def on_handshake(self, node_id: int, hello: bytes) -> str | None:
         """See `PeerListener`."""
         try:
-            said = json.loads(hello)
-            cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
-            groups, direct, told = said.get("groups"), said.get("direct", True), said.get("told", theirs)
+            fields = json.loads(hello)
+            cluster_id, theirs, at, run = (
+                fields["cluster"],
+                fields["founders"],
+                fields.get("at"),
+                fields.get("run"),
+            )
+            groups, direct, configured = (
+                fields.get("groups"),
+                fields.get("direct", True),
+                fields.get("told", theirs),
+            )
             address = None if at is None else (str(at[0]), int(at[1]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-            return "a greeting that is not understood"
+            return "a handshake that is not understood"
         status, ours = self._node.status(), self._node.founders()
         here = self._node.cluster_id()
         if None not in (cluster_id, here) and cluster_id != here:
@@ -296,8 +312,8 @@ class PeerRpc:
             return f"another node {node_id} is running"
         # One that has taken part already, in a cluster that is not recorded yet, counts as a founder for us.
         founding = cluster_id is None and not status.joined
-        if founding and told and told != ours:
-            return f"--peers names nodes {ours} here and {told} there: founders must agree"
+        if founding and configured and configured != ours:
+            return f"--peers names nodes {ours} here and {configured} there: founders must agree"
         # A founder that starts late has its vote recorded; one that was removed and comes back has none.
         has_vote = not status.voters or node_id in status.voters
         is_late = theirs and node_id in ours and node_id not in status.registered and has_vote
@@ -308,22 +324,22 @@ class PeerRpc:
         self._runs[node_id] = run
         (self._indirect.discard if direct else self._indirect.add)(node_id)
         if address is not None:
-            self._answer_at(node_id, address)
+            self._add_newcomer(node_id, address)
         return None
 
-    def _answer_at(self, node_id: int, address: tuple[str, int]) -> None:
-        """A node that is to be added is in nobody's list; one may have come back at another address."""
+    def _add_newcomer(self, node_id: int, address: tuple[str, int]) -> None:
+        """Records the address of a node that is not part of the cluster yet, or that has a new address."""
         if node_id not in self._known:
             if len(self._newcomers) >= MAX_NEWCOMERS:
                 return
             self._known.add(node_id)
             self._newcomers[node_id] = self._loop.time()
         self._moved[node_id] = address
-        self.network.know(node_id, *address)
+        self.network.add_node(node_id, *address)
 
     def on_rejection(self, node_id: int, text: str) -> None:
         """See `PeerListener`."""
-        log.error("node %d refuses this one: %s", node_id, text)
+        log.error("node %d rejects this one: %s", node_id, text)
 
     def on_message(self, group_id: int, message: Message) -> None:
         """See `PeerListener`."""
@@ -331,7 +347,7 @@ class PeerRpc:
             self._node.receive(group_id, message)
 
     def send(self, group_id: int, member_id: int, message: Message) -> None:
-        """Raft has something to say."""
+        """Sends a message of Raft's."""
         if self.open:
             self.network.send(node_of(member_id), group_id, message)
 
@@ -349,7 +365,7 @@ class PeerRpc:
         with contextlib.suppress(ValueError):
             handler = self.handlers.get(RequestKind(kind))
         if handler is None:
-            raise PeerError(f"question {kind} is not understood by this version")
+            raise PeerError(f"request {kind} is not understood by this version")
         try:
             return await handler(node_id, body)
         except (NotLeaderHere, NotLeader):

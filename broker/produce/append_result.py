@@ -52,7 +52,8 @@ class VerificationRequired:
 
 
 class VerificationGuardMismatch:
-    """A marker was written during the verification: the coordinator's response may be of an ended transaction.
+    """A marker was written during the verification: the coordinator's response may be of an ended
+    transaction.
 
     A correct producer of transaction version 2 may cause it: its next transaction begins when the last is
     decided, and that one's marker comes later. Another verification, with this `guard`, is safe there.

@@ -36,7 +36,7 @@ from lockstep.broker.produce.producer_state import (
     StaleProducerEpoch,
 )
 from lockstep.broker.produce.recompression import recompress
-from lockstep.broker.produce.transaction_markers import Marker, TransactionEnd, ends_of, record_ends
+from lockstep.broker.produce.transaction_markers import Marker, MarkerBatch, marker_batches, record_markers
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.config import COMPRESSED_AS_SENT
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -406,7 +406,7 @@ class Appender:
             return
         offsets = self.group.append_together([*[each.entry for each in markers], *extra], reserved=reserved)
         time_ms = self.group.append_time_ms
-        record_ends(self.producers, markers, offsets, time_ms)
+        record_markers(self.producers, markers, offsets, time_ms)
         for (partition, _, own_header), offset in zip(extra, offsets[len(markers) :], strict=True):
             self.producers.record(partition.local_id, own_header, offset, time_ms)
 
@@ -437,11 +437,11 @@ class Appender:
             offsets = self.group.append_together(batches, notes=notes, reserved=not first)
         except APPEND_ERRORS as error:
             raise _log_error(error) from None
-        record_ends(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
+        record_markers(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
         return None if batch is None else self._record_appended([batch], offsets[:1], notes)[0]
 
-    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[TransactionEnd]:
-        return ends_of(self.producers, self.group.partitions, partitions, marker, self.clock_ms())
+    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[MarkerBatch]:
+        return marker_batches(self.producers, self.group.partitions, partitions, marker, self.clock_ms())
 
 
 def _log_error(error: Exception) -> RequestError:

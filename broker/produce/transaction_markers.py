@@ -1,4 +1,4 @@
-"""Ends of transactions in the partitions of one log group: the markers to be written, and their effects.
+"""Transaction markers of the partitions of one log group: the batches to be written, and their effects.
 
 A marker is a control batch; each partition gets it once, where its producer's transaction has not ended.
 After the append the producers' state changes as by its replay. Does not append (`broker/produce/appender.py`
@@ -31,29 +31,29 @@ class Marker(NamedTuple):
     """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
 
 
-class TransactionEnd(NamedTuple):
-    """A marker in one partition: the batch to be appended, and what its header does not contain."""
+class MarkerBatch(NamedTuple):
+    """The marker of one partition, as a batch to be appended, with the coordinator epoch."""
 
     entry: tuple[PartitionLog, bytearray, BatchHeader]
     coordinator_epoch: int
 
 
-def ends_of(
+def marker_batches(
     producers: ProducerState,
     opened: Mapping[int, PartitionLog],
     partitions: Sequence[PartitionLog],
     marker: Marker,
     time_ms: int,
-) -> list[TransactionEnd]:
+) -> list[MarkerBatch]:
     """The batches that end this producer's transaction where it has not ended, one for each partition.
 
     Args:
-        opened: the log group's partitions, by number; others are gone, and left out.
+        opened: the log group's partitions, by local id; markers of deleted ones are left out.
         time_ms: the time of the markers.
     Raises:
         RequestError: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
     """
-    end = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
+    unended = [each for each in partitions if _needs_marker(producers, opened, each, marker)]
     batch = build(
         ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
         producer_id=marker.producer_id,
@@ -62,20 +62,20 @@ def ends_of(
         timestamp_ms=time_ms,
     )
     header, epoch = read_header(batch), marker.coordinator_epoch
-    numbers = dict.fromkeys(each.local_id for each in end)
-    return [TransactionEnd((opened[number], bytearray(batch), header), epoch) for number in numbers]
+    local_ids = dict.fromkeys(each.local_id for each in unended)
+    return [MarkerBatch((opened[local_id], bytearray(batch), header), epoch) for local_id in local_ids]
 
 
-def record_ends(
-    producers: ProducerState, ends: Sequence[TransactionEnd], offsets: Sequence[int], time_ms: int
+def record_markers(
+    producers: ProducerState, markers: Sequence[MarkerBatch], offsets: Sequence[int], time_ms: int
 ) -> None:
-    """The ends were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
-    for ((partition, _, header), coordinator_epoch), offset in zip(ends, offsets, strict=False):
+    """The markers were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
+    for ((partition, _, header), coordinator_epoch), offset in zip(markers, offsets, strict=False):
         identity = header.producer_id, header.producer_epoch, coordinator_epoch
         producers.record_end(partition.local_id, *identity, offset, time_ms)
 
 
-def _is_to_end(
+def _needs_marker(
     producers: ProducerState, opened: Mapping[int, PartitionLog], partition: PartitionLog, marker: Marker
 ) -> bool:
     if opened.get(partition.local_id) is not partition:

@@ -7,7 +7,7 @@
 | requests | `transaction_coordinator`, `request_queue` (one request of an id at a time) |
 | other log groups | `marker_sender`: a transaction's end sent to the leaders of its partitions |
 | before an append (KIP-890) | `verification_queue` (batches that wait), `verification_client` (the request) |
-| time | `expiration`, of transactions and of ids |
+| time | `transaction_expiration`, of transactions and of ids |
 | identities | `producer_id_blocks` |
 | by transactional id | `transaction_coordinators`: requests of producers and tools |
 | handlers | `api/` |

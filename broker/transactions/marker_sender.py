@@ -32,7 +32,7 @@ log = logging.getLogger("lockstep.transactions")
 FIRST_PAUSE_SECONDS: Final = 0.02
 LAST_PAUSE_SECONDS: Final = 0.5
 """Between two tries of a partition; doubled from the first to the last."""
-ASK_SECONDS: Final = 0.2
+ATTEMPT_SECONDS: Final = 0.2
 """A leader is looked for so long; then the partitions are looked up again, for there is another term."""
 ANSWER_SECONDS: Final = 10.0
 MAX_REQUESTS: Final = 4
@@ -200,8 +200,8 @@ class MarkerSender:
                 absent = self._absent(places)
             else:
                 body = json.dumps({"do": "absent", "partitions": places}).encode()
-                answer = await self._peering.ask_leader(
-                    METADATA_GROUP, RequestKind.MARKERS, body, ASK_SECONDS
+                answer = await self._peering.request_from_leader(
+                    METADATA_GROUP, RequestKind.MARKERS, body, ATTEMPT_SECONDS
                 )
                 absent = json.loads(answer)
             return later | {place: ErrorCode.NONE for at, place in enumerate(places) if at in absent}
@@ -310,8 +310,8 @@ class _MarkerQueue:
         ]
         body = json.dumps({"do": "end", "group": self._number, "endings": said}).encode()
         try:
-            answer = await self._peering.ask_leader(
-                self._number, RequestKind.MARKERS, body, ASK_SECONDS, ANSWER_SECONDS
+            answer = await self._peering.request_from_leader(
+                self._number, RequestKind.MARKERS, body, ATTEMPT_SECONDS, ANSWER_SECONDS
             )
             codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
             if [len(each) for each in codes] == [len(each.partitions) for each in endings]:

@@ -64,7 +64,7 @@ class ProducerIds:
         if self._peering is None:
             return await self._grant_block()
         try:
-            response = await self._peering.ask_leader(
+            response = await self._peering.request_from_leader(
                 METADATA_GROUP, RequestKind.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
             )
         except PeerError as error:

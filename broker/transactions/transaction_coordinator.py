@@ -6,7 +6,8 @@ a transaction goes on until every partition has its marker, whoever waits for it
 transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
 half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
 next finds it and goes on (`load`). Does not: follow the leadership (`broker/coordination/`), say what is
-allowed (`transaction_rules.py`), reach other log groups (`MarkerWriter`), or measure time (`expiration.py`).
+allowed (`transaction_rules.py`), reach other log groups (`MarkerWriter`), or measure time
+(`transaction_expiration.py`).
 Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
 """
 
@@ -100,7 +101,7 @@ class _Adding:
         """Tell everybody who asked."""
         for answer in self.answers:
             if error is None:
-                _tell(answer, None)
+                _complete(answer, None)
             else:
                 refuse(answer, error)
 
@@ -246,7 +247,7 @@ class TransactionCoordinator:
             fresh_id = await self._fresh_id() if init_needs_new_id(current, expected) else None
             metadata = initialize(current, expected, fresh_id, timeout_ms, self.time_ms())
         await self._write(transactional_id, metadata)
-        _tell(answer, (metadata.producer_id, metadata.producer_epoch))
+        _complete(answer, (metadata.producer_id, metadata.producer_epoch))
 
     async def _add(self, transactional_id: str, adding: _Adding, answer: Answer) -> None:
         if self._adding.get(transactional_id) is adding:
@@ -275,7 +276,7 @@ class TransactionCoordinator:
     async def _verify(
         self, transactional_id: str, asked: Identity, partitions: Sequence[Place], answer: Answer
     ) -> None:
-        _tell(answer, check_added(self.state.get(transactional_id), asked, partitions))
+        _complete(answer, check_added(self.state.get(transactional_id), asked, partitions))
 
     async def _end(
         self, transactional_id: str, asked: Identity, commit: bool, version: int, answer: Answer
@@ -285,11 +286,11 @@ class TransactionCoordinator:
         prepared = prepare_end(current, asked, commit, version, fresh_id, self.time_ms())
         if prepared is None:
             assert current is not None
-            _tell(answer, (current.producer_id, current.producer_epoch))
+            _complete(answer, (current.producer_id, current.producer_epoch))
             return
         after = complete(prepared, prepared.update_ms)
         told = after.producer_id, after.producer_epoch
-        await self._end_all(transactional_id, prepared, lambda: _tell(answer, told))
+        await self._end_all(transactional_id, prepared, lambda: _complete(answer, told))
 
     async def _finish_found(self, transactional_id: str, answer: Answer) -> None:
         prepared = self.state.get(transactional_id)
@@ -480,7 +481,7 @@ class TransactionCoordinator:
         return RequestError(ErrorCode.NOT_COORDINATOR, f"log group {self.group.group_id} is not led here")
 
 
-def _tell(answer: Answer, result: object) -> None:
+def _complete(answer: Answer, result: object) -> None:
     if not answer.done():  # else nobody waits any more
         answer.set_result(result)
 

@@ -3,7 +3,8 @@
 Owns: `TransactionCoordinators`, one per broker, with a coordinator per data log group that the node has a
 copy of. Invariants: nothing is said of an id but by its leader; whoever asks has taken a read barrier of the
 shards that `lapsed_shards` names. Does not: map ids to log groups or make `__transaction_state`
-(`broker/coordination/`), measure time (`expiration.py`), or know what is allowed (`transaction_rules.py`).
+(`broker/coordination/`), measure time (`transaction_expiration.py`), or know what is allowed
+(`transaction_rules.py`).
 Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its sibling.
 """
 
@@ -43,7 +44,7 @@ CONFLICTING_TOPIC: Final = (
 
 
 class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCoordinator]]):
-    """Nothing is hosted at first; see `host`."""
+    """The shards of this node, by log group."""
 
     topic_name = TRANSACTION_STATE
     topic_id = TRANSACTION_STATE_TOPIC_ID
@@ -62,7 +63,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         self._markers = markers
         self._producer_ids = producer_ids
 
-    def host(self, number: int, group: LogGroup, state: TransactionsState) -> None:
+    def add_shard(self, number: int, group: LogGroup, state: TransactionsState) -> None:
         """This node has a copy of a data log group: serve its transactional ids whenever it is led here.
 
         Args: state: what its partitions of `__transaction_state` are replayed into.
@@ -76,7 +77,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
             self._markers,
             self._producer_ids,
         )
-        self._hosted[number] = CoordinatorShard(group, coordinator, "transactions")
+        self._shards[number] = CoordinatorShard(group, coordinator, "transactions")
 
     def log_group_of(self, transactional_id: str) -> int | None:
         """The log group that has this id's records; None where the topic is not known here."""
@@ -152,7 +153,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
 
     def list_all(self) -> Iterator[tuple[str, TransactionMetadata]]:
         """Every id that is coordinated here. Raises RequestError where that cannot be said now."""
-        coordinators = [each.require() for each in self._hosted.values() if each.group.is_leader]
+        coordinators = [each.require() for each in self._shards.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 
     def coordinators(self) -> list[TransactionCoordinator]:

@@ -98,13 +98,13 @@ class TransactionsState:
         try:
             pairs = key_values(payload)
         except MalformedBatch as error:
-            self._tell(f"a batch of records about transactions cannot be read: {error}")
+            self._log_once(f"a batch of records about transactions cannot be read: {error}")
             return
         for key, value in pairs:
             try:
                 self._apply(transactional_id(key), value)
             except (MalformedMessage, UnknownTransactionRecord) as error:
-                self._tell(f"a record about transactions is passed over: {error}")
+                self._log_once(f"a record about transactions is passed over: {error}")
 
     def _apply(self, name: str, value: bytes | None) -> None:
         metadata = None if value is None else transaction_metadata(value)
@@ -121,7 +121,7 @@ class TransactionsState:
         elif metadata.state in PREPARED:
             self._prepared[name] = None
 
-    def _tell(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         self._warned += 1
         if self._warned <= WARNINGS:
             self._warn(text)

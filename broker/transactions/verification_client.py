@@ -21,7 +21,7 @@ from lockstep.storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.transactions")
 
-ASK_SECONDS: Final = 2.0
+ATTEMPT_SECONDS: Final = 2.0
 """A coordinator is looked for so long; a producer sends its batch again."""
 ANSWER_SECONDS: Final = 10.0
 """It serves the requests of one id one after the other."""
@@ -107,8 +107,8 @@ class Verification:
             if self._peering is None:
                 answer = await self._handle_request(0, body)
             else:
-                answer = await self._peering.ask_leader(
-                    number, RequestKind.VERIFY, body, ASK_SECONDS, ANSWER_SECONDS
+                answer = await self._peering.request_from_leader(
+                    number, RequestKind.VERIFY, body, ATTEMPT_SECONDS, ANSWER_SECONDS
                 )
             return _understood(answer, partitions)
         except (NotLeaderHere, NotLeader):

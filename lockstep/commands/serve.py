@@ -88,7 +88,8 @@ def _beside(settings: Settings) -> Companion | None:
     """The player that is to run in this process. Raises CommandFailed."""
     if not settings.lockstep_player_config:
         return None
-    # Here and not above: what a player needs takes time and memory, which only who plays should pay.
+    # Here and not above: what a player needs takes time and memory, which only a broker with players should
+    # pay.
     from lockstep.player_host.config import PlayerConfigError
     from lockstep.player_host.config_file import read
     from lockstep.player_host.in_broker import PlayerInBroker

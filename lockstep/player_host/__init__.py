@@ -4,7 +4,7 @@
 |---|---|
 | `config`, `config_file` | a player's configuration (pure); its file |
 | `player_process` | a whole player as a process: `lockstep player run` |
-| `players` | the logs that a process plays, and their targets, changed at run time |
+| `players` | the logs that a process delivers, and their targets, changed at run time |
 | `routers` | the router that a configuration asks for |
 | `standby` | one log: claimed, delivered, lost, waited for again |
 | `claims`, `claim_table`, `claims_topic` | claims of logs; their records (pure); their topic |

@@ -29,7 +29,7 @@ log = logging.getLogger("lockstep.player")
 
 
 class PlayerInBroker:
-    """A `lockstep.broker.server.Companion`: entered, it plays; left, it has let go of everything.
+    """A `lockstep.broker.server.Companion`: entered, it delivers; left, it has released everything.
 
     Raises PlayerConfigError: a routing function that is not there.
     """
@@ -48,15 +48,15 @@ class PlayerInBroker:
         players = Players(self.config, self._route, streams, self._targets)
         config, assembly = self.config, broker.assembly
 
-        async def play(source: Source, player_term: int) -> None:
+        async def deliver(source: Source, player_term: int) -> None:
             self._warn(assembly.cluster.topic(config.topic))
-            await players.play(source, player_term)
+            await players.deliver(source, player_term)
 
         local_players = LocalPlayers(
             assembly.cluster,
             assembly.fetch_purgatory,
             config.topic,
-            play,
+            deliver,
             config.partitions,
             config.order,
         )

@@ -1,17 +1,15 @@
-"""The players inside one broker: each log that is to be played is played where it is led.
+"""The players inside one broker: the leader of each log delivers it.
 
-Owns: which logs of a topic are played by this process, from when they are led here until they are not: each
-partition, or all partitions of a log group together. Invariants: one player per log at a time, of one
-leadership; the next begins when the last has ended. Leaderships are followed as the groups tell of them;
-topics, partitions and groups that come or go are looked for once a second. A player that ended by itself
-begins again after a while, longer each time that it fails.
+Owns: the deliveries of a topic's logs by this process, while it leads them: each partition, or all partitions
+of a log group together. Invariants: one player per log at a time, of one leadership; the next begins when the
+last has ended. Changes of leadership are followed at once; new and deleted topics, partitions and groups are
+looked for once a second. A player that failed begins again after a pause, longer each time that it fails.
 
-Who plays needs no agreement of its own: the leader of the log does. The player_term is the log group's term,
-which a committed entry of this leadership carries before the group says that it is led, and how often the
-log's delivery was begun in it. So it is higher than any before, whoever led, and nothing rests on time: a
-leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
-Does not: play. Source: docs/player.md, "Inside the broker"; `broker/coordination/coordinator_shard.py` is the
-model.
+Players need no election of their own: the leader of the log delivers it. The player_term is the log group's
+term, which a committed entry of this leadership carries before the group counts as led, and the number of
+deliveries begun in it. So it is higher than any before, and nothing depends on clocks: targets reject a
+deposed leader as soon as the next one has connected. Does not: deliver. Source: docs/player.md, "Inside the
+broker"; `broker/coordination/coordinator_shard.py` is the model.
 """
 
 from __future__ import annotations
@@ -34,20 +32,21 @@ from lockstep.storage.log_group import LogGroup
 
 log = logging.getLogger("lockstep.player")
 
-Play = Callable[[Source, int], Awaitable[None]]
-"""Plays one log in a player_term until it is cancelled; when it ends it has let go of all but the source."""
+Deliver = Callable[[Source, int], Awaitable[None]]
+"""Delivers one log in a player_term until cancelled; afterwards only the source is still open."""
 
 Key = tuple[bytes, int]
-"""Of a log: the topic's id, and which partition or log group."""
+"""A log: the topic's id, and the partition index or log group."""
 
-BEGUN_BITS: Final = 24
-"""Of a player_term: more often no delivery begins in one leadership, at the pauses below, in 15 years."""
+DELIVERY_BITS: Final = 24
+"""The bits of a player_term that count deliveries: enough for 15 years of one leadership, at the pauses
+below."""
 
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
-"""Who played for so long and then failed is tried again as if it were for the first time."""
+"""A delivery that lasted this long and then fails is retried after the first pause."""
 
 
 class LocalSource(Source, Protocol):
@@ -57,8 +56,8 @@ class LocalSource(Source, Protocol):
     def is_over(self) -> bool: ...
 
 
-class Led(NamedTuple):
-    """A log that this node may play while it leads its log group."""
+class LedLog(NamedTuple):
+    """A log that this node may deliver while it leads its log group."""
 
     group: LogGroup
     open: Callable[[], LocalSource]
@@ -68,8 +67,8 @@ class LocalPlayers:
     """The players of one topic in one broker, from `start` to `stop`.
 
     Args:
-        topic: its name; it need not be there yet, and may be deleted and made anew.
-        partitions: which of them; None for all there are and will be.
+        topic: its name; it need not exist yet, and may be deleted and created anew.
+        partitions: their indexes; None for all present and future ones.
         order: of each partition, or of each log group.
     """
 
@@ -78,22 +77,22 @@ class LocalPlayers:
         cluster: MetadataCache,
         fetch_purgatory: FetchPurgatory,
         topic: str,
-        play: Play,
+        deliver: Deliver,
         partitions: Iterable[int] | None = None,
         order: Order = "partition",
     ) -> None:
         self._cluster = cluster
         self._fetch_purgatory = fetch_purgatory
         self._topic = topic
-        self._play = play
+        self._deliver = deliver
         self._partition_filter = None if partitions is None else frozenset(partitions)
         self._order = order
         self._players: dict[Key, _LocalPlayer] = {}
-        """Also those that are about to end."""
+        """Ending players included."""
         self._player_terms: dict[Key, int] = {}
-        """The newest of each log that was played here."""
+        """The newest player_term of each log that was delivered here."""
         self._groups: set[LogGroup] = set()
-        """Whose leaderships are followed."""
+        """The log groups whose leaderships are followed."""
         self._check_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -131,15 +130,15 @@ class LocalPlayers:
         while True:
             self._check_due.clear()
             try:
-                self._settle()
-            except Exception:  # the next look may do better
+                self._update_players()
+            except Exception:  # the next iteration may succeed
                 log.exception("the players of %s", self._topic)
             with contextlib.suppress(TimeoutError):  # Python 3.11's wait_for may swallow a cancellation
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._check_due.wait()
 
-    def _settle(self) -> None:
-        """Let what is led here be played, and nothing else."""
+    def _update_players(self) -> None:
+        """Starts and ends players: every log that is led here is delivered, and no other."""
         partitions = [each for each in self._partitions() if each.group.is_leader]
         led = self._groups_of(partitions) if self._order == "log group" else self._each_of(partitions)
         for key, player in list(self._players.items()):
@@ -152,17 +151,17 @@ class LocalPlayers:
                 player = self._players[key] = _LocalPlayer(each, partial(self._begin, key))
                 player.task.add_done_callback(self._wake)
 
-    def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
+    def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, LedLog]:
         return {
-            (each.topic.topic_id, each.index): Led(
+            (each.topic.topic_id, each.index): LedLog(
                 each.group, partial(InProcessSource, self._cluster, self._fetch_purgatory, each)
             )
             for each in partitions
         }
 
-    def _groups_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
+    def _groups_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, LedLog]:
         return {
-            (each.topic.topic_id, each.group.group_id): Led(
+            (each.topic.topic_id, each.group.group_id): LedLog(
                 each.group,
                 partial(
                     GroupSource,
@@ -177,12 +176,12 @@ class LocalPlayers:
         }
 
     async def _begin(self, key: Key, source: Source, group_term: int) -> None:
-        begun = max(self._player_terms.get(key, 0), group_term << BEGUN_BITS) + 1
-        self._player_terms[key] = begun
-        log.info("%s: played here in term %d", log_name(source), begun)
+        player_term = max(self._player_terms.get(key, 0), group_term << DELIVERY_BITS) + 1
+        self._player_terms[key] = player_term
+        log.info("%s: delivered here in term %d", log_name(source), player_term)
         try:
-            await self._play(source, begun)
-        except Deposed as deposed:  # by one that plays elsewhere, and should not
+            await self._deliver(source, player_term)
+        except Deposed as deposed:  # by a player elsewhere, which should not run
             self._player_terms[key] = max(deposed.player_term, self._player_terms[key])
             raise
 
@@ -207,20 +206,20 @@ class LocalPlayers:
 
 
 class _LocalPlayer:
-    """One log during one leadership; again and again where it fails. Its end is its task's."""
+    """The delivery of one log during one leadership, retried when it fails. It ends with its task."""
 
-    def __init__(self, led: Led, begin: Play) -> None:
+    def __init__(self, led: LedLog, begin: Deliver) -> None:
         self._led = led
         self._begin = begin
         self.term = led.group.term
         self.source: LocalSource | None = None
         self.failed: tuple[LocalSource, str] | None = None
-        """The last time, if it is to begin again."""
+        """The last failed delivery, if it is retried."""
         self.task = asyncio.ensure_future(self._run())
         self._ending = False
 
     def end(self) -> None:
-        """Let go, in its own time; once, so that a second call does not disturb it in that."""
+        """Begins to end; a second call does nothing, so as not to disturb the end."""
         if not self._ending:
             self._ending = True
             self.task.cancel()
@@ -231,25 +230,25 @@ class _LocalPlayer:
             began = asyncio.get_running_loop().time()
             source = self.source = self._led.open()
             name = log_name(source)
-            why = "the playing ended"
+            reason = "the delivery ended"
             try:
                 await self._begin(source, self.term)
-                log.warning("%s: the playing ended", name)
+                log.warning("%s: the delivery ended", name)
             except (SourceClosed, PlayerStopped) as ended:
-                why = str(ended)
-                log.warning("%s: the playing ended: %s", name, ended)
+                reason = str(ended)
+                log.warning("%s: the delivery ended: %s", name, ended)
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                log.exception("%s: the playing failed", name)
+                reason = f"{type(error).__name__}: {error}"
+                log.exception("%s: the delivery failed", name)
             finally:
                 self.source = None
                 is_over = source.is_over
                 await source.close()
             if is_over:
                 return
-            self.failed = source, why
+            self.failed = source, reason
             if asyncio.get_running_loop().time() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
-            log.info("%s is played again in %g s", name, pause)
+            log.info("%s: the delivery is retried in %g s", name, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)

@@ -1,9 +1,9 @@
-"""A whole player as a process: from its configuration to the logs that it plays, or stands by for.
+"""A whole player as a process: from its configuration to the logs that it delivers, or stands by for.
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
-cannot be played here any more (its topic is gone, its routing failed) leaves the others alone, and the status
-says why; when none is left, or the claims cannot be read, the process ends. A clean stop gives all claims
-up.
+can no longer be delivered here (its topic is gone, its routing failed) leaves the others alone, and the
+status says why; when none is left, or the claims cannot be read, the process ends. A clean stop gives all
+claims up.
 Does not: look for partitions that come later.
 """
 
@@ -136,7 +136,7 @@ class PlayerProcess:
             await stand_by(state, source, self._claims, self._players, self.config.claims.lease_ms)
         except (PlayerStopped, SourceClosed) as error:
             state.failed = str(error)
-            log.error("%s is not played here any more: %s", log_name(source), error)
+            log.error("%s is no longer delivered here: %s", log_name(source), error)
 
     async def _listen(self) -> None:
         """Raises CannotListen."""

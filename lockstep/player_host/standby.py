@@ -1,4 +1,4 @@
-"""One log as a process that is one of several sees it: claimed, played, lost, and waited for again.
+"""One log as a process that is one of several sees it: claimed, delivered, lost, and claimed again.
 
 Owns: that a delivery has the term of its claim, and ends when the claim is lost. Invariants: the claim is
 given up when the delivery has ended, not before; a player that a target has refused does not come back at
@@ -36,7 +36,7 @@ class StandbyState:
 async def stand_by(
     state: StandbyState, source: Source, claims: Claims, players: Players, pause_ms: int
 ) -> None:
-    """Wait for the claim, play while it is held, again and again until cancelled.
+    """Waits for the claim and delivers while it is held; repeats until cancelled.
 
     Args:
         pause_ms: before the log is claimed again after a target refused this player.
@@ -47,7 +47,7 @@ async def stand_by(
     above_term, name = 0, log_name(source)
     while True:
         current = await claims.claim(source.log_id, name, above_term=above_term)
-        log.info("%s: played here in term %d", name, current.claim.player_term)
+        log.info("%s: delivered here in term %d", name, current.claim.player_term)
         state.is_playing = True
         try:
             await _play(source, current, claims, players)
@@ -64,17 +64,17 @@ async def stand_by(
 
 async def _play(source: Source, current: CurrentClaim, claims: Claims, players: Players) -> None:
     """Until either ends. Raises what it ended with; cancelled or failed, the claim is free afterwards."""
-    playing = asyncio.create_task(players.play(source, current.claim.player_term))
-    keeping = asyncio.create_task(claims.keep(current))
+    delivering = asyncio.create_task(players.deliver(source, current.claim.player_term))
+    renewing = asyncio.create_task(claims.keep(current))
     try:
-        await asyncio.wait((playing, keeping), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((delivering, renewing), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (playing, keeping):
+        for task in (delivering, renewing):
             task.cancel()
-        await asyncio.gather(playing, keeping, return_exceptions=True)
-        if not _is_lost(playing) and not _is_lost(keeping):
+        await asyncio.gather(delivering, renewing, return_exceptions=True)
+        if not _is_lost(delivering) and not _is_lost(renewing):
             await claims.release(current)
-    for task in (playing, keeping):
+    for task in (delivering, renewing):
         with suppress(asyncio.CancelledError):
             task.result()
 

@@ -10,7 +10,7 @@ Source: seed 000 (docs/sources.md); docs/player.md.
 | `transitions` | the four states of a queue, as a table |
 | `target_queue` | the queued and the unacknowledged parts of a target |
 | `target` | one target: stream, term, last acknowledgement, recovery |
-| `health` | alive, stuck, backoff: functions of time |
+| `health` | failure detection and backoff: functions of time |
 | `connections` | the opening and aborting of streams, the start of the main stream |
 | `recovery` | reading the missed range of a target: start, end, extension, completion |
 | `delivery` | the main stream, dummies, the next batch, acknowledgements |
@@ -42,6 +42,6 @@ The shell of a target is described in `player/target/target_position.py`.
 
 **Status** is read from the attributes: `player.current_position`, `player.targets[name]` with `link`, `term`,
 `last_ack`, `queue.state`, `queue.normal`, `queue.catchup`, `queue.popped_bytes`, `overflows`
-(`settings.slow_overflows` or more: it cannot keep up), `health.hung` (above 0: it hangs), `stopped_because`;
-the reason of an abort is in `PlayerReady.closes`.
+(`settings.slow_overflows` or more: it cannot keep up), `health.timed_out_streams` (above 0: it hangs),
+`stopped_because`; the reason of an abort is in `PlayerReady.closes`.
 """

@@ -24,11 +24,11 @@ def check(player: PlayerState, target: Target) -> None:
         verdict = health.check(has_unacknowledged, now_ms, player.settings)
         if verdict is HealthVerdict.BEAT:
             if target.queue.has_sent_all:
-                health.hung = 0
+                health.timed_out_streams = 0
             player.outbox.heartbeats.append((target.name, target.term))
             recovery.advance(player, target)  # a failed read is repeated
         elif verdict is not HealthVerdict.WAIT:
-            health.hung += has_unacknowledged
+            health.timed_out_streams += has_unacknowledged
             abort(player, target, _timeout_reason(verdict, health, player.settings))
     elif now_ms >= health.due_ms:
         if target.link is LinkState.DISCONNECTED:
@@ -39,10 +39,10 @@ def check(player: PlayerState, target: Target) -> None:
 
 
 def _timeout_reason(verdict: HealthVerdict, health: Health, settings: PlayerSettings) -> str:
-    if verdict is HealthVerdict.SILENT:
-        count, what = health.silent, "it sent nothing"
+    if verdict is HealthVerdict.NO_RESPONSE:
+        count, what = health.heartbeats_without_message, "it sent nothing"
     else:
-        count, what = health.stuck, "it responds, and acknowledged no further entry"
+        count, what = health.heartbeats_without_progress, "it responds, and acknowledged no further entry"
     return f"{what} for {count} heartbeats of {settings.heartbeat_ms} ms"
 
 

@@ -73,7 +73,7 @@ def target_status(
 ) -> TargetStatus:
     """One target of `core`, as it is now."""
     queue, health = target.queue, target.health
-    is_well = target.link is LinkState.OPEN and not health.failures and not health.hung
+    is_well = target.link is LinkState.OPEN and not health.failures and not health.timed_out_streams
     is_recovering = target.link is LinkState.OPEN and target.fetched_position < target.end_position
     return TargetStatus(
         name=target.name,
@@ -90,7 +90,7 @@ def target_status(
         recovery_end_position=target.end_position if is_recovering else None,
         overflows=target.overflows,
         cannot_keep_up=target.overflows >= settings.slow_overflows,
-        hung=health.hung,
+        hung=health.timed_out_streams,
         failures=health.failures,
         stopped_because=target.stopped_because,
         closed_because="" if is_well else closed_because,

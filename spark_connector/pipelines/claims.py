@@ -28,7 +28,7 @@ from lockstep.protocol.messages.create_topics import (
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, ends_of
+from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, marker_batches
 
 UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configuration of topics made here: events have their own times, which may be long ago."""
@@ -105,7 +105,7 @@ def claim_topic(
 
 
 def _check_empty(cluster: ClusterClient, topic: str, path: Path) -> None:
-    for partition, end in ends_of(cluster, topic).items():
+    for partition, end in marker_batches(cluster, topic).items():
         if end:
             raise PipelineFailed(
                 f"topic {topic}, partition {partition} has {end} records, and {path} is not there: "

@@ -155,7 +155,7 @@ class PeerNetwork:
             )
             self._servers.append(server)
 
-    def know(self, node_id: int, host: str, port: int) -> None:
+    def add_node(self, node_id: int, host: str, port: int) -> None:
         """Dial this node from now on, for ever; a new address takes the place of the old one."""
         peer = self._peers.get(node_id)
         if node_id == self.node_id or self._closed or (peer and peer.address == (host, port)):

@@ -12,7 +12,6 @@ import pytest
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.metadata.metadata_cache import MetadataCache
-from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.append_result import AppendResult, Unverified, VerificationRequired
 from lockstep.broker.produce.appender import Appender, BatchRejected
 from lockstep.broker.produce.producer_state import ProducerState

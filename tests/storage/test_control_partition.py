@@ -45,7 +45,12 @@ def test_a_new_group_has_itself_alone() -> None:
 def test_a_command_opens_a_partition_as_it_says() -> None:
     control = opened(1)
     partition = control.partitions[1]
-    assert (partition.local_id, partition.topic_id, partition.index, partition.epoch_base) == (1, TOPIC, 11, 3)
+    assert (partition.local_id, partition.topic_id, partition.index, partition.epoch_base) == (
+        1,
+        TOPIC,
+        11,
+        3,
+    )
     assert (partition.log_start_offset, partition.next_offset, partition.machine) == (0, 0, None)
 
 

@@ -22,7 +22,7 @@ from lockstep.broker.groups.group_records import (
     is_too_long,
     offset_record,
 )
-from lockstep.broker.groups.group_store import GroupStore, OffsetTransaction
+from lockstep.broker.groups.group_store import OffsetTransaction
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, MetadataCache, Topic
 from lockstep.broker.produce.append_result import Unverified, VerificationGuardMismatch
 from lockstep.broker.requests.errors import RequestError

@@ -73,7 +73,9 @@ class DescribeLogDirs(RequestHandler):
 
 
 def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:
-    return [each.group.log.partition_bytes(each.log.local_id, each.log.log_start_offset) for each in partitions]
+    return [
+        each.group.log.partition_bytes(each.log.local_id, each.log.log_start_offset) for each in partitions
+    ]
 
 
 def _volume(directory: str) -> tuple[str, int, int]:

@@ -77,7 +77,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
         waits = "a majority of the nodes that elect the controller (1 of 3 reached)"
         assert cluster.brokers[1].waits_for == waits
         await until(
-            lambda: f"waiting for {waits}" in caplog.text and "(no answer yet)" not in caplog.text, 20.0
+            lambda: f"waiting for {waits}" in caplog.text and "(no response yet)" not in caplog.text, 20.0
         )
         second = f"node 2 at 127.0.0.1:{cluster._peers[2]} (connection refused: nothing listens there)"
         third = f"node 3 at 127.0.0.1:{cluster._peers[3]} (what listens there is not a replication listener"

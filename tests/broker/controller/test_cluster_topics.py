@@ -186,5 +186,5 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
         each.cancel()
     await asyncio.gather(*work, return_exceptions=True)
     monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_SECONDS", 0.1)
-    with pytest.raises(NotLeader, match="nobody is known to lead"):
+    with pytest.raises(NotLeader, match="known"):
         await commands.close(nowhere, bytes(16))

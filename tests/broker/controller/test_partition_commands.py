@@ -72,7 +72,7 @@ class Way:
         self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         self.other: Way | None = None
 
-    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
+    async def request_from_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
         assert self.other is not None and json.loads(body)["group"] == group
         return await self.other.handlers[kind](1, body)
 

@@ -79,11 +79,11 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
 async def test_a_log_group_that_goes(broker: Broker, kind: Kind) -> None:
     coordination = front_door(broker, kind)
     await coordination.create_topic(broker.assembly.controller)
-    with pytest.raises(ValueError, match="log group 1 is hosted already"):
+    with pytest.raises(ValueError, match="log group 1 has a shard already"):
         coordination._require_absent(1)
     following = len(broker.groups[1].on_leading)
-    coordination.unhost(1)
-    coordination.unhost(1)
+    coordination.remove_shard(1)
+    coordination.remove_shard(1)
     assert len(broker.groups[1].on_leading) == following - 1
     assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, "log group 1 is not led here")
     coordination._require_absent(1)

@@ -40,91 +40,91 @@ def hosted_by(group: Any) -> CoordinatorShard[Noting]:
     return CoordinatorShard(group, Noting(), "tests")
 
 
-def refused(hosted: CoordinatorShard[Noting]) -> tuple[ErrorCode, str]:
+def refused(shard: CoordinatorShard[Noting]) -> tuple[ErrorCode, str]:
     with pytest.raises(RequestError) as found:
-        hosted.require()
+        shard.require()
     return found.value.error, found.value.message
 
 
 def test_a_leadership_from_its_beginning_to_its_end() -> None:
     group = FakeGroup()
-    hosted = hosted_by(group)
-    told = hosted.coordinator.on_status
-    assert refused(hosted) == (E.NOT_COORDINATOR, "log group 1 is not led here")
+    shard = hosted_by(group)
+    told = shard.coordinator.on_status
+    assert refused(shard) == (E.NOT_COORDINATOR, "log group 1 is not led here")
     group.lead(True)
-    assert told == ["expect"] and not hosted.serves
-    assert refused(hosted) == (
+    assert told == ["expect"] and not shard.serves
+    assert refused(shard) == (
         E.COORDINATOR_LOAD_IN_PROGRESS,
         "the tests of log group 1 are not served",
     )
     group.commit()
-    assert told == ["expect", "load"] and hosted.serves
-    assert hosted.require() is hosted.coordinator
+    assert told == ["expect", "load"] and shard.serves
+    assert shard.require() is shard.coordinator
     group.lead(False)
-    assert told == ["expect", "load", "resign"] and not hosted.serves
+    assert told == ["expect", "load", "resign"] and not shard.serves
 
 
 def test_what_is_led_already_is_expected_at_once() -> None:
     group = FakeGroup()
     group.is_leader = group.has_lease = True
-    hosted = hosted_by(group)
-    assert hosted.coordinator.on_status == ["expect"]
+    shard = hosted_by(group)
+    assert shard.coordinator.on_status == ["expect"]
     group.commit()
-    assert hosted.serves
+    assert shard.serves
 
 
 def held_up() -> tuple[FakeGroup, CoordinatorShard[Noting]]:
     """A coordinator that serves, without a lease."""
     group = FakeGroup()
-    hosted = hosted_by(group)
+    shard = hosted_by(group)
     group.lead(True)
     group.commit()
     group.has_lease = False
-    return group, hosted
+    return group, shard
 
 
 async def test_a_leader_without_its_lease_is_lapsed_until_it_has_one() -> None:
-    group, hosted = held_up()
-    assert hosted.is_lapsed
-    confirmation = hosted.confirm()
+    group, shard = held_up()
+    assert shard.is_lapsed
+    confirmation = shard.confirm()
     group.read_index.asked[0].set_result(True)
     assert await confirmation
-    assert hosted.is_lapsed, "of the next request it says nothing"
+    assert shard.is_lapsed, "of the next request it says nothing"
     group.has_lease = True
-    assert not hosted.is_lapsed
+    assert not shard.is_lapsed
     group.has_lease = False
     group.lead(False)
-    assert not hosted.is_lapsed, "it does not lead"
+    assert not shard.is_lapsed, "it does not lead"
 
 
 def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:
     group = FakeGroup()
-    hosted = hosted_by(group)
+    shard = hosted_by(group)
     for leading in (True, False, True):
         group.lead(leading)
     group.commit()  # the first one's
-    assert hosted.coordinator.on_status == ["expect", "resign", "expect"]
+    assert shard.coordinator.on_status == ["expect", "resign", "expect"]
     group.commit()
-    assert hosted.serves
+    assert shard.serves
 
 
 def test_a_leadership_lost_before_it_is_loaded() -> None:
     group = FakeGroup()
-    hosted = hosted_by(group)
+    shard = hosted_by(group)
     group.lead(True)
     group.commit(NotLeader("lost"))
-    assert hosted.coordinator.not_serving_error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert shard.coordinator.not_serving_error is E.COORDINATOR_LOAD_IN_PROGRESS
     group.lead(False)
-    assert hosted.coordinator.on_status == ["expect", "resign"]
+    assert shard.coordinator.on_status == ["expect", "resign"]
 
 
 @each_case("end", ["stop", "leave"])
 def test_it_follows_no_more(end: str) -> None:
     group = FakeGroup()
-    hosted = hosted_by(group)
+    shard = hosted_by(group)
     group.lead(True)
     for _ in range(2):
-        getattr(hosted, end)()
+        getattr(shard, end)()
     assert group.on_leading == []
     group.commit()
-    assert hosted.coordinator.on_status == ["expect", "resign", "resign"]
+    assert shard.coordinator.on_status == ["expect", "resign", "resign"]

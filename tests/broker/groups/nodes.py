@@ -97,7 +97,7 @@ class Nodes:
             self.appenders[node] = appender = Appender(
                 cluster.groups[node], ProducerState(86_400_000), lambda: CLOCK_MS
             )
-            self.groups[node].host(NUMBER, cluster.groups[node], self.states[node], appender)
+            self.groups[node].add_shard(NUMBER, cluster.groups[node], self.states[node], appender)
         await self.lead(1)
 
     async def stop(self) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.groups.expiration import OffsetExpiration
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
+from lockstep.broker.groups.offset_expiration import OffsetExpiration
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import take_read_barrier
@@ -251,13 +251,13 @@ async def test_a_copy_that_goes_and_comes(nodes: Nodes) -> None:
     groups, group, state = nodes.groups[1], nodes.cluster.groups[1], nodes.states[1]
     members = Members(groups.coordinator("g"))
     leader, _ = await pair(members)
-    with pytest.raises(ValueError, match="hosted already"):
-        groups.host(NUMBER, group, state, nodes.appenders[1])
+    with pytest.raises(ValueError, match="has a shard already"):
+        groups.add_shard(NUMBER, group, state, nodes.appenders[1])
     waiting = members.ask_join(member=leader.member_id, instance="i")
     told: list[ErrorCode] = []
     groups.store("g").append("g", [commit(1)], told.append)
-    groups.unhost(NUMBER)
-    groups.unhost(NUMBER)
+    groups.remove_shard(NUMBER)
+    groups.remove_shard(NUMBER)
     assert (waiting.response.error_code, told) == (E.NOT_COORDINATOR, [E.NOT_COORDINATOR])
     assert group.on_leading == [] and groups.listed() == []
     for ask in (lambda: groups.coordinator("g"), lambda: groups.of_log_group(NUMBER)):
@@ -265,7 +265,7 @@ async def test_a_copy_that_goes_and_comes(nodes: Nodes) -> None:
             ask()
         assert refused.value.error is E.NOT_COORDINATOR
     await group.committed()
-    groups.host(NUMBER, group, state, nodes.appenders[1])
+    groups.add_shard(NUMBER, group, state, nodes.appenders[1])
     with pytest.raises(RequestError) as refused:
         groups.store("g")
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
@@ -315,7 +315,7 @@ async def test_only_the_coordinator_expires_and_forgets(nodes: Nodes) -> None:
 
 
 async def test_a_topic_that_stays_to_be_seen(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.broker.groups.expiration.HIDDEN_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("lockstep.broker.groups.offset_expiration.HIDDEN_TIMEOUT_SECONDS", 0.05)
     assert await nodes.write(1, "g", commit(1)) is E.NONE
     known = nodes.known[1]
     known.visible.add("t")
@@ -360,7 +360,7 @@ async def test_what_cannot_be_forgotten_now(nodes: Nodes, monkeypatch: pytest.Mo
         await asyncio.wait_for(expiration.forget(NUMBER, "t"), 5)
     assert refused.value.error is E.NOT_COORDINATOR
     with pytest.raises(NotLeader):
-        await asyncio.wait_for(nodes.groups[1]._hosted[NUMBER].store.committed(), 5)
+        await asyncio.wait_for(nodes.groups[1]._shards[NUMBER].store.committed(), 5)
     nodes.heal()
     await nodes.lead(1)
     assert not await expiration.forget(NUMBER, "t")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.groups.expiration import OffsetExpiration, expired
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
     GroupMetadata,
@@ -18,6 +17,7 @@ from lockstep.broker.groups.group_records import (
     group_record,
     offset_record,
 )
+from lockstep.broker.groups.offset_expiration import OffsetExpiration, expired
 from lockstep.broker.metadata import topic_validation
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.requests.errors import RequestError

@@ -33,7 +33,7 @@ class CoordinatorShard:
         loop: Any = self.world.loop
         self.coordinator = GroupCoordinator(self.world.store, self.world.settings, loop, lambda: 1 << 20)
         self.world.coordinator = self.coordinator
-        self.hosted = GroupShard(self.store, self.coordinator)
+        self.shard = GroupShard(self.store, self.coordinator)
 
     def not_serving_error(self) -> ErrorCode:
         return self.coordinator.not_serving_error
@@ -41,23 +41,23 @@ class CoordinatorShard:
 
 async def test_it_loads_when_all_before_is_committed() -> None:
     it = CoordinatorShard()
-    assert not it.hosted.serves and not it.group.waiters
+    assert not it.shard.serves and not it.group.waiters
     it.group.lead(True)
-    assert it.not_serving_error() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
+    assert it.not_serving_error() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.shard.serves
     with pytest.raises(RequestError) as refused:
-        it.hosted.require()
+        it.shard.require()
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert error_of(it.world.ask_join()) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert it.world.loop.armed == 0
     it.group.commit()
-    assert it.hosted.require() is it.coordinator
-    assert it.hosted.serves and it.world.heartbeat(it.leader) is E.NONE
+    assert it.shard.require() is it.coordinator
+    assert it.shard.serves and it.world.heartbeat(it.leader) is E.NONE
 
 
 async def test_it_loads_where_it_is_led_already() -> None:
     it = CoordinatorShard(leads=True)
     it.group.commit()
-    assert it.hosted.serves and it.world.state() == "Stable"
+    assert it.shard.serves and it.world.state() == "Stable"
 
 
 async def test_a_leadership_lost_before_it_is_loaded() -> None:
@@ -101,9 +101,9 @@ async def test_it_follows_no_more(leaves: bool) -> None:
     it.group.lead(True)
     for _ in range(2):
         if leaves:
-            it.hosted.leave()
+            it.shard.leave()
         else:
-            it.hosted.stop()
+            it.shard.stop()
     assert it.group.on_leading == []
     it.group.commit()
     assert it.not_serving_error() is E.NOT_COORDINATOR

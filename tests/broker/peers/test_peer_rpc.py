@@ -55,7 +55,7 @@ def hello(cluster_id: str | None = "ours", at: object = ("127.0.0.1", 1)) -> byt
 
 async def dialed(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
-    monkeypatch.setattr(peering.network, "know", lambda *address: found.append(address))
+    monkeypatch.setattr(peering.network, "add_node", lambda *address: found.append(address))
     return found
 
 
@@ -84,12 +84,12 @@ async def test_what_a_node_says_counts_more_than_what_is_recorded(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
-    peering.know(2, "old", 1)
+    peering.add_node(2, "old", 1)
     assert peering.on_handshake(2, hello(at=("new", 2))) is None
-    peering.know(2, "old", 1)
+    peering.add_node(2, "old", 1)
     assert known == [(2, "old", 1), (2, "new", 2), (2, "new", 2)]
     peering.forget(2)
-    peering.know(2, "old", 1)
+    peering.add_node(2, "old", 1)
     assert known[-1] == (2, "old", 1)
 
 
@@ -100,7 +100,7 @@ async def test_newcomers_are_few_unless_they_become_nodes(
     for node_id in range(100, 100 + MAX_NEWCOMERS + 5):
         assert peering.on_handshake(node_id, hello()) is None
     assert len(known) == MAX_NEWCOMERS
-    peering.know(100, "127.0.0.1", 1)  # it is registered
+    peering.add_node(100, "127.0.0.1", 1)  # it is registered
     assert peering.on_handshake(500, hello()) is None
     assert known[-1][0] == 500
     peering.forget(101)
@@ -115,7 +115,7 @@ async def test_newcomers_that_went_away_are_forgotten(
     forgotten: list[int] = []
     monkeypatch.setattr(peering.network, "forget", forgotten.append)
     monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 101)
-    peering.know(2, "127.0.0.1", 1)
+    peering.add_node(2, "127.0.0.1", 1)
     for node_id in (2, 100, 101):
         assert peering.on_handshake(node_id, hello()) is None
     peering._forget_newcomers()
@@ -129,12 +129,12 @@ async def test_newcomers_that_went_away_are_forgotten(
     ("said", "words"),
     [
         (hello("theirs"), "this is cluster ours, not theirs"),
-        (b"", "a greeting that is not understood"),
-        (b"[]", "a greeting that is not understood"),
-        (b"{}", "a greeting that is not understood"),
-        (hello(at=[]), "a greeting that is not understood"),
-        (hello(at=["here", "no port"]), "a greeting that is not understood"),
-        (hello(at=5), "a greeting that is not understood"),
+        (b"", "a handshake that is not understood"),
+        (b"[]", "a handshake that is not understood"),
+        (b"{}", "a handshake that is not understood"),
+        (hello(at=[]), "a handshake that is not understood"),
+        (hello(at=["here", "no port"]), "a handshake that is not understood"),
+        (hello(at=5), "a handshake that is not understood"),
     ],
 )
 async def test_who_is_refused(
@@ -237,8 +237,8 @@ async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pyte
     for words in ("founders must agree", "this is cluster A, not B"):
         peering.network.on_peer_rejection(2, words)
     assert [each.getMessage() for each in caplog.records] == [
-        "node 2 refuses this one: founders must agree",
-        "node 2 refuses this one: this is cluster A, not B",
+        "node 2 rejects this one: founders must agree",
+        "node 2 rejects this one: this is cluster A, not B",
     ]
 
 
@@ -274,7 +274,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
     monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
     monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
-    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    answer = asyncio.create_task(peering.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     leader, alive = NOBODY, False  # there is no other: its answer is waited for
     await asyncio.sleep(1.1 * STATUS_SECONDS)
@@ -303,7 +303,7 @@ async def test_who_asks_no_longer_waits_for_no_answer(
 
     monkeypatch.setattr(peering.network, "request", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
-    answer = asyncio.create_task(peering.ask_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    answer = asyncio.create_task(peering.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     answer.cancel()
     async with asyncio.timeout(30):

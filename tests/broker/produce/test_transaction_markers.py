@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker, ends_of, record_ends
+from lockstep.broker.produce.transaction_markers import Marker, marker_batches, record_markers
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.control import ControlKind, ControlMarker, parse
@@ -19,7 +19,7 @@ OTHER = Marker(11, 0, 7, True, 1)
 
 def told(both: Transactional, marker: Marker, *partitions: PartitionLog) -> list[tuple[int, ControlMarker]]:
     """The markers that are to be written, with their partitions' numbers."""
-    found = ends_of(both.producers, both.group.partitions, partitions, marker, NOW_MS)
+    found = marker_batches(both.producers, both.group.partitions, partitions, marker, NOW_MS)
     return [(partition.local_id, parse(data)) for (partition, data, _), _ in found]
 
 
@@ -41,8 +41,8 @@ async def test_each_partition_gets_one_marker_and_those_that_are_gone_none(both:
 async def test_what_is_noted_ends_the_transaction(both: Transactional) -> None:
     both.append(both.one, 0, verified=True)
     marker = COMMIT._replace(producer_epoch=1, version=2)
-    ends = ends_of(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
-    record_ends(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
+    ends = marker_batches(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
+    record_markers(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
     assert told(both, marker, both.one) == []
     assert both.producers.has_newest_marker(1, 9)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.broker.server import Broker
-from lockstep.broker.staging.expiration import StagedExpiration
+from lockstep.broker.staging.stage_expiration import StageExpiration
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.lock_words import HWM, WRITE
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -287,7 +287,7 @@ async def test_kafkas_producers_cannot_take_such_an_id(client: Client) -> None:
 async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client) -> None:
     late, live = Writer(client), Writer(client, "another")
     await late.send("t", 0, b"v")
-    expiration = broker.assembly.staged_expiration
+    expiration = broker.assembly.stage_expiration
     assert expiration.abort_expired_stages() == 0
     producer = broker.assembly.appenders[1].producers.of(
         next(each for each in broker.assembly.cluster.topic("t").partitions).log.local_id  # type: ignore[union-attr]
@@ -316,7 +316,7 @@ async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, 
 
     await write(late, live)
     now, timeout_s = 0.0, broker.assembly.settings.lockstep_staged_timeout_ms / 1000
-    expiration = StagedExpiration(
+    expiration = StageExpiration(
         broker.assembly.staged_ends, broker.assembly.cluster, broker.assembly.clock_ms, lambda: now
     )
     assert expiration.abort_expired_stages() == 0
@@ -341,7 +341,7 @@ async def test_stages_of_a_query_expire_together(broker: Broker, client: Client)
     assert early_state is not None
     early_state.last_time_ms -= broker.assembly.settings.lockstep_staged_timeout_ms + 1_000
     await live.send("t", 1, b"w")
-    assert broker.assembly.staged_expiration.abort_expired_stages() == 0
+    assert broker.assembly.stage_expiration.abort_expired_stages() == 0
     assert (await commit(client, early, live)).error_code == 0
     assert not producers.open_stages
 

@@ -135,7 +135,7 @@ class Way:
         self.hold: asyncio.Event | None = None
         self.answers: list[bytes] = []
 
-    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
+    async def request_from_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
         assert kind is RequestKind.MARKERS
         self.questions.append(json.loads(body))
         if self.hold is not None:

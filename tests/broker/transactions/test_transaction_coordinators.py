@@ -87,13 +87,13 @@ async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
     await transactions.create_topic(broker.assembly.controller)
     await transactions.init_producer_id("a", 1_000, -1, -1)
     group, state = broker.groups[1], transactions.coordinators()[0].state
-    with pytest.raises(ValueError, match="hosted already"):
-        transactions.host(1, group, state)
-    transactions.unhost(1)
-    transactions.unhost(1)
+    with pytest.raises(ValueError, match="has a shard already"):
+        transactions.add_shard(1, group, state)
+    transactions.remove_shard(1)
+    transactions.remove_shard(1)
     assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR
     assert transactions.coordinators() == []
-    transactions.host(1, group, state)
+    transactions.add_shard(1, group, state)
     await group.committed()
     await asyncio.sleep(0)
     assert transactions.describe("a").producer_epoch == 0

@@ -64,7 +64,7 @@ class Way:
         self.error: Exception | None = None
         self.answer: bytes | None = None
 
-    async def ask_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
+    async def request_from_leader(self, group: int, kind: RequestKind, body: bytes, *seconds: float) -> bytes:
         if self.error is not None:
             raise self.error
         if self.answer is not None:
@@ -112,7 +112,7 @@ async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
 
 @each_case("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
 async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None:
-    """`ask_leader` looks on when it is told so."""
+    """`request_from_leader` looks on when it is told so."""
     asking, _, coordinators, there = apart()
     coordinators.refusal = RequestError(error, "not here")
     body = json.dumps({"id": "id", "producer": 7, "epoch": 1, "add": False, "partitions": [["t", 0]]})

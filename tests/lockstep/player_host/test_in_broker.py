@@ -196,7 +196,7 @@ async def test_says_in_the_log_what_it_plays_and_what_nobody_gets(
             await until(lambda: a.rows() == ["x"])
         term = max(a.rows("SELECT player_term FROM lockstep_player_marks"))
     said = [each for each in caplog.messages if each.startswith("t-")]
-    assert sorted(said) == [f"t-{number}: played here in term {term}" for number in range(2)]
+    assert sorted(said) == [f"t-{number}: delivered here in term {term}" for number in range(2)]
     (warned,) = [each for each in caplog.messages if "lockstep.locks=true" in each]
     assert "no targets" not in caplog.text
     assert warned.startswith("t: ") and "all go to a: " in warned

@@ -138,7 +138,7 @@ async def test_what_fails_is_tried_again(
         await client.produce("t", batch(b"a"))
         await players.stop()
     assert plays.player_terms[plays.sources[0].log_id] > 1 << 50, "above whoever plays elsewhere"
-    assert {"t-0: the playing failed", "t-0: the playing ended: so it says"} <= set(caplog.messages)
+    assert {"t-0: the delivery failed", "t-0: the delivery ended: so it says"} <= set(caplog.messages)
     assert [each for each in plays.told if each == "+t-0"] == ["+t-0"] * len(plays.sources)
 
 

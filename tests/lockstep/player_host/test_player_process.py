@@ -279,7 +279,7 @@ async def test_a_function_and_frames_and_a_partition_that_fails(place: Place, ru
     assert status == 1
     assert "failed" in out
     assert "a record that nobody can route" in out
-    assert f"{place.topic}-1 is not played here any more: " in player.said
+    assert f"{place.topic}-1 is no longer delivered here: " in player.said
     assert await player.stop() == 0, player.said
 
 

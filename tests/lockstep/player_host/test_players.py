@@ -29,7 +29,7 @@ def players_of(streams: MemoryStreams, *names: str) -> Players:
 
 @asynccontextmanager
 async def played(players: Players, log: MemoryLog, player_term: int = 1) -> AsyncIterator[None]:
-    task = asyncio.create_task(players.play(log, player_term))
+    task = asyncio.create_task(players.deliver(log, player_term))
     try:
         await until(lambda: log.log_id in players.drivers)
         yield
@@ -297,13 +297,13 @@ async def test_a_log_of_which_nothing_can_be_known() -> None:
             raise LookupError("not allowed")
 
     with pytest.raises(PlayerStopped, match="LookupError: not allowed"):
-        await players_of(MemoryStreams("a"), "a").play(Log(), 1)
+        await players_of(MemoryStreams("a"), "a").deliver(Log(), 1)
 
 
 async def test_what_ends_a_playing_is_told() -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     players = players_of(streams, "a")
-    task = asyncio.create_task(players.play(log, 1))
+    task = asyncio.create_task(players.deliver(log, 1))
     await until(lambda: bool(players.drivers))
     log.end()
     with pytest.raises(PlayerStopped, match="deleted"):

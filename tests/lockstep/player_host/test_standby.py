@@ -115,7 +115,7 @@ async def test_log_lines_name_the_log_as_people_know_it(
     await anna.stop()
     assert caplog.messages == [
         f"{name}: no claim could be sent: as the test wants it",
-        f"{name}: played here in term 1",
+        f"{name}: delivered here in term 1",
         f"{name}: the claim was not given up: as the test wants it",
     ]
 

@@ -175,14 +175,14 @@ def test_a_silent_target_is_given_up() -> None:
     assert beats == 3  # the first finds the handshake
     assert ready.closes == [("a", 1, "it sent nothing for 3 heartbeats of 100 ms")]
     assert core.targets["a"].queue.state is QueueState.SUSPENDED
-    assert core.targets["a"].health.hung == 1
+    assert core.targets["a"].health.timed_out_streams == 1
 
 
 def test_one_that_is_silent_and_owes_nothing_hangs_in_nothing() -> None:
     core = playing("a", heartbeat_ms=100, silent_heartbeats=3)
     while core.targets["a"].link is LinkState.OPEN:
         core.tick(core.deadline_ms)
-    assert core.targets["a"].health.hung == 0
+    assert core.targets["a"].health.timed_out_streams == 0
 
 
 def silent_after(core: Player) -> int:
@@ -206,11 +206,11 @@ def test_a_batch_that_is_long_on_its_way_is_given_more_time() -> None:
         assert sent(core.ready()) == [[0]]
         waits.append(silent_after(core))
     assert waits == [3, 6, 12]
-    assert core.targets["a"].health.hung == 3
+    assert core.targets["a"].health.timed_out_streams == 3
     greeted_again(core, "a")
     answer(core, "a", 0)  # it came after all, and nobody was there to be told
     core.tick(core.deadline_ms)
-    assert core.targets["a"].health.hung == 0
+    assert core.targets["a"].health.timed_out_streams == 0
 
 
 def test_a_target_that_hangs_is_given_up() -> None:
@@ -222,7 +222,7 @@ def test_a_target_that_hangs_is_given_up() -> None:
     assert core.targets["a"].link is LinkState.OPEN
     core.ready()
     core.tick(core.deadline_ms)
-    assert (core.targets["a"].link, core.targets["a"].health.hung) == (LinkState.DISCONNECTED, 1)
+    assert (core.targets["a"].link, core.targets["a"].health.timed_out_streams) == (LinkState.DISCONNECTED, 1)
     words = "it responds, and acknowledged no further entry for 4 heartbeats of 100 ms"
     assert core.ready().closes == [("a", 1, words)]
 

@@ -37,7 +37,7 @@ def test_silence_is_counted_from_the_last_word() -> None:
     assert looks(health, 3, False, received=False) == [
         HealthVerdict.BEAT,
         HealthVerdict.BEAT,
-        HealthVerdict.SILENT,
+        HealthVerdict.NO_RESPONSE,
     ]
 
 
@@ -50,7 +50,7 @@ def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
 def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
     health = connected()
     assert looks(health, 20, False) == [HealthVerdict.BEAT] * 20  # nothing is owed
-    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 3 + [HealthVerdict.STUCK]
+    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 3 + [HealthVerdict.NO_PROGRESS]
     health = connected()
     looks(health, 3, True)
     health.on_acknowledged()
@@ -59,24 +59,24 @@ def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
 
 def test_patience_doubles_with_each_hang_until_something_is_stored() -> None:
     health = connected()
-    health.hung = 1
+    health.timed_out_streams = 1
     looks(health, 1, True)  # the handshake counts as progress
-    assert looks(health, 8, True)[-1] is HealthVerdict.STUCK
+    assert looks(health, 8, True)[-1] is HealthVerdict.NO_PROGRESS
     health.on_acknowledged()
-    assert health.hung == 0
+    assert health.timed_out_streams == 0
     health.on_connected(0, SETTINGS)
     looks(health, 1, True)
-    assert looks(health, 4, True)[-1] is HealthVerdict.STUCK
+    assert looks(health, 4, True)[-1] is HealthVerdict.NO_PROGRESS
 
 
 def test_patience_with_silence_doubles_where_something_is_owed() -> None:
     health = connected()
-    health.hung = 1
+    health.timed_out_streams = 1
     looks(health, 1, True)
-    assert looks(health, 6, True, received=False) == [HealthVerdict.BEAT] * 5 + [HealthVerdict.SILENT]
+    assert looks(health, 6, True, received=False) == [HealthVerdict.BEAT] * 5 + [HealthVerdict.NO_RESPONSE]
     health.on_connected(0, SETTINGS)
     looks(health, 1, False)
-    assert looks(health, 3, False, received=False) == [HealthVerdict.BEAT] * 2 + [HealthVerdict.SILENT]
+    assert looks(health, 3, False, received=False) == [HealthVerdict.BEAT] * 2 + [HealthVerdict.NO_RESPONSE]
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:

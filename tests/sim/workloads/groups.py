@@ -1,9 +1,10 @@
 """The `groups` workload: offsets of consumer groups, committed, fetched, deleted, expired.
 
 The broker's own parts: `GroupsState` is replayed, `GroupStore` appends to it, the rules of
-`groups/expiration.py` say what is old. Its coordinator needs clients' heartbeats and a server around it, so
-`_NoMembers` stands where it would: groups that only commit. Each client owns some keys, so that what it reads
-is known; an old request that arrives late may win all the same, as in Kafka, hence the history decides.
+`groups/offset_expiration.py` say what is old. Its coordinator needs clients' heartbeats and a server around
+it, so `_NoMembers` stands where it would: groups that only commit. Each client owns some keys, so that what
+it reads is known; an old request that arrives late may win all the same, as in Kafka, hence the history
+decides.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from lockstep.broker.groups.expiration import expired
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
@@ -26,6 +26,7 @@ from lockstep.broker.groups.group_records import (
 )
 from lockstep.broker.groups.group_state import SECTION, GroupsState
 from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.groups.offset_expiration import expired
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.protocol.errors import ErrorCode

@@ -15,7 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.broker.fetch.aborted_transactions import aborted_transactions
-from lockstep.broker.produce.append_result import AppendResult, VerificationGuardMismatch, VerificationRequired
+from lockstep.broker.produce.append_result import (
+    AppendResult,
+    VerificationGuardMismatch,
+    VerificationRequired,
+)
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode

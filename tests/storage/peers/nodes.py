@@ -93,9 +93,9 @@ class Node:
         self.network = PeerNetwork(self.node_id, self, asyncio.get_running_loop(), limits=limits)
         await self.network.listen([made])
 
-    def know(self, *others: Node) -> None:
+    def add_node(self, *others: Node) -> None:
         for other in others:
-            self.network.know(other.node_id, "127.0.0.1", other.port)
+            self.network.add_node(other.node_id, "127.0.0.1", other.port)
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def nodes(count: int, limits: PeerLimits | None = None) -> AsyncIterator[l
     for each in made:
         await each.start(limits)
     for each in made:
-        each.know(*made)
+        each.add_node(*made)
     try:
         await until(lambda: all(len(each.links) == count - 1 for each in made))
         yield made

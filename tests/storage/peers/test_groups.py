@@ -24,7 +24,7 @@ class Networked(Cluster):
         for node in self.nodes.values():
             await node.start()
         for node in self.nodes.values():
-            node.know(*self.nodes.values())
+            node.add_node(*self.nodes.values())
             node.on_arrival = lambda group_id, message, node_id=node.node_id: self._arrived(node_id, message)
         await self.start()
 

@@ -82,7 +82,7 @@ async def test_a_peer_that_restarts_is_reached_again() -> None:
         await until(lambda: bool(first.absent))  # an attempt failed: nobody listens there
         assert set(first.absent) == {2}
         await second.start(QUICK)
-        second.know(first)
+        second.add_node(first)
         await until(lambda: first.links == [(2, True), (2, False), (2, True)])
         await until(lambda: len(second.told) == 2)
         assert sorted(second.told) == [(1, 1, b"newer"), (1, 2, b"other")]
@@ -143,7 +143,7 @@ async def _refused_and_let_in() -> None:
         await third.start(QUICK)
         try:
             second.refuses[3] = "not of this cluster"
-            third.know(second)
+            third.add_node(second)
             await until(lambda: third.refused == [(2, "not of this cluster")])
             before = len(second.greeted)
             await until(lambda: len(second.greeted) >= before + 3)
@@ -159,13 +159,13 @@ async def test_a_wrong_address_is_noticed_and_a_new_one_taken() -> None:
         third = Node(3)
         await third.start(QUICK)
         try:
-            first.network.know(3, "127.0.0.1", second.port)
+            first.network.add_node(3, "127.0.0.1", second.port)
             await until(lambda: first.refused == [(3, "this is node 2, not 3")])
-            first.know(third)
+            first.add_node(third)
             await until(lambda: (3, True) in first.links)
-            first.know(third)
+            first.add_node(third)
             assert first.network.is_up(3), "nothing new, nothing done"
-            first.network.know(3, "127.0.0.1", second.port)
+            first.network.add_node(3, "127.0.0.1", second.port)
             await until(lambda: first.links[-1] == (3, False))
         finally:
             await third.network.close()
@@ -176,7 +176,7 @@ async def test_names_are_resolved() -> None:
         second = Node(2)
         await second.start()
         try:
-            first.network.know(2, "localhost", second.port)
+            first.network.add_node(2, "localhost", second.port)
             await until(lambda: first.links == [(2, True)])
         finally:
             await second.network.close()
@@ -304,11 +304,11 @@ async def test_a_network_can_be_closed_at_any_time() -> None:
         one, other = Node(1), Node(2)
         await one.start()
         await other.start()
-        one.know(other)
-        other.know(one)
+        one.add_node(other)
+        other.add_node(one)
         await asyncio.sleep(pause)
         await one.network.close()
-        one.know(other)
+        one.add_node(other)
         one.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
         await other.network.close()
         assert not one.network.is_up(2)

@@ -74,7 +74,7 @@ def frames_of(place: int, size: int = MiB) -> Append:
 
 async def test_a_peer_that_does_not_read_fills_its_bulk_link_only() -> None:
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         peer = node.network._peers[2]
         for place in range(40):
@@ -99,7 +99,7 @@ async def test_a_peer_that_does_not_read_fills_its_bulk_link_only() -> None:
 
 async def test_of_words_that_wait_the_newest_is_sent() -> None:
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         peer = node.network._peers[2]
         sent = 0
@@ -129,7 +129,7 @@ async def test_many_buffers_in_one_message_arrive() -> None:
 
 async def test_a_lost_link_loses_what_waits_and_is_dialed_again() -> None:
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         for place in range(20):
             node.network.send(2, 1, frames_of(place))
@@ -144,7 +144,7 @@ async def test_a_lost_link_loses_what_waits_and_is_dialed_again() -> None:
 
 async def test_large_questions_travel_with_the_frames_and_end_with_their_link() -> None:
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         asked = [asyncio.ensure_future(node.network.request(2, 1, bytes(size), 5)) for size in (10, 100_000)]
         small, large = await deaf.links[False].hear(), await deaf.links[True].hear()
@@ -158,7 +158,7 @@ async def test_large_questions_travel_with_the_frames_and_end_with_their_link() 
 
 async def test_who_speaks_where_it_should_listen_is_dialed_again() -> None:
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         deaf.links[False].say(b"x")
         await until(lambda: len(node.links) >= 3)
@@ -174,7 +174,7 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
         b"\0\0",  # and then nothing
     ]
     async with deaf_peer() as (node, deaf):
-        node.network.know(2, "127.0.0.1", deaf.port)
+        node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         for answer in answers:
             deaf.answers(answer if isinstance(answer, bytes) else b"".join(pack(answer)[0]))
@@ -202,7 +202,7 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
             }
             assert first.network.problem(3) == "", "not known yet"
             for node_id, address in addresses.items():
-                first.network.know(node_id, *address)
+                first.network.add_node(node_id, *address)
                 assert first.network.address(node_id) == address
             # On a busy machine a dial may be given up before its answer; the next one tells.
             refused = "it rejects this node: this is node 2, not 4"
@@ -210,7 +210,7 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
             await until(lambda: {each: first.network.problem(each) for each in wanted} == wanted)
         assert first.network.address(6) is None
         deaf.answer = b""
-        first.network.know(2, "127.0.0.1", deaf.port)
+        first.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: first.network.problem(2) == SILENT)
 
 
@@ -242,7 +242,7 @@ async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.M
 
             monkeypatch.setattr(Link, "_try", tried)
             monkeypatch.setattr(Link, "_resolve", resolved)
-            node.network.know(2, "two.addresses", 1)
+            node.network.add_node(2, "two.addresses", 1)
             await until(lambda: node.network.is_up(2))
             assert node.absent == []
             places[:] = [refuses, ("::1", 2)]

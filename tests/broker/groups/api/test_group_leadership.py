@@ -181,7 +181,7 @@ async def test_while_it_is_loaded(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as loading:
-        (coordinator,) = [each.coordinator for each in broker.assembly.consumer_groups._hosted.values()]
+        (coordinator,) = [each.coordinator for each in broker.assembly.consumer_groups._shards.values()]
         loading.setattr(coordinator, "_not_serving_error", E.COORDINATOR_LOAD_IN_PROGRESS)
         found = await errors(client, ids)
     assert found.pop("Heartbeat") is E.NONE, "its members need not know"

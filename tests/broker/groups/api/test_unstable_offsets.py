@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.groups.expiration import OffsetExpiration, expired
+from lockstep.broker.groups.offset_expiration import OffsetExpiration, expired
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest

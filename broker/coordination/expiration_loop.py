@@ -2,7 +2,8 @@
 
 Owns: the times at which rules are enforced, and the log line of one that failed. Invariant: a rule that
 waits, as for a commit, holds no other rule up; a failure ends no rule. Does not: know what expires
-(`broker/groups/expiration.py`, `broker/transactions/expiration.py`, `broker/staging/expiration.py`).
+(`broker/groups/offset_expiration.py`, `broker/transactions/transaction_expiration.py`,
+`broker/staging/stage_expiration.py`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from lockstep.broker.coordination.expiration import ExpirationRule
+from lockstep.broker.coordination.expiration_loop import ExpirationRule
 from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import GroupCoordinators

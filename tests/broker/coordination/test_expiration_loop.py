@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from lockstep.broker.coordination.expiration import ExpirationLoop, ExpirationRule
+from lockstep.broker.coordination.expiration_loop import ExpirationLoop, ExpirationRule
 
 
 class FakeRule:

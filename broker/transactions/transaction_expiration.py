@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from lockstep.broker.coordination.expiration import ExpirationRule
+from lockstep.broker.coordination.expiration_loop import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from lockstep.broker.coordination.expiration import ExpirationRule
+from lockstep.broker.coordination.expiration_loop import ExpirationRule
 from lockstep.broker.coordination.stable_since import StableSince
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.staging.stage_commit import LastWritten, StageCommit
@@ -18,7 +18,7 @@ from lockstep.broker.staging.stage_commit import LastWritten, StageCommit
 log = logging.getLogger("lockstep.staging")
 
 
-class StagedExpiration:
+class StageExpiration:
     """The expiration of one broker's open stages.
 
     The log's time decides, or where one leader's clock was far ahead and the log's time with it, how long
