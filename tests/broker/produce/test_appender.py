@@ -292,9 +292,8 @@ async def test_a_marker_where_nothing_is_open_may_end_what_is_being_verified(bot
     both.appender.end_transactions([both.one], ABORT)
     guard = both.guard(both.one, 1)
     both.appender.end_transactions([both.one], ABORT)
-    with pytest.raises(RequestError) as refused:
-        both.append(both.one, 1, verified=True, guard=guard)
-    assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+    mismatch = both.try_append(both.one, 1, verified=True, guard=guard)
+    assert isinstance(mismatch, VerificationGuardMismatch)
 
 
 async def test_what_has_ended_is_left_out(both: Transactional) -> None:
