@@ -35,11 +35,11 @@ class ControlCommands:
         self._control = state
         self._leadership = leadership
         self._append_values = append_values
-        self._next_number = state.next_number
+        self._next_number = state.next_local_id
 
     def reset(self) -> None:
         """Begin with the next number that the applied commands leave free."""
-        self._next_number = self._control.next_number
+        self._next_number = self._control.next_local_id
 
     async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
         """Opens a partition for each (topic id, Kafka partition number), in order."""

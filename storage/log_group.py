@@ -27,7 +27,6 @@ from lockstep.storage import control_partition as control
 from lockstep.storage import gap_reads
 from lockstep.storage.append_codec import Send, no_peers
 from lockstep.storage.control_commands import ControlCommands
-from lockstep.storage.derived_state import DerivedState
 from lockstep.storage.group_options import GroupOptions, node_of
 from lockstep.storage.group_recovery import RecoveredMember, open_member
 from lockstep.storage.idle_marker import IdleMarker
@@ -44,6 +43,7 @@ from lockstep.storage.read_repair import ReadRepair
 from lockstep.storage.replica import Replica
 from lockstep.storage.segment_sealer import SegmentSealer
 from lockstep.storage.served_leadership import ServedLeadership
+from lockstep.storage.state_machines import StateMachines
 from lockstep.storage.threads import in_thread
 from lockstep.storage.types import (
     Backlogged,
@@ -78,10 +78,10 @@ class LogGroup:
         self,
         member: RecoveredMember,
         options: GroupOptions,
-        state: DerivedState,
+        state: StateMachines,
         on_fatal: Callable[[BaseException], None],
         clock_ms: Callable[[], int],
-        seconds: Callable[[], float],
+        monotonic: Callable[[], float],
         send: Send,
     ) -> None:
         log, self.raft = member.log, member.raft
@@ -110,7 +110,7 @@ class LogGroup:
         self.recovered_index = log.last_index
         """The last entry that the log had when it was opened."""
         self._replica = Replica(
-            log, self.raft, state, member.applied_index, self, send, seconds, clock_ms, self._threads,
+            log, self.raft, state, member.applied_index, self, send, monotonic, clock_ms, self._threads,
             options.kept_entries,
         )  # fmt: skip
         self._idle_marker = IdleMarker(self._replica, self._loop)
@@ -142,7 +142,7 @@ class LogGroup:
         commit_machines: Mapping[bytes, tuple[str, StateMachine]] | None = None,
         tail_machines: Mapping[str, StateMachine] | None = None,
         send: Send = no_peers,
-        seconds: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
         random_below: Callable[[int], int] = random.randrange,
         fs: FileSystem | None = None,
     ) -> LogGroup:
@@ -161,10 +161,10 @@ class LogGroup:
         Raises:
             CorruptLog, NewerFormat, StorageFull: as DataLog.open.
         """
-        state = DerivedState(commit_machines or {}, tail_machines or {})
-        member = await open_member(directory, options, state, clock_ms, seconds, random_below, fs)
+        state = StateMachines(commit_machines or {}, tail_machines or {})
+        member = await open_member(directory, options, state, clock_ms, monotonic, random_below, fs)
         try:
-            group = cls(member, options, state, on_fatal, clock_ms, seconds, send)
+            group = cls(member, options, state, on_fatal, clock_ms, monotonic, send)
             group._replica.start()
             if group.failed is not None:
                 raise group.failed

@@ -60,8 +60,8 @@ class Players:
                 self.config.player,
             )
 
-    async def play(self, source: Source, player_term: int) -> None:
-        """Play one log until cancelled; the source stays open. Raises PlayerStopped, SourceClosed.
+    async def deliver(self, source: Source, player_term: int) -> None:
+        """Delivers one log until cancelled; the source stays open. Raises PlayerStopped, SourceClosed.
 
         `player_term`: of a committed record, higher than that of every player before.
         """

@@ -1,7 +1,7 @@
 """One group's data log: frames on the disk and in memory; knows neither Raft nor records.
 
 `data_log.DataLog` is the face; it is `writer.LogWriter` (append, flush, roll), made into
-`log_truncation.ReplacingLog` (truncation, an installation's switch), made into
+`log_truncation.TruncatableLog` (truncation, an installation's switch), made into
 `segment_maintenance.MaintainedLog` (retention, damage, cleaning, joining), made into the whole.
 
 | concern | files |

@@ -52,22 +52,24 @@ class DataLog(MaintainedLog):
         found = recovery.run()
         table = SegmentTable(fs, options.index_cache_bytes, self._rebuild_index)
         pool = SegmentPool(fs, directory, options)
-        house = BackgroundMaintenance(
+        maintenance = BackgroundMaintenance(
             fs, directory, group_id, table, pool, found.state_file, found.checkpoints
         )
-        super().__init__(fs, directory, group_id, options, table, pool, house, found.tail, found.may_join)
+        super().__init__(
+            fs, directory, group_id, options, table, pool, maintenance, found.tail, found.may_join
+        )
         self.report: RecoveryReport = found.report
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open, with its sections until `forget_sections`; `replay` goes on after it."""
-        self._checkpointed_sequence = house.checkpoint_sequence
+        self._checkpointed_sequence = maintenance.checkpoint_sequence
         self._refused_sequence = 0
         for segment in found.segments:
             table.add(segment)
             if segment.summary is not None and segment.batches is not None:
-                house.add_unindexed(segment)
+                maintenance.add_unindexed(segment)
         self.rot_met = self.damage.load()
         try:
             self._go_on(found)
@@ -79,7 +81,7 @@ class DataLog(MaintainedLog):
     def _go_on(self, found: Recovered) -> None:
         """Continues at the end of the log. StorageFull, FlushFailed."""
         self._pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
-        self._house.adopt_leftover(found.leftover)
+        self._maintenance.adopt_leftover(found.leftover)
         if found.segments:
             self._activate(found.segments[-1], found.segments[-1].end)
             self._mark()
@@ -93,7 +95,7 @@ class DataLog(MaintainedLog):
         self._begin_segment(0)
         self._fs.fdatasync(self._fd)
         self._flushed = self._segment_position | self._offset
-        self._generation = self._house.begin_generation(self._flushed)
+        self._generation = self._maintenance.begin_generation(self._flushed)
         self._mark()
 
     @classmethod
@@ -122,38 +124,38 @@ class DataLog(MaintainedLog):
 
     def start_preparing(self) -> None:
         """Prepare segments, write index files and free segments in a daemon thread from now on."""
-        self._house.start()
+        self._maintenance.start()
 
     def prepare_now(self) -> None:
         """Do that work here and now, once."""
-        self._house.turn()
+        self._maintenance.turn()
 
     @property
     def disk_full(self) -> bool:
         """The last try to prepare a segment, or to write beside the log, failed."""
-        return bool(self._house.disk_error)
+        return bool(self._maintenance.disk_error)
 
     @property
     def disk_error(self) -> str:
         """Why, in words; empty when nothing failed."""
-        return self._house.disk_error
+        return self._maintenance.disk_error
 
     @property
     def disk_failures(self) -> int:
         """The number of such failures since open: also what was full between two looks is seen."""
-        return self._house.disk_failures
+        return self._maintenance.disk_failures
 
     def retry_space(self) -> None:
         """There may be room again: try what failed for want of it."""
         self._refused_sequence = 0
-        self._house.wake()
+        self._maintenance.wake()
 
     def yield_room(self, yielding: bool) -> None:
         """Sets whether an installation, in this log or another on its disk, finds no room: as long as that is
         so, files that only save work later are given back."""
         if yielding != self._pool.yielding:
             self._pool.yielding = yielding
-            self._house.wake()
+            self._maintenance.wake()
 
     def written_bytes(self) -> dict[str, int]:
         """Bytes written since open, by purpose; page and sector rounding not included."""
@@ -161,7 +163,7 @@ class DataLog(MaintainedLog):
             "log": self.appended_bytes,
             "zero fill": self._pool.filled_bytes,
             "index": self._table.index_bytes,
-            "checkpoints": self._house.checkpoint_bytes,
+            "checkpoints": self._maintenance.checkpoint_bytes,
         }
 
     @property
@@ -187,27 +189,27 @@ class DataLog(MaintainedLog):
 
     def close(self) -> None:
         """Flush, note in the state file that all up to here is flushed, close every file."""
-        self._house.stop()
+        self._maintenance.stop()
         if self._installation is not None:
             self._installation.abort()
         if not self._failed:
             self.flush()
             if self.options.flush:
                 with contextlib.suppress(OSError):  # the next open finds out by itself
-                    self._house.begin_generation(self._written[2])
-        self._house.close()
+                    self._maintenance.begin_generation(self._written[2])
+        self._maintenance.close()
         self._table.close()
 
     # -- hard state and checkpoints ---------------------------------------------------------------------
 
     @property
     def hard_state(self) -> HardState:
-        return self._house.state.hard
+        return self._maintenance.state.hard
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Flushed in both slots when this returns, also with `flush` off. FlushFailed."""
         try:
-            self._house.save_hard_state(hard_state)
+            self._maintenance.save_hard_state(hard_state)
         except OSError as error:
             raise self._fail(f"hard state: {error}") from error
 
@@ -221,16 +223,16 @@ class DataLog(MaintainedLog):
         """Make it durable, together with the frames it stands for. May run in a thread. StorageFull: the
         former one stays in charge; FlushFailed; ValueError for an index the log cannot place any more."""
         sequence = self._active.sequence
-        place = self._place_after(checkpoint.index)
+        place = self._position_after(checkpoint.index)
         self._flush_to(place)
         try:
-            self._house.write_checkpoint(checkpoint, place)
+            self._maintenance.write_checkpoint(checkpoint, place)
         except StorageFull:
             self._refused_sequence = sequence
             raise
         self._refused_sequence = 0
         self._checkpointed_sequence = max(self._checkpointed_sequence, sequence)
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         for segment in self._table.sealed():
             if segment.sequence < below:
                 segment.frame_ends = None
@@ -242,7 +244,7 @@ class DataLog(MaintainedLog):
 
     def load_checkpoint(self) -> Checkpoint | None:
         """The newest whole checkpoint, from its file; for any thread."""
-        return self._house.load_checkpoint()
+        return self._maintenance.load_checkpoint()
 
     def replay(self) -> Iterator[Frame]:
         """The frames after the checkpoint, in order, as open verified them. Once, before any append."""
@@ -285,8 +287,8 @@ class DataLog(MaintainedLog):
     @property
     def first_kept_index(self) -> int:
         """From here on every frame can be read by index: from the older of the two kept checkpoints on."""
-        kept = self._house.checkpoints
-        below = self._house.freeable_below()
+        kept = self._maintenance.checkpoints
+        below = self._maintenance.freeable_below()
         first = self._active
         for segment in reversed(self._table.sealed()):
             if segment.sequence != first.first_sequence - 1 or (
@@ -310,7 +312,7 @@ class DataLog(MaintainedLog):
 
     def chain_at_cold(self, index: int) -> int | None:
         """`chain_at` without what is in memory, for any thread: the newest frames move while one looks."""
-        for placed in self._house.checkpoints:
+        for placed in self._maintenance.checkpoints:
             if placed.checkpoint.index == index:
                 return placed.checkpoint.chain
         return self._frame_reader.chain_at(index)

@@ -25,7 +25,7 @@ from typing import Final
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.file_system import WatchedFileSystem, is_full, is_rot, write_error
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_files import JoinedFile
 from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES, head_bytes, max_frames_bytes
 from lockstep.storage.log.segment_scan import LogTail
@@ -108,8 +108,8 @@ class Joiner:
         directory: Path,
         options: LogOptions,
         table: SegmentTable,
-        house: BackgroundMaintenance,
-        rewriter: Rewriter,
+        maintenance: BackgroundMaintenance,
+        segment_rewriter: SegmentRewriter,
         fail: Callable[[str], FlushFailed],
         is_failed: Callable[[], bool],
         may_join: bool,
@@ -119,8 +119,8 @@ class Joiner:
         self._segment_bytes = options.segment_bytes
         self._reserve_bytes = options.reserve_bytes
         self._table = table
-        self._house = house
-        self._rewriter = rewriter
+        self._maintenance = maintenance
+        self._segment_rewriter = segment_rewriter
         self._fail = fail
         self._is_failed = is_failed
         self._may_join = may_join
@@ -132,16 +132,16 @@ class Joiner:
     def find_groups(self, damaged: Collection[int]) -> Iterator[list[Segment]]:
         """The groups to join now; none while the disk is full, and none whose file finds no room beside what
         the log's own writes need next. For any thread."""
-        if not self._may_join or self._house.disk_error:
+        if not self._may_join or self._maintenance.disk_error:
             return iter(())
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         sealed = [each for each in self._table.sealed() if each.sequence < below]
         return filter(self._has_room, plan_groups(sealed, self._segment_bytes, damaged))
 
     def _has_room(self, group: list[Segment]) -> bool:
         """A file that does not fit would take the last room from appends, and be given up. So it is begun
         only where the next segments, and a checkpoint and an index beside them, find room after it."""
-        kept = self._house.pool.missing_bytes + self._reserve_bytes
+        kept = self._maintenance.pool.missing_bytes + self._reserve_bytes
         needed = OVERHEAD_BYTES + sum([max_frames_bytes(each) for each in group])
         return self._fs.free_bytes(self._directory) >= needed + kept
 
@@ -152,7 +152,8 @@ class Joiner:
         is_closed: Callable[[int], bool],
     ) -> int:
         """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
-        `Rewriter.clean`. CorruptLog or OSError, after the other groups, where a segment has rotted or is
+        `SegmentRewriter.clean`. CorruptLog or OSError, after the other groups, where a segment has rotted or
+        is
         lost: once it is known to be damaged it is left out. StorageFull where the room went meanwhile,
         WriteFailed; FlushFailed: the log has ended."""
         fewer = 0
@@ -174,9 +175,9 @@ class Joiner:
     def _join(
         self, old: list[Segment], breathe: Callable[[int], None], is_closed: Callable[[int], bool]
     ) -> None:
-        with self._rewriter.lock:
+        with self._segment_rewriter.lock:
             self._require_joinable(old)
-            file = JoinedFile(old[0].first_sequence, old[-1].sequence, self._house.state.joins + 1)
+            file = JoinedFile(old[0].first_sequence, old[-1].sequence, self._maintenance.state.joins + 1)
             temporary = self._directory / f"{file.stem}.join.tmp"
             try:
                 new = self._write_file(old, temporary, breathe, is_closed)
@@ -190,7 +191,9 @@ class Joiner:
     def _require_joinable(self, old: list[Segment]) -> None:
         for each in old:
             try:
-                found = self._rewriter.require_rewritable(each.sequence, self._house.freeable_below())
+                found = self._segment_rewriter.require_rewritable(
+                    each.sequence, self._maintenance.freeable_below()
+                )
             except ValueError as error:
                 raise FramesUnavailable(str(error)) from None
             if found is not each:
@@ -210,7 +213,7 @@ class Joiner:
             head = next(frames)
             before = LogTail(first.first_index - 1, head.term, first.first_lsn, first.chain, head.time_ms)
             whole = itertools.chain((head,), frames)
-            new = self._rewriter.write_file(old, temporary, whole, before, breathe, is_closed)
+            new = self._segment_rewriter.write_file(old, temporary, whole, before, breathe, is_closed)
         found, wanted = new.tail, last.tail
         if (found.index, found.next_lsn, found.chain) != (wanted.index, wanted.next_lsn, wanted.chain):
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: not the frames they had")
@@ -220,12 +223,12 @@ class Joiner:
 
     def _frames(self, old: list[Segment], breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         for each in old:
-            with contextlib.closing(self._rewriter.frames_of(each, breathe)) as frames:
+            with contextlib.closing(self._segment_rewriter.frames_of(each, breathe)) as frames:
                 yield from frames
 
     def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:
         fs, directory = self._fs, self._directory
-        with self._house.quiet(), self._table.hold_for_join(old) as is_current:
+        with self._maintenance.quiet(), self._table.hold_for_join(old) as is_current:
             if not is_current:
                 raise FramesUnavailable(
                     f"{new.path}: what was to be joined has been freed or replaced meanwhile"
@@ -238,7 +241,7 @@ class Joiner:
                 fs.fsync_dir(directory)
                 if fs.failed_directory_flushes != failed:
                     raise OSError("another flush of the directory failed")
-                self._house.save_joined(number)
+                self._maintenance.save_joined(number)
             except OSError as error:  # recovery finds out which of both counts, and removes the other
                 raise self._fail(f"{new.path}: join failed: {error}") from error
             self._table.replace_run(old, new)
@@ -247,9 +250,9 @@ class Joiner:
 
     def _remove_former(self, old: list[Segment], new: Segment) -> None:
         """After the switch. The event loop may wait for other housekeeping, so this lets it in between."""
-        self._house.remove_joined(old)
-        with self._house.quiet():
-            if self._house.is_stopped:
+        self._maintenance.remove_joined(old)
+        with self._maintenance.quiet():
+            if self._maintenance.is_stopped:
                 return
             try:
                 self._fs.fsync_dir(self._directory)
@@ -259,7 +262,7 @@ class Joiner:
                 with contextlib.suppress(OSError):  # it can be made again
                     self._table.write_index(new)
         if not new.indexed:
-            self._house.add_unindexed(new)
+            self._maintenance.add_unindexed(new)
 
     def _rename(self, temporary: Path, path: Path) -> None:
         """StorageFull: the name is not there. After another OSError it may be."""

@@ -130,7 +130,7 @@ class TruncatableLog(LogWriter):
             for frame in scan.frames():
                 add_to_index(batches, frame.entries, frame.payload_offset)
             if scan.offset != segment.end:
-                if self._rewriter.was_replaced(segment):
+                if self._segment_rewriter.was_replaced(segment):
                     return {}
                 raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
         finally:

@@ -191,7 +191,7 @@ class Recovery:
         live = files.live
         start = self._start = placed.place >> 32 if placed is not None else oldest
         missing = files.first_missing(oldest)
-        # Freed files above that are of an installation that was not finished.
+        # FreedSequences files above that are of an installation that was not finished.
         if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
             raise CorruptLog(
                 f"{directory}: segments were freed or joined, but no checkpoint is whole: "

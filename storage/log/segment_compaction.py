@@ -68,7 +68,7 @@ class _Everything:
 _EVERYTHING = _Everything()
 
 
-class Rewriter:
+class SegmentRewriter:
     """Rewrites segments of one log."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Rewriter:
         directory: Path,
         group_id: int,
         table: SegmentTable,
-        house: BackgroundMaintenance,
+        maintenance: BackgroundMaintenance,
         frames: FrameReader,
         scan: Callable[[Segment], SegmentScan],
         segment_bytes: int,
@@ -87,7 +87,7 @@ class Rewriter:
         self._directory = directory
         self._group_id = group_id
         self._table = table
-        self._house = house
+        self._maintenance = maintenance
         self._frames = frames
         self._scan = scan
         self.lock = threading.Lock()
@@ -111,7 +111,7 @@ class Rewriter:
                 return None
             if batches is not None and not self._index_is_whole(held, batches):
                 held.indexed, held.batches = False, batches
-                self._house.add_unindexed(held)
+                self._maintenance.add_unindexed(held)
             if batches is not None:
                 return None
             return (
@@ -123,7 +123,7 @@ class Rewriter:
     def was_replaced(self, held: Segment) -> bool:
         """A truncation cuts a segment in two steps and then writes over its end, so what was read beside it
         does not verify and is no damage. Waits for one that is under way."""
-        with self._house.quiet():
+        with self._maintenance.quiet():
             return not self._table.is_current(held)
 
     def _damaged_frames(self, held: Segment, breathe: Callable[[int], None]) -> tuple[int, int]:
@@ -208,7 +208,7 @@ class Rewriter:
         chain: int | None,
         log_starts: Callable[[int], int] | None,
     ) -> None:
-        segment = self.require_rewritable(sequence, self._house.checkpoint_sequence)
+        segment = self.require_rewritable(sequence, self._maintenance.checkpoint_sequence)
         first, last = segment.first_index, segment.tail.index
         before = after = range(0)
         if segment.is_joined and frames:
@@ -220,7 +220,7 @@ class Rewriter:
         indexes = [frame.index for frame in frames]
         if [*before, *indexes, *after] != list(range(first, last + 1)):
             raise ValueError(f"segment {sequence} has frames {segment.first_index} to {last}")
-        if sequence >= self._house.freeable_below() and any(is_changed(frame) for frame in frames):
+        if sequence >= self._maintenance.freeable_below() and any(is_changed(frame) for frame in frames):
             raise ValueError(f"segment {sequence} may be replayed from, and comes with batches cleaned away")
         whole = itertools.chain(
             self._own(segment, before), self._as_cleaned(segment, frames), self._own(segment, after)
@@ -242,7 +242,7 @@ class Rewriter:
         where the segment must stay as it is; CorruptLog or OSError where more is damaged; FramesUnavailable,
         StorageFull, WriteFailed."""
         with self.lock:
-            segment = self.require_rewritable(sequence, self._house.freeable_below())
+            segment = self.require_rewritable(sequence, self._maintenance.freeable_below())
             if not segment.is_joined:
                 raise ValueError(f"segment {sequence} was not joined")
             self._require_room_beside(segment)
@@ -335,7 +335,7 @@ class Rewriter:
         CorruptLog where the segment has rotted, OSError where it cannot be read; FramesUnavailable,
         StorageFull, WriteFailed as `repair`. A disk without the room for the new file is not filled."""
         with self.lock:
-            segment = self.require_rewritable(sequence, self._house.freeable_below())
+            segment = self.require_rewritable(sequence, self._maintenance.freeable_below())
             changes: dict[int, Changes] = {}
             removed_bytes = 0
             with contextlib.closing(self.frames_of(segment, breathe)) as frames:
@@ -381,7 +381,7 @@ class Rewriter:
         """Returns whether `repair` may take this segment now; `later`: without its first frames, where those
         are dead."""
         try:
-            self.require_rewritable(sequence, self._house.checkpoint_sequence)
+            self.require_rewritable(sequence, self._maintenance.checkpoint_sequence)
             if later:
                 self._must_be_first(sequence)
         except ValueError:
@@ -392,7 +392,7 @@ class Rewriter:
         segment = self._table.get(sequence)
         if segment is None or segment.summary is None:
             raise ValueError(f"segment {sequence} is no sealed segment of this log")
-        places = [placed.place >> 32 for placed in self._house.checkpoints]
+        places = [placed.place >> 32 for placed in self._maintenance.checkpoints]
         if sequence >= below or sequence in places or segment.tail.index < segment.first_index:
             raise ValueError(f"segment {sequence} is not below the checkpoint, or holds the place of one")
         return segment
@@ -400,9 +400,9 @@ class Rewriter:
     def _must_be_first(self, sequence: int) -> None:
         """The header of a segment says what the one before ends with, so only the log's first may begin
         later. By the state file, not by memory: until that says so a crash brings freed segments back."""
-        segment, oldest = self._table.get(sequence), self._house.state.oldest_sequence
+        segment, oldest = self._table.get(sequence), self._maintenance.state.oldest_sequence
         is_first = segment is not None and segment.first_sequence <= oldest <= sequence
-        if not is_first or sequence >= self._house.freeable_below():
+        if not is_first or sequence >= self._maintenance.freeable_below():
             raise ValueError(f"segment {sequence} is not the log's first, or not below both checkpoints")
 
     def _rewrite(
@@ -470,8 +470,8 @@ class Rewriter:
         return (before.written_end or before.end) if before is not None else old.previous_end
 
     def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
-        with self._house.quiet(), _as_write_errors(new.path):
-            self._house.forget_index(old)
+        with self._maintenance.quiet(), _as_write_errors(new.path):
+            self._maintenance.forget_index(old)
             self._fs.fsync_dir(self._directory)
             if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
                 raise FramesUnavailable(f"{new.path} has been freed or replaced meanwhile")
@@ -479,7 +479,7 @@ class Rewriter:
             with contextlib.suppress(OSError):  # it can be made again
                 self._table.write_index(new)
         if not new.indexed:
-            self._house.add_unindexed(new)
+            self._maintenance.add_unindexed(new)
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):

@@ -18,7 +18,7 @@ from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
 from lockstep.storage.log.frame_rewrite import Judge
 from lockstep.storage.log.joiner import Joiner
-from lockstep.storage.log.log_truncation import ReplacingLog
+from lockstep.storage.log.log_truncation import TruncatableLog
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.log.segment_pool import SegmentPool
@@ -28,7 +28,7 @@ from lockstep.storage.log.shared_reads import SharedReads
 from lockstep.storage.types import Frame
 
 
-class MaintainedLog(ReplacingLog):
+class MaintainedLog(TruncatableLog):
     """A log whose sealed segments are freed, verified, repaired, cleaned and joined.
 
     Args: may_join: as `Joiner`."""
@@ -41,18 +41,18 @@ class MaintainedLog(ReplacingLog):
         options: LogOptions,
         table: SegmentTable,
         pool: SegmentPool,
-        house: BackgroundMaintenance,
+        maintenance: BackgroundMaintenance,
         tail: LogTail,
         may_join: bool,
     ) -> None:
-        super().__init__(fs, directory, group_id, options, table, pool, house, tail)
+        super().__init__(fs, directory, group_id, options, table, pool, maintenance, tail)
         self._joiner = Joiner(
             fs,
             directory,
             options,
             table,
-            house,
-            self._rewriter,
+            maintenance,
+            self._segment_rewriter,
             self._fail,
             lambda: bool(self._failed),
             may_join,
@@ -87,13 +87,13 @@ class MaintainedLog(ReplacingLog):
         their room. The next reader of such a segment rebuilds its index."""
         for segment in self._table.sealed():
             if segment.tail.index <= last_index:
-                self._house.forget_index(segment)
+                self._maintenance.forget_index(segment)
 
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
         """Free the sealed segments in which every partition ends below its log start, or has nothing left
         since it was cleaned; how many. Only below the older of the two kept checkpoints, so that either
         serves. Files follow in the background."""
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         dead = []
         for segment in self._table.sealed():
             if segment.sequence >= below:
@@ -111,12 +111,12 @@ class MaintainedLog(ReplacingLog):
     def whole_index(self) -> int:
         """Before this entry is applied, what is here may lack records in whose place newer ones came: nobody
         is to read it."""
-        return self._house.state.whole_index
+        return self._maintenance.state.whole_index
 
     def expect_whole_at(self, index: int) -> None:
         """Raise `whole_index`; it is on the disk when this returns. FlushFailed."""
         try:
-            self._house.save_whole_index(index)
+            self._maintenance.save_whole_index(index)
         except OSError as error:
             raise self._fail(f"state: {error}") from error
 
@@ -124,7 +124,7 @@ class MaintainedLog(ReplacingLog):
         """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
         lie above them; how many. What came in the place of their records is there once `whole_index` is
         applied. FlushFailed."""
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         dead = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
         if dead:
             self.expect_whole_at(whole_index)
@@ -133,8 +133,8 @@ class MaintainedLog(ReplacingLog):
     def _free(self, dead: list[Segment]) -> int:
         removed = self._table.remove(dead)
         if removed:
-            self._house.free(removed)
-            self._house.wake()
+            self._maintenance.free(removed)
+            self._maintenance.wake()
         return len(removed)
 
     # -- rot and cleaning -------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ class MaintainedLog(ReplacingLog):
     def scrub(
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
-        """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
+        """`SegmentRewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
         whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
         segment = self._table.get(sequence)
-        rotten = self._rewriter.scrub(sequence, breathe)
+        rotten = self._segment_rewriter.scrub(sequence, breathe)
         if segment is None or rotten is None:
             self.damage.forget(sequence)
             return None
@@ -166,7 +166,7 @@ class MaintainedLog(ReplacingLog):
         """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept
         checkpoint ends in it; `later`: without its first frames, so it has to be the log's first, below both
         kept checkpoints. On an idle log that may stay so until the next two checkpoints."""
-        return self._rewriter.rewritable(sequence, later)
+        return self._segment_rewriter.rewritable(sequence, later)
 
     def rewrite_segment(
         self,
@@ -175,9 +175,9 @@ class MaintainedLog(ReplacingLog):
         chain: int | None = None,
         log_starts: Callable[[int], int] | None = None,
     ) -> None:
-        """`Rewriter.repair`: write a sealed segment afresh from frames shipped by another node. For any
-        thread, one rewriting at a time."""
-        self._rewriter.repair(sequence, frames, chain, log_starts)
+        """`SegmentRewriter.repair`: write a sealed segment afresh from frames shipped by another node. For
+        any thread, one rewriting at a time."""
+        self._segment_rewriter.repair(sequence, frames, chain, log_starts)
 
     def clean(
         self,
@@ -186,8 +186,8 @@ class MaintainedLog(ReplacingLog):
         breathe: Callable[[int], None] = lambda _: None,
         is_closed: Callable[[int], bool] = lambda _: False,
     ) -> int:
-        """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
-        return self._rewriter.clean(sequence, judge, breathe, is_closed)
+        """`SegmentRewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
+        return self._segment_rewriter.clean(sequence, judge, breathe, is_closed)
 
     def has_small_neighbours(self) -> bool:
         """True if `join` would find something. For any thread."""
@@ -205,14 +205,14 @@ class MaintainedLog(ReplacingLog):
         return {each.sequence for each in self.damage.known()}
 
     def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
-        """`Rewriter.drop_dead_damage`: write a joined segment without damaged batches that are deleted. For
-        any thread."""
-        self._rewriter.drop_dead_damage(sequence, log_starts)
+        """`SegmentRewriter.drop_dead_damage`: write a joined segment without damaged batches that are
+        deleted. For any thread."""
+        self._segment_rewriter.drop_dead_damage(sequence, log_starts)
 
     def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
-        """`Rewriter.as_cleaned`: another node's frames of a segment, as far as this log still has them. For
-        any thread."""
-        return self._rewriter.as_cleaned(sequence, frames)
+        """`SegmentRewriter.as_cleaned`: another node's frames of a segment, as far as this log still has
+        them. For any thread."""
+        return self._segment_rewriter.as_cleaned(sequence, frames)
 
     def is_joined(self, sequence: int) -> bool:
         """True if this segment stands for several that were joined."""
@@ -241,12 +241,12 @@ class MaintainedLog(ReplacingLog):
     def is_cleanable(self, last_index: int) -> bool:
         """Returns whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above
         them."""
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         above = [segment for segment in self._table.sealed() if segment.sequence >= below]
         return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
 
     def cleanable_segments(self) -> list[SealedSegment]:
         """Returns the segments that `clean` takes now, oldest first; they follow one another. For any
         thread."""
-        below = self._house.freeable_below()
+        below = self._maintenance.freeable_below()
         return [segment for segment in self.segments() if segment.sequence < below]

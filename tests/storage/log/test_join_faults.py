@@ -17,7 +17,7 @@ from lockstep.storage.log import inspect
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, VOID_MAGIC
 from lockstep.storage.log.frame_rewrite import rewrite_frame
-from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.types import (
     CorruptLog,
     FlushFailed,
@@ -183,13 +183,13 @@ def test_a_name_whose_flush_failed_is_never_trusted() -> None:
     assert log.join() == 3
     log.clean(4, by_turns(0))
     model.clean_upto(log.segments()[-1].last_index, by_turns(0))
-    assert log._house.state.joins == 1
+    assert log._maintenance.state.joins == 1
     # The name comes back all the same: what it names was made void before it was removed.
     writes = [each for each in disk.record if isinstance(each, Write)]
     (inode,) = [each.inode for each in writes if each.data.startswith(VOID_MAGIC)]
     files = {**disk.now().files, name: bytes(disk._inodes[inode].data)}
     other = SimulatedFileSystem(Image({**files}))
-    assert is_void(other, DIRECTORY, name)
+    assert is_invalidated(other, DIRECTORY, name)
     fill(log, model, make, 4)
     assert log.join() == 4
     files = {**disk.now().files, name: files[name]}

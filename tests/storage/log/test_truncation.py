@@ -243,7 +243,7 @@ def test_an_index_that_is_rebuilt_beside_a_truncation_is_no_damage(
     pair.append(40, b"before")
     log = pair.log
     segment = log.segments()[1]
-    sealed, begin, found = log._table.get(segment.sequence), log._house.begin_generation, []
+    sealed, begin, found = log._table.get(segment.sequence), log._maintenance.begin_generation, []
     assert sealed is not None
     rebuild = threading.Thread(target=lambda: found.append(log._rebuild_index(sealed)))
 
@@ -253,7 +253,7 @@ def test_an_index_that_is_rebuilt_beside_a_truncation_is_no_damage(
         time.sleep(0.05)  # it reads what the new generation does not count any more
         return generation
 
-    monkeypatch.setattr(log._house, "begin_generation", begin_beside_it)
+    monkeypatch.setattr(log._maintenance, "begin_generation", begin_beside_it)
     pair.truncate(segment.first_index + 1)
     rebuild.join()
     assert found == [{}]
@@ -270,7 +270,7 @@ def test_a_scrub_beside_a_truncation_reports_no_damage(
     pair.append(40, b"before")
     log = pair.log
     segment = log.segments()[1]
-    begin, found = log._house.begin_generation, []
+    begin, found = log._maintenance.begin_generation, []
     scrub = threading.Thread(target=lambda: found.append(log.scrub(segment.sequence)))
 
     def begin_beside_a_scrub(place: int) -> int:
@@ -285,7 +285,7 @@ def test_a_scrub_beside_a_truncation_reports_no_damage(
             pair.append(20, b"after")
 
     if moment == "between the two steps":
-        monkeypatch.setattr(log._house, "begin_generation", begin_beside_a_scrub)
+        monkeypatch.setattr(log._maintenance, "begin_generation", begin_beside_a_scrub)
         cut()
         scrub.join()
     else:
