@@ -1,8 +1,8 @@
 """The `lockstep` command: reads the command line, runs one command, turns errors into one line.
 
 Exit status: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage, 130 stopped
-by Ctrl-C. `log verify` and `log dump` exit with 1 on rot, `cluster status` and `player status` where not all
-is well; `serve` has statuses of its own (docs/operating.md).
+by Ctrl-C. `log verify` and `log dump` exit with 1 on corruption, `cluster status` and `player status` where
+not all is well; `serve` has statuses of its own (docs/operating.md).
 
 Invariants: importing this module imports no asyncio, no codec and no broker: `lockstep --help` must be
 instant. Each family of commands is a module of `lockstep.commands` that imports what it needs when it runs.

@@ -1,7 +1,7 @@
 """A Lockstep cluster seen from outside: its nodes and log groups, and changes to them.
 
-Owns: what `lockstep cluster` asks of any node, and asking again until it is done. A change goes on in the
-cluster whether or not the caller waits. Raises BrokerError for what is refused, TimedOut for what takes
+Owns: what `lockstep cluster` asks of any node, and asking again until it is done. A change continues in the
+cluster whether or not the caller waits. Raises BrokerError for what is rejected, TimedOut for what takes
 longer than it may; a node that goes away meanwhile is no failure while another of those named answers.
 """
 
@@ -113,7 +113,7 @@ async def remove(client: Client, node_id: int, wait_s: float, say: Progress = la
         wait_s,
         lambda answer: f"node {node_id} still has a part in {_groups(answer)}",
         say=say,
-        done_when=ErrorCode.INVALID_REQUEST,  # there is no such node any more: the last answer was lost
+        done_when=ErrorCode.INVALID_REQUEST,  # there is no such node any more: the last response was lost
     )
 
 
@@ -138,7 +138,7 @@ async def _until_done(
     say: Progress,
     done_when: ErrorCode | None = None,
 ) -> Document:
-    """Ask until it is done. What is refused at first is wrong; later only what does not pass is."""
+    """Ask until it is done. What is rejected at first is wrong; later only what does not pass is."""
     loop = asyncio.get_running_loop()
     deadline, quiet_until, printed = loop.time() + wait_s, loop.time() + QUIET_SECONDS, ""
     answer: Document | None = None

@@ -61,7 +61,7 @@ class ClusterConnections:
         """By node; None is any of those that were named, or of those that they named."""
         self.is_closed = False
         self.cluster_id: str | None = None
-        """As the metadata last said it; None before any were asked for."""
+        """As the metadata last said it; None before any were requested."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -212,7 +212,7 @@ class ClusterConnections:
         return answer
 
     async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
-        """`ask`, again and again, for a few seconds: while it is refused with one of `waits_for`, or as long
+        """`ask`, again and again, for a few seconds: while it is rejected with one of `waits_for`, or as long
         as the cluster still names a broker that has gone; not where none has ever answered."""
         now = asyncio.get_running_loop().time()
         tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))

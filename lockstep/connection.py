@@ -1,9 +1,9 @@
 """One TCP connection to a broker, for asyncio: requests out, responses to their callers.
 
 Owns: the socket, and the waiting callers; the protocol is `lockstep.protocol.client_protocol`. Requests may
-be sent without waiting for the answers of earlier ones.
+be sent without waiting for the responses of earlier ones.
 
-Invariants: a request whose answer did not come in time leaves the connection closed, because nobody knows
+Invariants: a request whose response did not come in time leaves the connection closed, because nobody knows
 any more what the broker did with it; a closed connection fails everything that waits on it.
 
 Does not: know topics or leaders (`lockstep.client`), reconnect, authenticate.
@@ -43,7 +43,7 @@ CLIENT_SOFTWARE: Final = "lockstep"
 
 
 def only(found: Iterable[Part], about: str) -> Part:
-    """The one part of an answer that was asked for. Raises ClientError where there is not just one."""
+    """The one part of a response that was requested. Raises ClientError where there is not just one."""
     parts = list(found)
     if len(parts) != 1:
         raise ClientError(f"{about}: the broker answered with {len(parts)} results, 1 was asked for")

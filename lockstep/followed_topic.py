@@ -3,7 +3,7 @@
 Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves. Invariants: it is
 the same topic for as long as this lives: one that was made anew under its name is another one. Only questions
 are asked again here; what is not a question is for the caller, who knows what it means to do it twice.
-`problem` says that a question has had no answer for long. Does not: close its client; know what is read.
+`problem` says that a question has had no response for long. Does not: close its client; know what is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lockstep.retry_policy import RetryPolicy
 T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 5.0
-"""So long is an answer waited for before that is called a problem: leaders move in less."""
+"""So long is a response waited for before that is called a problem: leaders move in less."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -69,7 +69,8 @@ class FollowedTopic:
         self._why_silent = ""
 
     def problem(self) -> str:
-        """Why what is being asked has had no answer for `SILENT_AFTER_S`, in words; empty where all is well.
+        """Why what is being asked has had no response for `SILENT_AFTER_S`, in words; empty where all is
+        well.
 
         For who looks: whoever asks just waits.
         """

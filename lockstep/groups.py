@@ -1,7 +1,7 @@
 """Consumer groups seen from outside: their members, their offsets, and resets of these.
 
 Owns: what `lockstep groups` needs of the group APIs, on top of a `Client`. Offsets are changed only of groups
-without members; the broker refuses the rest. Does not: join a group. Raises BrokerError throughout.
+without members; the broker rejects the rest. Does not: join a group. Raises BrokerError throughout.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def commit_offsets(
 ) -> None:
     """Set offsets of a group: as a member of it, or from outside while it has none.
 
-    BrokerError names the first partition refused.
+    BrokerError names the first partition rejected.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, index), offset in offsets.items():

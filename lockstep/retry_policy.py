@@ -1,4 +1,4 @@
-"""Pauses between retries, and the time to suspect the broker that is asked for metadata.
+"""Pauses between retries, and the time to suspect the broker that is requested metadata.
 
 Owns: `RetryPolicy`. Does not: know the operation, or whether it may be repeated.
 """
@@ -22,7 +22,7 @@ class RetryPolicy:
 
     Args:
         client: whoever it asks about all others is suspected while tries have failed for `silent_s`: a broker
-            that is cut off from the others goes on answering that nobody leads.
+            that is cut off from the others continues answering that nobody leads.
     """
 
     __slots__ = ("_client", "_count", "_deadline", "_failing_since", "_silent_s")

@@ -213,7 +213,7 @@ def zip_packages(folder: Path) -> Path:
 
 @functools.cache
 def _archive() -> Path:
-    """The archive of `zip_packages`, made once: Spark refuses a second file of the same name. Executors fetch
+    """The archive of `zip_packages`, made once: Spark rejects a second file of the same name. Executors fetch
     it as long as this process runs."""
     folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -70,7 +70,7 @@ def clean(
 ) -> Cleaned:
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
 
-    While `horizons_end` says False no tombstone goes: what is being shipped has older segments as they were,
+    While `horizons_end` says False no tombstone goes: what is being sent has older segments as they were,
     and must not come without the tombstones of what they hold. `log_start`: by partition number, below which
     everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition, whose records a
     checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange where the log

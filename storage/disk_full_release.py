@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
 
 CHECKPOINT_SECONDS: Final = 2.0
-"""For both checkpoints of one call; the next call goes on where the time was too short."""
+"""For both checkpoints of one call; the next call continues where the time was too short."""
 
 
 async def free_on_full_disk(group: LogGroup) -> int:

@@ -3,7 +3,7 @@
 Owns: at most one repair at a time of each segment, however many readers wait for it, and how long a segment
 that could not be repaired is left alone. A segment above the older of the two kept checkpoints, or the one
 that is written to, is sealed and put below both of them first: only there may a segment be rewritten.
-Invariant: a reader waits for at most the seconds it names; the repair goes on without it.
+Invariant: a reader waits for at most the seconds it names; the repair continues without it.
 Does not: fetch frames or rewrite the segment (`segment_repair.py`), or know what is damaged
 (`storage/log/damage.py`).
 """

@@ -1,10 +1,10 @@
-"""Repair of a rotten segment from peers: frames are equal on all members, so any member has the right bytes.
+"""Repair of a corrupt segment from peers: frames are equal on all members, so any member has the right bytes.
 
 Owns one repair at a time: it asks the other members in turn for the frames of a sealed segment, a chunk at
 a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
 freed: then it is written without them, and the chain value at its end is what verifies it. Of a joined
-segment only damaged frames are asked for: it stands for much that others have freed or not cleaned. It also
+segment only damaged frames are requested: it stands for much that others have freed or not cleaned. It also
 answers such requests, with committed entries only. Nothing here touches the Raft state. A request or an
 answer may be lost: the next member is asked. What comes is cleaned as far as that member had come:
 `on_others_bytes` is called before it is written and after. Source: protocol-aware recovery;
@@ -141,7 +141,7 @@ class SegmentRepair:
         """Set while no repair is under way."""
         self._ended.set()
         self._begun = 0
-        """Repairs since the start: each begins with another member, whose frames may be refused."""
+        """Repairs since the start: each begins with another member, whose frames may be rejected."""
         self._asking: set[int] = set()
         """Members for whom entries are being read: one request each; looked into, never walked."""
         self._timer: asyncio.TimerHandle | None = None
@@ -167,7 +167,7 @@ class SegmentRepair:
             self._timer.cancel()
 
     def scrub(self, sequence: int, breathe: Callable[[int], None]) -> asyncio.Future[tuple[int, int] | None]:
-        """Read a sealed segment through; where it has rotted a repair begins. The result: what has rotted.
+        """Read a sealed segment through; where it is corrupt a repair begins. The result: what is corrupt.
         Raises OSError, and ScrubEnded."""
 
         def go_on(count: int) -> None:
@@ -176,7 +176,7 @@ class SegmentRepair:
             breathe(count)
 
         chains: list[int | None] = []
-        """The chain value before what has rotted: within a joined segment it is read."""
+        """The chain value before what is corrupt: within a joined segment it is read."""
 
         def look() -> tuple[int, int] | None:
             found = self._log.scrub(sequence, go_on)

@@ -258,7 +258,7 @@ class NotLeader(StorageError):
 
 
 class ReadResult:
-    """Batches of one partition, whole and in offset order, ready to go on a socket.
+    """Batches of one partition, whole and in offset order, ready to continue a socket.
 
     `buffers` are read-only in effect: they do not change after the append. `cold` is True where
     bytes must come from the disk first and `buffers` is empty.

@@ -23,7 +23,7 @@ from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
 
 REPORT_SECONDS: Final = 1.0
-"""So long a group's leader is asked for; status is also for clusters that are not well."""
+"""So long a group's leader is requested; status is also for clusters that are not well."""
 
 
 class GroupReports:

@@ -95,7 +95,7 @@ class Controller:
 
     async def forward(self, context: ClientContext, header: RequestHeader, body: bytes, local: Any) -> object:
         """Have the controller answer a request; `local` answers it here where no controller is found, and
-        refuses it in the request's own words."""
+        rejects it in the request's own words."""
         try:
             return EncodedResponse([await self._ask(header, context.listener, context.peer, body)])
         except (NotLeader, PeerError):

@@ -19,7 +19,7 @@ class LeadershipTransfers:
         self._peering = peering
 
     async def begin(self, group_id: int, node_id: int) -> None:
-        """Have the leader begin the transfer to a node. Raises PeerError where it refuses, NotLeader."""
+        """Have the leader begin the transfer to a node. Raises PeerError where it rejects, NotLeader."""
         if self._peering is None:
             raise PeerError("this node is alone")
         body = json.dumps({"group": group_id, "to": node_id}).encode()

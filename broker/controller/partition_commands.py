@@ -36,7 +36,7 @@ QUEUE_TIMEOUT_SECONDS: Final = 30.0
 MAX_UNEXPLAINED: Final = 1000
 """LIMIT. Partitions that a group's leader tells at once; the rest is told when these are closed."""
 DEPOSED: Final = "of a controller that was deposed"
-"""What the refusal of a late command says on the wire, where a refusal is a text."""
+"""What the rejection of a late command says on the wire, where a rejection is a text."""
 
 SOME_STAY = b"some stay"
 Forget = Callable[[int, str], Awaitable[bool]]

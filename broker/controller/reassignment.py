@@ -6,8 +6,8 @@ names every partition that clients have in that group, and the same brokers for 
 come along unnamed. The brokers are as many as a log group has. What stays where it is may be named alone;
 where the whole group is named, the first broker of the first partition named is its preferred leader.
 Invariants: the target is recorded in group 0 before anything moves, so that whoever leads the group, or
-group 0, next goes on; a move ends when the group's leader says that its voters are the target, and that those
-who came are in sync, so that clients are never told of the one before the other.
+group 0, next continues; a move ends when the group's leader says that its voters are the target, and that
+those who came are in sync, so that clients are never told of the one before the other.
 Does not: change members (`broker/membership/` does), or speak Kafka's messages (the handlers do).
 Source: KIP-455, KIP-860; Kafka's ReplicationControlManager for which error answers what.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lockstep.broker.peers.node_registry import NodeRegistry
 
 MAX_NAMED: Final = 100
-"""LIMIT. Partitions that a refusal lists; it is told in full for the first partition of a group only."""
+"""LIMIT. Partitions that a rejection lists; it is told in full for the first partition of a group only."""
 
 
 @dataclass

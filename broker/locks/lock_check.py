@@ -1,8 +1,9 @@
 """The check of a batch's locks before its append, and the locks that it raises.
 
-Owns the rules and the words of a refusal. Records are checked in order, each against the state that those
-before it leave; records of one request never conflict with each other. A batch is taken or refused whole, and
-a refusal changes nothing. It may rest on batches that are not committed yet: whoever says it waits for those.
+Owns the rules and the words of a rejection. Records are checked in order, each against the state that those
+before it leave; records of one request never conflict with each other. A batch is taken or rejected whole,
+and a rejection changes nothing. It may rest on batches that are not committed yet: whoever says it waits for
+those.
 
 POLICY_VIOLATION means: catch up and compute it again. INVALID_RECORD means that it will never pass as it is.
 Source: the project's rules for locks; seeds 003 and 004; KIP-27.
@@ -59,7 +60,7 @@ class _Conflict(NamedTuple):
     mode: str
     is_exact: bool
     is_of_same_batch: bool = False
-    """An earlier record of the refused batch raises the lock: reading on does not help."""
+    """An earlier record of the rejected batch raises the lock: reading on does not help."""
 
 
 class _Place:
@@ -93,7 +94,7 @@ class LockChecks:
         """Batches with locks or expected offsets that were taken."""
         self.refused = 0
         self.refused_by_estimate = 0
-        """Of those refused: by an offset that may be too high."""
+        """Of those rejected: by an offset that may be too high."""
 
     def check_and_encode(self, partition: PartitionLog, body: BatchBody, mode: str) -> bytes:
         """Checks a batch, the next of its partition; returns its notes for the tail machines.
@@ -202,7 +203,7 @@ class LockChecks:
                 lock = place.hash_of(name)
                 mark, is_exact = place.marks.of(lock)
                 if lock in raised:
-                    # By a record that is refused with this one: nobody will ever read it.
+                    # By a record that is rejected with this one: nobody will ever read it.
                     conflict = _Conflict(False, log.next_offset - 1, name, mode, True, True)
                 elif mark > hwm:
                     conflict = _Conflict(mark < log.log_start_offset, mark, name, mode, is_exact)
@@ -246,9 +247,9 @@ class LockChecks:
 
 
 def require_no_locks(records: Buffer, most_bytes: int) -> None:
-    """For a batch that nobody waits for the answer to. Raises RequestError where a record has locks.
+    """For a batch that nobody waits for the response to. Raises RequestError where a record has locks.
 
-    One of more than `most_bytes` is refused anyway, and not opened for that.
+    One of more than `most_bytes` is rejected anyway, and not opened for that.
     """
     if len(records) > most_bytes:
         return

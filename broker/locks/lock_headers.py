@@ -2,7 +2,7 @@
 
 Owns the grammar: a decimal number, or names with newlines between them; no null values and no repeated keys
 are needed, since some clients offer neither. What concerns another partition ends in `@TOPIC-PARTITION`. A
-header that begins with `lockstep-` and is not known is refused: a misspelt lock would not lock.
+header that begins with `lockstep-` and is not known is rejected: a misspelt lock would not lock.
 Source: the project's rules for locks; KIP-27 for the expected offset.
 """
 

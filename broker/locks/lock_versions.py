@@ -2,8 +2,8 @@
 
 Owns the memory: the newest `recent` locks are known exactly; of older ones only estimates stay, in an array
 of fixed size that several hash functions look into. An estimate is the lowest of its cells: where others have
-raised them all it is too high, and somebody is refused who need not be; too low it never is. Nobody is
-refused wrongly who has applied everything up to `horizon`, the newest mark that left the exact part. Pure.
+raised them all it is too high, and somebody is rejected who need not be; too low it never is. Nobody is
+rejected wrongly who has applied everything up to `horizon`, the newest mark that left the exact part. Pure.
 
 Memory: at most 300 bytes for each of `recent`, and 8 for each of `cells`.
 """

@@ -1,6 +1,6 @@
 """A few pages over HTTP, for any client that reaches the port, and changes where a handler allows them.
 
-Owns: reading a request within limits, one per connection, and writing the answer. Invariants: whatever is
+Owns: reading a request within limits, one per connection, and writing the response. Invariants: whatever is
 sent here ends at most its own connection, after `timeout_seconds` at the latest; no more than
 `MAX_CONNECTIONS` are open; bodies are read for changes alone, and only as JSON, which no page of another site
 may send unasked.
@@ -28,7 +28,7 @@ HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 16
 """Scrapers use one each; the log and the clients need the open files more (`listeners.RESERVED_FILES`)."""
 TIMEOUT_SECONDS: Final = 5.0
-"""For the whole of a request and its answer. Prometheus gives up after 10."""
+"""For the whole of a request and its response. Prometheus gives up after 10."""
 BODY_BYTES: Final = 65536
 """The largest body of a change."""
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -94,7 +94,7 @@ class HttpListener:
 
     Args:
         pages: by path, what makes the page now.
-        timeout_seconds: how long a request and its answer may take together.
+        timeout_seconds: how long a request and its response may take together.
         change_handler: what makes a change; None where nothing can be changed.
         methods_of: the methods that change what is at a path; none where nothing is.
     """

@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume(self) -> None:
         """Dispatch the queued requests as far as limits allow, then read again."""
         if self._is_resuming or self._is_paused:
-            return  # an answer that was there at once: the loop below goes on anyway, or the next turn does
+            return  # an immediate response: the loop below continues anyway, or the next iteration does
         self._is_resuming = True
         self._slice_since = self._shared.clock()
         try:

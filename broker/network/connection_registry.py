@@ -147,7 +147,7 @@ class Connections:
         for connection in unsent:
             try:
                 connection.write_out()
-            except Exception:  # the others, and the log group that may have called, go on
+            except Exception:  # the others, and the log group that may have called, continue
                 log.exception("a connection failed")
                 connection.abort()
 

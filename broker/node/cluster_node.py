@@ -57,9 +57,9 @@ WATCH_SECONDS: Final = 1.0
 FOLLOW_SECONDS: Final = 1.0
 """Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
 ANSWER_SECONDS: Final = 5.0
-"""How long a leader is looked for, to register with or to be asked for a hand-over."""
+"""How long a leader is looked for, to register with or to be asked for a transfer."""
 REMOVED: Final = "was removed from the cluster"
-"""What the controller's refusal of a registration says on the wire, where a refusal is a text."""
+"""What the controller's rejection of a registration says on the wire, where a rejection is a text."""
 
 
 class ClusterNode:
@@ -148,7 +148,7 @@ class ClusterNode:
             self._wake.clear()
             try:
                 await self._follow()
-            except Exception as error:  # whatever it is, the node goes on following
+            except Exception as error:  # whatever it is, the node continues following
                 self._warn(str(error), error)
             else:
                 self._complaint = ""
@@ -412,8 +412,8 @@ class ClusterNode:
             await self._end()
 
     async def _end(self) -> None:
-        """By the controller's word this node was removed: clients go on where the others are, and there is no
-        way back with this directory."""
+        """By the controller's word this node was removed: clients continue where the others are, and there is
+        no way back with this directory."""
         if self.removed.is_set():
             return
         self._nodes.is_removed = True

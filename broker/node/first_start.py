@@ -15,7 +15,7 @@ from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.peers.node_status import Status
 
 FOUNDING_TIMEOUT_SECONDS: Final = 3.0
-"""How long founders wait for the rest of them; a majority of founders goes on without."""
+"""How long founders wait for the rest of them; a majority of founders continues without."""
 
 
 class ClusterPart(Enum):

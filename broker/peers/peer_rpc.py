@@ -141,7 +141,7 @@ class PeerRpc:
         self.address: tuple[str, int] | None = None
         """The address of this node."""
         self.direct = True
-        """This process itself listens there: a refused connection proves that it has ended."""
+        """This process itself listens there: a rejected connection proves that it has ended."""
         self._indirect: set[int] = set()
         """Nodes behind a proxy."""
         self._run = secrets.token_hex(8)

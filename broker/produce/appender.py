@@ -324,7 +324,7 @@ class Appender:
         try:
             return self.producers.check(partition.local_id, header)
         except OutOfOrderSequence as error:
-            # Clients go on behind a batch that was refused once they have aborted its transaction.
+            # Clients continue behind a batch that was rejected once they have aborted its transaction.
             if (
                 keeps_locks
                 and error.is_ahead

@@ -147,7 +147,7 @@ class Router:
     ) -> HandlerResponse:
         """Decode the body at `pos` and hand it to its handler.
 
-        May set `header.api_version` to the version that the answer is to be encoded in.
+        May set `header.api_version` to the version that the response is to be encoded in.
         Raises UnsupportedRequest, RequestTooLarge, MalformedMessage, or whatever a handler raises.
         """
         route = self._routes.get(header.api_key)

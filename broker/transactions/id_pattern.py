@@ -2,7 +2,7 @@
 
 Kafka's are RE2's, whose time grows with the text and not with the pattern's ambiguities. Python's own matcher
 would stand still at `(a+)+b`, and the broker with it; here Python only parses, and what it parsed is followed
-as an automaton, all its states at once (Thompson). What RE2 does not know is refused: looking around, back
+as an automaton, all its states at once (Thompson). What RE2 does not know is rejected: looking around, back
 references, possessive and very long repetitions.
 Owns: `IdPattern`. Invariants: a match costs at most states times characters, and all matches of one pattern
 no more than `MAX_STEPS`. Does not: know RE2's own escapes (`\\z`, `\\pN`, `\\Q`) or its named classes.

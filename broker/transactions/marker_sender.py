@@ -325,7 +325,7 @@ class _MarkerQueue:
 
 
 def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> dict[int, ErrorCode]:
-    """Append one marker to each; where one of them refuses, the others get theirs all the same."""
+    """Append one marker to each; where one of them rejects, the others get theirs all the same."""
     try:
         appender.end_transactions(logs, marker)
         return dict.fromkeys((each.local_id for each in logs), ErrorCode.NONE)

@@ -28,7 +28,7 @@ that it writes to."""
 
 Answer = asyncio.Future[Any]
 Work = Callable[[Answer], Coroutine[Any, Any, None]]
-"""Runs a request and sets its answer, which may be long before the end."""
+"""Runs a request and sets its response, which may be long before the end."""
 
 
 class KeyedQueue:
@@ -97,7 +97,7 @@ class KeyedQueue:
 
 
 def refuse(answer: Answer, error: Exception) -> None:
-    """Set an error in place of the answer, unless there is an answer already."""
+    """Set an error in place of the response, unless there is a response already."""
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # its caller may no longer wait; an unread error would be logged

@@ -1,11 +1,11 @@
 """The transaction coordinator of one data log group: requests become records and markers.
 
-Owns: `TransactionCoordinator`. Invariants: what is known of an id changes by replay alone; an answer waits
+Owns: `TransactionCoordinator`. Invariants: what is known of an id changes by replay alone; a response waits
 for the commit; requests for one id are done one after the other (`request_queue.py`), and what begins to end
-a transaction goes on until every partition has its marker, whoever waits for it. Where all partitions of a
+a transaction continues until every partition has its marker, whoever waits for it. Where all partitions of a
 transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
 half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
-next finds it and goes on (`load`). Does not: follow the leadership (`broker/coordination/`), say what is
+next finds it and continues (`load`). Does not: follow the leadership (`broker/coordination/`), say what is
 allowed (`transaction_rules.py`), reach other log groups (`MarkerWriter`), or measure time
 (`transaction_expiration.py`).
 Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
@@ -150,7 +150,7 @@ class TransactionCoordinator:
             self._request_queue.enter(transactional_id, partial(self._finish_found, transactional_id))
 
     def resign(self) -> None:
-        """The leadership is lost, or the broker stops: another will go on, whoever waits is to ask it."""
+        """The leadership is lost, or the broker stops: another will continue, whoever waits is to ask it."""
         self.not_serving_error = ErrorCode.NOT_COORDINATOR
         adding, self._adding = self._adding, {}
         for each in adding.values():

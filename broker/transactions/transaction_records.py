@@ -79,7 +79,7 @@ class TransactionMetadata(NamedTuple):
     version: int = 0
     """The client's transaction version."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before the last raise: a producer that did not get that answer still sends it."""
+    """The epoch before the last raise: a producer that did not get that response still sends it."""
 
 
 # --- to records -------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def begin(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadat
 def check_identity(current: TransactionMetadata, expected: Identity | None) -> None:
     """Raises RequestError (PRODUCER_FENCED) if `expected` is not the current producer id and epoch (KIP-360).
 
-    The last epoch is accepted, too, from a producer that did not get the answer that raised its epoch, or
+    The last epoch is accepted, too, from a producer that did not get the response that raised its epoch, or
     that replaced its id when the epochs were exhausted. During a transaction it did get it: the last epoch is
     then that of a late request, which must not abort the transaction. Kafka checks the epoch after aborting.
     """
@@ -114,7 +114,8 @@ def initialize(
     timeout_ms: int,
     time_ms: int,
 ) -> TransactionMetadata:
-    """A producer begins, or goes on after an error that its epoch must rise for; no transaction is under way.
+    """A producer begins, or continues after an error that its epoch must rise for; no transaction is under
+    way.
 
     Raises RequestError.
     """
@@ -133,7 +134,7 @@ def initialize(
     elif expected == (producer_id, epoch):
         last_epoch = epoch
         epoch += 1
-    else:  # a retry of a request whose answer was lost: the same answer again
+    else:  # a retry of a request whose response was lost: the same response again
         previous_id = current.previous_producer_id
     return _transition(
         current, EMPTY, time_ms, producer_id=producer_id, producer_epoch=epoch, timeout_ms=timeout_ms,

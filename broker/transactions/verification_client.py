@@ -1,7 +1,7 @@
 """Asking the coordinator of a transactional id, on whatever node, whether partitions are in its transaction.
 
 Owns: the question between nodes (`RequestKind.VERIFY`), and what its errors are for a producer. Invariants:
-every partition gets an answer within seconds; an id's coordinator answers for itself, wherever it is asked
+every partition gets a response within seconds; an id's coordinator answers for itself, wherever it is asked
 from. Does not: know batches (`verification_queue.py`) or transactions (the coordinator does). Source:
 KIP-890; Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
 """

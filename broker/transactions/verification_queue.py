@@ -2,10 +2,10 @@
 
 Owns: `VerificationQueue`, the batches that wait while their partition is verified. Invariants: batches of one
 producer to one partition keep their order, later ones queue behind the one that is verified, and none begins
-in the place of one before it that is refused; another leadership refuses those that wait, as does a marker
+in the place of one before it that is rejected; another leadership rejects those that wait, as does a marker
 that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
 copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once;
-what has waited, for one turn of the loop at a time, as it may have to be opened.
+what has waited, for one iteration of the loop at a time, as it may have to be opened.
 Does not: ask coordinators (`verification_client.py`), or build responses (`broker/produce/api/produce.py`).
 Source: KIP-890; Kafka's ReplicaManager, VerificationGuard and VerificationStateEntry.
 """
@@ -47,7 +47,7 @@ from lockstep.storage.types import Buffer
 log = logging.getLogger("lockstep.transactions")
 
 MAX_WAITING_BYTES: Final = 64 << 20
-"""LIMIT. Of all batches that wait, on this node; what is beyond is refused, and sent again by its client."""
+"""LIMIT. Of all batches that wait, on this node; what is beyond is rejected, and sent again by its client."""
 BATCH_OVERHEAD_BYTES: Final = 1024
 """What a waiting batch counts for beside its bytes."""
 PRODUCER_AT: Final = 43
@@ -214,16 +214,16 @@ class VerificationQueue:
         for queue, code in zip(queues, codes, strict=True):
             try:
                 yield from self._append_waiting(queue, question, code)
-            except Exception:  # the other partitions go on
+            except Exception:  # the other partitions continue
                 log.exception("batches that waited for a coordinator")
                 self._reject_all(queue, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
     def _append_waiting(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
-        """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
+        """Append what waits, or reject it; a batch of another epoch or id is verified for itself."""
         while queue.batches:
             yield
             if not queue.batches:
-                break  # refused meanwhile: the broker stops
+                break  # rejected meanwhile: the broker stops
             refused = self._lost(queue)
             if refused is not None:
                 self._reject_all(queue, refused)
@@ -332,6 +332,6 @@ def _question(transactional_id: str, producer_id: int, epoch: int, produce_versi
 
 
 def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
-    """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
+    """The batch is rejected, for whatever reason: one behind it must not begin here in its place."""
     with contextlib.suppress(MalformedBatch):
         appender.producers.track_lowest_sequence(partition.local_id, peek_header(records))

@@ -141,7 +141,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:
-    """Type and name of what is asked for.
+    """Type and name of what is requested.
 
     `configs alter broker retention=1` names all brokers: what holds a "=" is no broker's number.
     """

@@ -23,7 +23,7 @@ _DELETED_AFTER_S = 2.0
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
 _REPORT_AFTER_S = 5.0
-"""A command that waits longer for its first answer says so."""
+"""A command that waits longer for its first response says so."""
 LOOK_SECONDS = 1.0
 """Between two looks at whether the brokers are silent."""
 _MISSED_ANSWERS = 6
@@ -78,7 +78,7 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
     """The topic that a command is about. Raises ClientError.
 
     Brokers that are silent, or do not know who leads it, are asked until `timeout_s` is over. Where all of
-    them refuse a connection, or there is no such topic, it fails at once.
+    them reject a connection, or there is no such topic, it fails at once.
     """
     import asyncio
 

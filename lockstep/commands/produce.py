@@ -261,7 +261,7 @@ class _Producer:
 
         topic, client = self.followed.topic, self.followed.client
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
-        earlier = index in self.in_doubt  # a refusal says nothing of an earlier try
+        earlier = index in self.in_doubt  # a rejection says nothing of an earlier try
         self.in_doubt.add(index)
         try:
             return await client.produce(topic, index, batch, acks=self._acks)

@@ -10,9 +10,9 @@
 | `DELETE /targets/NAME` | removes it |
 | `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | as they say |
 
-Owns: what is asked and answered, whoever plays, and the listener of it. Invariants: every answer to a change
-says that it lasts as long as the process. Does not: ask who it is; whoever reaches the port may do all of it
-(`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine shows).
+Owns: what is asked and answered, whoever plays, and the listener of it. Invariants: every response to a
+change says that it lasts as long as the process. Does not: ask who it is; whoever reaches the port may do all
+of it (`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine shows).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LogStatus(NamedTuple):
     failed: str = ""
     """Why this process does not try any more."""
     problem: str = ""
-    """What keeps it from going on with it for now: it tries again until that is over."""
+    """What keeps it from continuing with it for now: it tries again until that is over."""
 
 
 def status_of(players: Players, standings: Iterable[LogStatus], **more: object) -> dict[str, Any]:

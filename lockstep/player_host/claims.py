@@ -2,10 +2,10 @@
 
 Owns: claiming, renewing and giving up; reading the claims of all. Invariants: a claim is appended under the
 log's lock and on the condition that no claim of that log stands behind those it was computed from, so that of
-two at once one is refused and terms only grow; a renewal, that nothing but the own claim stands there. Where
-an answer is lost, the topic is read to its end: either the record is there, or the next one's condition keeps
-it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused, or has
-lost the brokers, may go on playing, and does no harm. Leases only say when a standby tries.
+two at once one is rejected and terms only grow; a renewal, that nothing but the own claim stands there. Where
+a response is lost, the topic is read to its end: either the record is there, or the next one's condition
+keeps it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused,
+or has lost the brokers, may continue playing, and does no harm. Leases only say when a standby tries.
 Does not: play. Source: docs/locks.md; docs/player.md, "Standby players".
 """
 
@@ -153,7 +153,7 @@ class Claims:
                 and self._table.is_own(current)
                 and current.claim.player_term == claim.player_term
             ):
-                return current  # the answer was lost
+                return current  # the response was lost
 
     async def keep(self, current: CurrentClaim) -> None:
         """Renew the claim until it is lost. Raises ClaimLost, ClaimsUnusable."""
@@ -205,7 +205,7 @@ class Claims:
         return newest
 
     async def _append(self, claim: LogClaim, hwm: int) -> int | None:
-        """The record's offset; None where it was refused, or nobody knows: read to the end, and look.
+        """The record's offset; None where it was rejected, or nobody knows: read to the end, and look.
 
         It is not appended where another claim of the log stands above `hwm`. Raises ClaimsUnusable.
         """

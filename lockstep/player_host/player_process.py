@@ -39,7 +39,7 @@ NOT_REMOTE: Final = (
 
 
 class CannotPlay(Exception):
-    """The process cannot begin, or go on; the text is for its operator."""
+    """The process cannot begin, or continue; the text is for its operator."""
 
 
 class PlayerProcess:

@@ -4,7 +4,7 @@ the network.
 Owns: two clients. Brokers answer a connection's requests in order, so reads that wait for something new have
 a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
 nothing at or above the last stable offset is read; a topic that was made anew is not read in place of this
-one; what the bounds say was said by the leader after they were asked for. Leaders that move and brokers that
+one; what the bounds say was said by the leader after they were requested. Leaders that move and brokers that
 go away are waited for. Does not: choose the player.
 """
 
@@ -81,7 +81,7 @@ class RemoteSource:
         try:
             first = await self._prompt.offset(self.partition, EARLIEST)
             after = await self._prompt.offset(self.partition, LATEST)
-            await self._prompt.refresh()  # offsets are asked for by the topic's name
+            await self._prompt.refresh()  # offsets are requested by the topic's name
         except TopicDeleted as error:
             raise SourceClosed(str(error)) from None
         return LogBounds(first, after)

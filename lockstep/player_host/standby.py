@@ -1,7 +1,7 @@
 """One log as a process that is one of several sees it: claimed, delivered, lost, and claimed again.
 
 Owns: that a delivery has the term of its claim, and ends when the claim is lost. Invariants: the claim is
-given up when the delivery has ended, not before; a player that a target has refused does not come back at
+given up when the delivery has ended, not before; a player that a target has rejected does not come back at
 once. Does not: keep two players from sending at the same time. A process that does not run cannot know that
 its claim is lost; the targets know the terms.
 """
@@ -39,9 +39,9 @@ async def stand_by(
     """Waits for the claim and delivers while it is held; repeats until cancelled.
 
     Args:
-        pause_ms: before the log is claimed again after a target refused this player.
+        pause_ms: before the log is claimed again after a target rejected this player.
     Raises:
-        PlayerStopped, SourceClosed: there is no going on here.
+        PlayerStopped, SourceClosed: there is no continuing here.
         ClaimsUnusable: the claims cannot be read.
     """
     above_term, name = 0, log_name(source)

@@ -114,7 +114,7 @@ class SqlApplication(Application):
                     raise
 
     def on_open(self, topic_id: str) -> None:
-        """Marks of a topic that was made anew under the same name are refused from now on, as
+        """Marks of a topic that was made anew under the same name are rejected from now on, as
         HighWaterMarkMismatch."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise HighWaterMarkMismatch(
@@ -131,7 +131,7 @@ class SqlApplication(Application):
     def apply(self, committed: Committed) -> Awaitable[None] | None:
         """Advance the mark and call `apply_in`, in one transaction; or find that it was done, and skip.
 
-        An error after the commit (the answer was lost) is tried again, too, and then skipped.
+        An error after the commit (the response was lost) is tried again, too, and then skipped.
         Raises DBAPIError, HighWaterMarkMismatch, ForbiddenInCallback, and what `apply_in` raises.
         """
         return _off_loop(lambda: self._with_retries(functools.partial(self._apply, committed)))
@@ -253,7 +253,7 @@ def _marks(metadata: sa.MetaData, name: str) -> sa.Table:
 
 
 def _off_loop(call: Callable[[], T]) -> T | Awaitable[T]:
-    """Here, or in a thread when an event loop must go on here."""
+    """Here, or in a thread when an event loop must continue here."""
     if _is_in_loop():
         return asyncio.to_thread(call)
     return call()

@@ -1,7 +1,7 @@
 """The connection that a callback gets: its transaction begins before the callback and ends after it.
 
-Owns: what is refused meanwhile (`ForbiddenInCallback`). A refusal that the callback swallows is raised after
-it, so that nothing is committed then. Savepoints are allowed.
+Owns: what is rejected meanwhile (`ForbiddenInCallback`). A rejection that the callback swallows is raised
+after it, so that nothing is committed then. Savepoints are allowed.
 Does not: look into functions of the database, or stop whoever takes a driver's connection from a cursor.
 """
 
@@ -37,14 +37,14 @@ class CallbackConnection(Connection):
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Refuse. Raises ForbiddenInCallback at the end if something was refused."""
+        """Refuse. Raises ForbiddenInCallback at the end if something was rejected."""
         self._is_guarded = True
         try:
             yield
         finally:
             self._is_guarded = False
             if self._refusal is not None:
-                # a Transaction that was refused its end will not ask the driver for another one
+                # a Transaction that was rejected its end will not ask the driver for another one
                 self.invalidate()
                 raise self._refusal
 

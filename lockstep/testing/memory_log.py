@@ -5,7 +5,7 @@
     client = TransactionClient("", "", Accounts(), log=memory_log.connect())
 
 The rules are those of docs/locks.md, kept exactly (`memory_partition`). Everything else can be changed while
-it runs: how often an append fails so that nobody knows what became of it, which appends are refused or fail,
+it runs: how often an append fails so that nobody knows what became of it, which appends are rejected or fail,
 how long things take, whose subscription stands still, gaps between offsets, what is deleted. The same seed
 and the same calls make the same choices. One event loop; nothing here is durable. `MemoryConnection` is
 what a client holds of it.
@@ -68,7 +68,7 @@ class MemoryLog:
         self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
         self._requests: set[RequestId] = set()
         self._under_way: dict[RequestId, AppendAttempt] = {}
-        """Nobody waits for their answer any more."""
+        """Nobody waits for their response any more."""
         self._fenced: set[RequestId] = set()
         self._suspended: set[int] = set()
         self._appended = 0
@@ -94,7 +94,7 @@ class MemoryLog:
         self._forced += [AppendExpired("as the test wants it")] * appends
 
     def refuse_next(self, appends: int = 1, *, reason: str = "LOCK", is_final: bool = False) -> None:
-        """The next appends are refused, and no offset is named; with `is_final` they will never pass."""
+        """The next appends are rejected, and no offset is named; with `is_final` they will never pass."""
         text = f"{REJECTION_PREFIX}reason={reason} record=0 as the test wants it"
         self._forced += [Refusal(reason, is_final, -1, None, False, None, text)] * appends
 

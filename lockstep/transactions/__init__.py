@@ -1,4 +1,4 @@
-"""Transactions over a log with locks: computed from an application's state, taken or refused by the log.
+"""Transactions over a log with locks: computed from an application's state, taken or rejected by the log.
 
     async with TransactionClient("localhost:9092", "accounts", Accounts()) as client:
         await client.execute(Transfer("ann", "bob", 5))

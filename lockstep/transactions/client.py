@@ -1,12 +1,12 @@
 """The transaction client: executes transactions against an application's state until the log takes them.
 
 Owns the subscriptions of the assigned partitions, the tries under way and their bound, and who is told what.
-A transaction is executed, appended, and executed again after a refusal as soon as the subscription has
+A transaction is executed, appended, and executed again after a rejection as soon as the subscription has
 applied what stood in its way. What the log answers is never guessed: a try of which nobody knows is fenced,
 and the subscription, read up to the fence, says whether it is there.
 
 Invariants: the high-water marks of a try are taken before it is executed; a try whose fate is open is never
-followed by another one; callbacks of one try come in the order refusal, completion, application.
+followed by another one; callbacks of one try come in the order rejection, completion, application.
 
 The application's functions run on the event loop, or in `threads` where they block.
 """
@@ -340,7 +340,7 @@ class TransactionClient:
     async def _append(
         self, pending: PendingAppend, deadline: float, before: str
     ) -> Mapping[int, int] | Refusal | None:
-        """Offsets, a refusal, or None: not there, and may be tried again. Raises Expired, NotAppended."""
+        """Offsets, a rejection, or None: not there, and may be tried again. Raises Expired, NotAppended."""
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
             raise Expired(f"its time was over before it could be tried again: {before}", is_known=True)

@@ -26,7 +26,7 @@ class TransactionError(Exception):
 
 
 class RefusedForGood(TransactionError):
-    """The log refuses it, and will refuse it again: it is not appended."""
+    """The log rejects it, and will reject it again: it is not appended."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
@@ -75,7 +75,7 @@ class Refusal(NamedTuple):
     partition: int
     """Where the conflict is."""
     conflict_offset: int | None
-    """What must be applied before it can pass; None: everything that was there when it was refused."""
+    """What must be applied before it can pass; None: everything that was there when it was rejected."""
     is_exact: bool
     """Whether that lock was raised at that offset; otherwise the broker knows an upper bound."""
     lock: bytes | None

@@ -52,7 +52,7 @@ class Monitor:
         return RequestId(self.client, self.generation, self._sequence)
 
     def register(self, transaction: Transaction, append: AppendAttempt) -> PendingAppend:
-        """Before it is sent: the subscription may be faster than the answer."""
+        """Before it is sent: the subscription may be faster than the response."""
         pending = self._pending[append.request] = PendingAppend(transaction, append)
         return pending
 

@@ -4,9 +4,9 @@ Owns the connections, the lanes, and sending again while leaders move.
 
 A session is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
 under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
-Marks only rise, so a refusal that was lost stays one. A session with a batch of unknown outcome is fenced: a
-marker with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on some
-wire is refused from then on (decision 25).
+Marks only rise, so a rejection that was lost stays one. A session with a batch of unknown outcome is fenced:
+a marker with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on
+some wire is rejected from then on (decision 25).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SESSION_LOST_ERRORS: Final = frozenset(
 )
 """The broker does not know the session as the session knows itself; its state has expired, most likely."""
 PERMANENT_REASONS: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
-"""Reasons why a batch that comes a second time is refused a second time: marks and ends only rise."""
+"""Reasons why a batch that comes a second time is rejected a second time: marks and ends only rise."""
 
 
 class _ProducerSession:
@@ -231,7 +231,7 @@ class RemoteLog:
                 problem = _check_responses(topic.name, answers, code, is_open)
             except ClientError as error:
                 problem = error
-            is_open |= is_sent  # whoever refused it may have it in a log that a new leader goes on with
+            is_open |= is_sent  # whoever rejected it may have it in a log that a new leader continues with
             is_sent = False
             if not await tries.again():
                 if is_open:

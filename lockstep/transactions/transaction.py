@@ -23,7 +23,7 @@ class Transaction:
     def execute(self, draft: Draft) -> bool | Awaitable[bool | None] | None:
         """Read the application's state, add records and locks to the draft. False: nothing is to be done.
 
-        Executed again after a refusal, when what stood in its way has been applied; it must change nothing.
+        Executed again after a rejection, when what stood in its way has been applied; it must change nothing.
         """
         raise NotImplementedError(f"{type(self).__name__} has no execute")
 
@@ -34,7 +34,7 @@ class Transaction:
         """The application has applied it, or found it applied; called once per partition that it wrote to."""
 
     def on_refusal(self, refusal: Refusal) -> Awaitable[None] | None:
-        """The log refused it; unless the refusal is final it will be executed again."""
+        """The log rejected it; unless the rejection is final it will be executed again."""
 
     def on_exception(self, error: BaseException) -> Awaitable[None] | None:
         """`execute` failed, or the log cannot take it; nothing is tried any more."""

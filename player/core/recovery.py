@@ -1,4 +1,4 @@
-"""Recovery of a target from the log, and the hand-over to the main stream without a gap or a duplicate.
+"""Recovery of a target from the log, and the transfer to the main stream without a gap or a duplicate.
 
 The rule: once the queue is in RF, everything of the main stream goes to the normal queue; only then is the
 end of the missed range read, which is the main stream's position. So each entry is on exactly one side of it.

@@ -87,7 +87,7 @@ class TargetStream:
 
     def on_closed(self, reason: str) -> None:
         if self._position_probe is not None and self._position_probe.done():
-            return  # the stream of a probe, which has its answer
+            return  # the stream of a probe, which has its response
         self.cancel_read()
         self._driver.on_disconnected(self, reason)
 

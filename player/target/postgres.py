@@ -11,7 +11,7 @@ application applies, the mark is stored, and all of it committed. So several pro
 harm: a greeting waits for the row, and afterwards the one that was replaced finds other terms. Each log has
 a session of its own in the database (a pooler in between must leave it that).
 
-An application that tries to end the transaction is refused where it says so in words; where that happened in
+An application that tries to end the transaction is rejected where it says so in words; where that happened in
 another way (a cursor class of its own, a procedure), the end of the transaction finds it: the mark is not
 moved and the stream ends, but what was committed stays, and comes again. Commits are flushed:
 synchronous_commit=off is put on again. Needs psycopg 3.
@@ -114,7 +114,7 @@ class PostgresStore:
 
 
 class GuardedConnection(psycopg.Connection[TupleRow]):
-    """An ordinary connection, but inside `guard`; psycopg itself refuses its commit() and rollback()."""
+    """An ordinary connection, but inside `guard`; psycopg itself rejects its commit() and rollback()."""
 
     refused: str | None = None
     is_guarded = False
@@ -125,7 +125,7 @@ class GuardedConnection(psycopg.Connection[TupleRow]):
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Raises ForbiddenInApply at the end if something was refused."""
+        """Raises ForbiddenInApply at the end if something was rejected."""
         self.refused = None
         self.is_guarded = True
         try:

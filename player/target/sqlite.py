@@ -11,7 +11,7 @@ the mark is stored, and all of it committed. The file is in WAL mode, and each c
 (synchronous=FULL). Several processes may have the file open; one that was replaced finds other terms, and
 changes nothing.
 
-An application that tries to commit or roll back is refused by SQLite itself, from the authorizer, whatever
+An application that tries to commit or roll back is rejected by SQLite itself, from the authorizer, whatever
 way it takes (`set_authorizer` is not its to call). Where the database rolls the transaction back, as
 INSERT OR ROLLBACK asks it to, that is found before anything is committed.
 Does not: wait longer than `timeout_s` for a process that is stopped within a transaction: the stream ends.

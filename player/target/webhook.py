@@ -11,14 +11,14 @@ Keys, values and headers (pairs of a name and a value) are text where they are U
 same key and the same body whenever it comes again.
 
 What is guaranteed: entries are posted in order, the next one when the one before was answered with 2xx; none
-is left out. After a crash, or an answer that was lost, entries since the mark are posted again: at least
+is left out. After a crash, or a response that was lost, entries since the mark are posted again: at least
 once. It is exactly once only where the receiver honours the key; since entries come in order, it may as well
 keep the highest position for each log with what it changes, and answer 200 to what is at or below it.
 
-Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried
-again with growing pauses for `retry_timeout_s`; every other answer, and the end of that time, ends the stream
-with the answer's words. What was taken before is marked; the player comes back later, and the same entry is
-posted again.
+Owns: the connection, which is kept, and the retries: what may pass (no response, 408, 425, 429, 5xx) is tried
+again with growing pauses for `retry_timeout_s`; every other response, and the end of that time, ends the
+stream with the response's words. What was taken before is marked; the player comes back later, and the same
+entry is posted again.
 Does not: follow redirects, use a proxy, or post several entries at once.
 """
 
@@ -42,9 +42,9 @@ from lockstep.player.target.records import Delivered, EntryRecords, LogName
 
 MAX_PAUSE_S: Final = 5.0
 MAX_REASON_CHARS: Final = 300
-"""Of an answer that is no 2xx, in characters."""
+"""Of a response that is no 2xx, in characters."""
 _READ_BYTES: Final = 64 * 1024
-"""Of an answer; after more than that the connection is not used again."""
+"""Of a response; after more than that the connection is not used again."""
 _PASSING: Final = frozenset({408, 425, 429})
 _FAILURES: Final = (OSError, http.client.HTTPException)
 
@@ -60,7 +60,7 @@ class Webhook:
         url: http or https, without a user and password: those go into `headers`.
         directory: of the marks; made if it is not there.
         headers: sent with each request.
-        timeout_s: for the connection, and for each answer.
+        timeout_s: for the connection, and for each response.
         retry_timeout_s: how long one entry is retried.
     Raises:
         ValueError: `url` is none that can be posted to.

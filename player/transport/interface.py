@@ -38,7 +38,7 @@ class StreamEvents(Protocol):
         """The target serves a stream with higher terms."""
 
     def on_acknowledged(self, position: int) -> None:
-        """The target has stored everything up to `position`; also the answer to a heartbeat."""
+        """The target has stored everything up to `position`; also the response to a heartbeat."""
 
     def on_written(self) -> None:
         """The last batch is sent, as far as the transport's own flow control says; once for each."""

@@ -20,7 +20,7 @@ class DescribeConfigsResource(Struct):
 
 @message(api_key=32, versions="1-4", flexible="4+", kind="request")
 class DescribeConfigsRequest(Struct):
-    """Resources whose configuration is asked for."""
+    """Resources whose configuration is requested."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(versions="1+")

@@ -112,9 +112,9 @@ class BackgroundMaintenance:
             self._state_file.save(replace(self.state, joins=number))
 
     def remove_joined(self, segments: Sequence[Segment]) -> None:
-        """Removes the files of joined segments, which do not count any more; readers go on in them. A few at
-        a time, as the event loop may wait for `quiet`. The next open removes what cannot be removed now, or
-        is left at a stop: a new log may then be in this directory."""
+        """Removes the files of joined segments, which do not count any more; readers continue in them. A few
+        at a time, as the event loop may wait for `quiet`. The next open removes what cannot be removed now,
+        or is left at a stop: a new log may then be in this directory."""
         for at in range(0, len(segments), REMOVED_AT_ONCE):
             if at:
                 time.sleep(REMOVING_PAUSE)

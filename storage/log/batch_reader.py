@@ -363,7 +363,7 @@ class LogReader:
         return self._retry_read(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
 
     def _retry_read(self, ask: Callable[[], Answer]) -> Answer:
-        """An answer from segments that were not replaced meanwhile."""
+        """A response from segments that were not replaced meanwhile."""
         while True:
             spans = self._table.spans
             answer = ask()

@@ -3,7 +3,7 @@
 A checkpoint is written under a temporary name, flushed, then renamed, and the directory is flushed; so a
 file under its final name was whole once. Every chunk has a checksum seeded with the one before and a trailer
 ends the file, so neither a missing nor a foreign chunk goes unnoticed. The two newest are kept: segments
-are freed only below the older one, so that a rotten newest checkpoint costs a longer replay, not the log.
+are freed only below the older one, so that a corrupt newest checkpoint costs a longer replay, not the log.
 """
 
 from __future__ import annotations

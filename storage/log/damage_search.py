@@ -342,7 +342,7 @@ class DamageSearch:
         return (*head, data) if head is not None and head[0].sequence == sequence else None
 
     def _add(self, sequence: int, partition: int, first: int, last: int, problem: str) -> None:
-        """Add damage; what goes on from the one before it extends that."""
+        """Add damage; what continues from the one before it extends that."""
         before = self.damage[-1] if self.damage else None
         extends = (
             before is not None

@@ -63,7 +63,7 @@ class DataLog(MaintainedLog):
         """For any thread, too."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
-        """What was loaded at open, with its sections until `forget_sections`; `replay` goes on after it."""
+        """What was loaded at open, with its sections until `forget_sections`; `replay` continues after it."""
         self._checkpointed_sequence = maintenance.checkpoint_sequence
         self._refused_sequence = 0
         for segment in found.segments:
@@ -109,12 +109,12 @@ class DataLog(MaintainedLog):
         salvage: bool = False,
         salvage_incarnation: int = 0,
     ) -> DataLog:
-        """The log of a directory, made where there is none. CorruptLog for rot, NewerFormat, StorageFull
-        where a new directory's first segment finds no room; OSError.
+        """The log of a directory, made where there is none. CorruptLog for corruption, NewerFormat,
+        StorageFull where a new directory's first segment finds no room; OSError.
 
-        `salvage` cuts the log at rot above the newest checkpoint (`report.salvaged_from`) and makes a lost
-        hard state anew with this incarnation (`report.salvaged_state`). Either way acknowledged frames or
-        votes may be gone: whoever opens so must rejoin as a member that never voted.
+        `salvage` cuts the log at corruption above the newest checkpoint (`report.salvaged_from`) and makes a
+        lost hard state anew with this incarnation (`report.salvaged_state`). Either way acknowledged frames
+        or votes may be gone: whoever opens so must rejoin as a member that never voted.
         """
         options = options or LogOptions()
         watched = WatchedFileSystem(fs or RealFileSystem())

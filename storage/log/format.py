@@ -26,7 +26,7 @@ from lockstep.storage.log.batch_flags import (
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
-"""What this code writes. Anything higher is refused by name (`NewerFormat`)."""
+"""What this code writes. Anything higher is rejected by name (`NewerFormat`)."""
 
 FRAME_FLAGS_KNOWN = 0
 """Frame flags a reader must understand to read the frame at all; none yet."""
@@ -228,7 +228,7 @@ def payload_views(view: memoryview, at: int, entries: Sequence[tuple[int, ...]])
 
 
 def frame_buffers(frame: Frame, marked: bool = False) -> list[Buffer]:
-    """What is sent of a frame that has its head. `marked` for frames that a checkpoint is shipped with:
+    """What is sent of a frame that has its head. `marked` for frames that a checkpoint is sent with:
     some of their batches may have been cleaned away."""
     assert frame.head is not None
     return [frame.head, encode_marks(frame), *frame.payloads] if marked else [frame.head, *frame.payloads]

@@ -5,7 +5,7 @@ Every frame is verified again: chain, directory, payloads. A segment's frames ar
 few segments. So a damaged batch costs its own frame: what comes before it and behind it can be read, and
 members whose copies are damaged in different places repair one another.
 A read that meets a truncation, an installation or a rewriting begins again with what is there now; what is
-gone then is `FramesUnavailable`, never rot.
+gone then is `FramesUnavailable`, never corruption.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Owns: reading every frame of a group in order, each verified, and what `lockstep
 The places of damage are `damage_search`'s.
 
 Invariants: nothing is written. Recovery itself runs, on a file system that drops its writes, so that this
-and the broker agree about what is a torn tail and what is rot; then every segment is scanned from its first
-byte, also those that recovery takes on trust because a checkpoint covers them.
+and the broker agree about what is a torn tail and what is corruption; then every segment is scanned from its
+first byte, also those that recovery takes on trust because a checkpoint covers them.
 
 Does not: repair, read a directory that a broker is using, or know what partitions are called
 (`lockstep.stopped_broker`).
@@ -170,7 +170,8 @@ class Verdict:
         self.control_records = 0
         """Not among `records`: what the log writes for itself, and the markers of transactions."""
         self.ends_at: str | None = None
-        """Where the log ends, in words; None where rot hides it. A torn end is cut there, which is no rot."""
+        """Where the log ends, in words; None where corruption hides it. A torn end is cut there, which is no
+        corruption."""
         self.rot: list[str] = []
         """Why the log cannot be opened, and damaged checkpoints."""
         self.damage: list[Damage] = []

@@ -1,4 +1,4 @@
-"""Installing what another node ships: a checkpoint and the frames below it, in the place of the whole log.
+"""Installing what another node sends: a checkpoint and the frames below it, in the place of the whole log.
 
 `add` writes the frames into new segments beyond every file there is, `finish` switches with one save of the
 state file: its oldest sequence is then the first new one. Until that save everything new is a leftover that
@@ -6,8 +6,8 @@ recovery removes: the segments say generation 0, which never counts at or beyond
 and the checkpoint's name begins with `incoming-`. After it they lie below the beginning of a generation, so
 they count, and what lay before is a leftover. Only the checkpoint's final name follows, from recovery too.
 
-Frames that the other node has freed leave gaps: a sequence without a file, with a freed file. The log goes on
-in one more, empty segment, so that its checkpoint ends right where that one's header does.
+Frames that the other node has freed leave gaps: a sequence without a file, with a freed file. The log
+continues in one more, empty segment, so that its checkpoint ends right where that one's header does.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class Installation:
         self._prepared = Prepared(self._first, self._segments, active, placed)
 
     def _active_segment(self, checkpoint: Checkpoint) -> Segment:
-        """The empty segment in which the log goes on."""
+        """The empty segment in which the log continues."""
         path = self._directory / segment_name(self._sequence)
         self._pool.fill(path)
         segment = Segment(

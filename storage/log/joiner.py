@@ -7,9 +7,9 @@ the chain of heads and what the next header says of it stay true. Its name is ne
 The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name, the
 directory is flushed, and then **one save of the state file switches**: up to there the file counts for
 nothing, from there on the segments that are in it do, whatever of their names comes back. Only then are those
-removed, a few at a time: nothing relies on it, and readers go on in the files they have open. A flush of the
-directory that failed, here or beside a join, leaves unknown what the disk has: nothing is switched, and the
-log ends as after any failed flush.
+removed, a few at a time: nothing relies on it, and readers continue in the files they have open. A flush of
+the directory that failed, here or beside a join, leaves unknown what the disk has: nothing is switched, and
+the log ends as after any failed flush.
 
 A join changes no frame. It takes only what lies below the older kept checkpoint, and holds no place of one.
 """
@@ -36,7 +36,7 @@ MAX_FILES: Final = 1000
 """LIMIT. Files joined at a time: one replaces them in the table while readers wait."""
 MAX_GROUPS: Final = 8
 """LIMIT. Groups of neighbours that one pass joins, each at most a segment: the cleaner has other logs to look
-after. The next pass goes on."""
+after. The next pass continues."""
 
 
 def plan_groups(
@@ -152,7 +152,7 @@ class Joiner:
         is_closed: Callable[[int], bool],
     ) -> int:
         """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
-        `SegmentRewriter.clean`. CorruptLog or OSError, after the other groups, where a segment has rotted or
+        `SegmentRewriter.clean`. CorruptLog or OSError, after the other groups, where a segment is corrupt or
         is
         lost: once it is known to be damaged it is left out. StorageFull where the room went meanwhile,
         WriteFailed; FlushFailed: the log has ended."""

@@ -144,7 +144,7 @@ class TruncatableLog(LogWriter):
     def truncate(self, last_index: int) -> None:
         """Forget the frames after `last_index`. A write that follows and is torn may bring some back, which
         Raft can bear (model/README.md, "What TLC found"). ValueError below the newest checkpoint;
-        FlushFailed; CorruptLog, with nothing changed, where the last frame that stays has rotted."""
+        FlushFailed; CorruptLog, with nothing changed, where the last frame that stays is corrupt."""
         if last_index >= self.last_index:
             return
         kept = self._maintenance.checkpoints

@@ -29,7 +29,7 @@ class FramePlace(NamedTuple):
     frame_index: int
     """Of the frame that holds `lsn`, or that comes next."""
     lsn: int
-    """The one that was asked for, or the first after it that may matter."""
+    """The one that was requested, or the first after it that may matter."""
     over_gap: bool
     """Frames between the two have been freed, whatever they held."""
 

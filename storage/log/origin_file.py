@@ -1,7 +1,8 @@
 """The `origin` file: what a log was told about itself when it was new, once and for all.
 
 Written before anything rests on it, whole before it has its name; later starts read it whatever their
-settings say. Here it is bytes; the group keeps its first membership in it. One that does not verify is rot.
+settings say. Here it is bytes; the group keeps its first membership in it. One that does not verify is
+corruption.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening a log's directory: what was written, what a crash cut, what has rotted.
+"""Opening a log's directory: what was written, what a crash cut, what is corrupt.
 
 The order of work, each step safe to repeat after another crash:
 1. the state file: made first in a new directory, so that a directory with segments and no state is damage;
@@ -6,7 +6,8 @@ The order of work, each step safe to repeat after another crash:
 2. the newest whole checkpoint;
 3. segments below it: header and index file's summary, their index rebuilt where the file does not fit;
 4. segments from it on: scanned frame by frame;
-5. the verdict on where the scan stopped: below the highest promise it is rot (`CorruptLog`), otherwise the
+5. the verdict on where the scan stopped: below the highest promise it is corruption (`CorruptLog`), otherwise
+the
    end of the log or a torn tail, and nothing after it counts;
 6. everything scanned is flushed, then a new generation that begins at the cut is saved: from then on
    neither frame nor marker beyond the cut can ever be taken for valid, without clearing a byte of them.
@@ -69,7 +70,8 @@ class RecoveryReport:
     rebuilt_indexes: int
     damaged_slot: bool
     salvaged_from: int = 0
-    """The first frame that rot took with all after it; 0 where none was cut. Only a salvaging open cuts."""
+    """The first frame that corruption took with all after it; 0 where none was cut. Only a salvaging open
+    cuts."""
     salvaged_state: bool = False
     """The hard state was lost and made anew: this is another incarnation."""
 
@@ -135,7 +137,7 @@ class Recovery:
         self._reason = ""
         self._promise = 0
         self._salvage_incarnation = salvage_incarnation
-        """Not None: cut rot away above the newest checkpoint, and make a lost hard state anew."""
+        """Not None: cut corruption away above the newest checkpoint, and make a lost hard state anew."""
         self._start = 0
         """The segment of the newest checkpoint, or the oldest."""
         self._salvaged_from = 0
@@ -211,7 +213,8 @@ class Recovery:
         for segment in segments:
             self._flush(segment)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
-        # The save that cuts rot away is the one that ends this member: what it promised may have been there.
+        # The save that cuts corruption away is the one that ends this member: what it promised may have been
+        # there.
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
         next_sequence = (end >> 32) + 1 if scanned else start
@@ -343,7 +346,7 @@ class Recovery:
         fd = self._fs.open(self._directory / self._files.index_name(sequence))
         try:
             first = self._fs.pread(fd, 4096, 0)
-            size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
+            size = min(index_head_bytes(first), self._fs.size(fd))  # a corrupt one may say any number
             return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
         finally:
             self._fs.close(fd)
@@ -440,8 +443,8 @@ class Recovery:
         placed: PlacedCheckpoint | None,
         tail: LogTail,
     ) -> None:
-        """Rot, or an end that a crash can leave? CorruptLog names the place. Where salvaging, rot above the
-        checkpoint is an end as well."""
+        """Rot, or an end that a crash can leave? CorruptLog names the place. Where salvaging, corruption
+        above the checkpoint is an end as well."""
         claim, claim_at = self._promise, ""
         last = scanned[-1] if scanned else None
         if last is not None:

@@ -1,4 +1,5 @@
-"""Sealed segments written afresh: looked through for rot, repaired from another node's frames, cleaned.
+"""Sealed segments written afresh: looked through for corruption, repaired from another node's frames,
+cleaned.
 
 A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; what the next
 segment's header says of the old one's end stays true through `written_end`. Only the log's first segment may
@@ -6,7 +7,7 @@ come to begin later, without frames of which every record is deleted. The order 
 the new file is whole and flushed under a temporary name, the old index file's removal is durable, then one
 rename. A checkpoint's place is a byte position, so the segments that hold one are left alone.
 
-All of it may run in another thread than the log's own, one call at a time. Readers go on in the old file.
+All of it may run in another thread than the log's own, one call at a time. Readers continue in the old file.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class SegmentRewriter:
         """Held while a segment is written afresh, or some are joined: a repair waits for a cleaning, and the
         other way round."""
 
-    # -- looking for rot --------------------------------------------------------------------------------
+    # -- looking for corruption
+    # --------------------------------------------------------------------------------
 
     def scrub(self, sequence: int, breathe: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
@@ -192,7 +194,7 @@ class SegmentRewriter:
         chain: int | None = None,
         log_starts: Callable[[int], int] | None = None,
     ) -> None:
-        """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
+        """Write a sealed segment afresh from frames that another node has sent: all of its frames, or,
         with the chain value before them and the partitions' log starts, those after dead ones that no node
         has any more. Of a joined segment they may be some, the others are those that are here. What had been
         cleaned away here stays away. ValueError where they are not those, or the segment must stay as it is,
@@ -332,7 +334,7 @@ class SegmentRewriter:
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
-        CorruptLog where the segment has rotted, OSError where it cannot be read; FramesUnavailable,
+        CorruptLog where the segment is corrupt, OSError where it cannot be read; FramesUnavailable,
         StorageFull, WriteFailed as `repair`. A disk without the room for the new file is not filled."""
         with self.lock:
             segment = self.require_rewritable(sequence, self._maintenance.freeable_below())
@@ -464,7 +466,7 @@ class SegmentRewriter:
             rewrite.close()
 
     def _previous_end(self, old: Segment) -> int:
-        """What the header says of the segment before, also where the header has rotted, or where that segment
+        """What the header says of the segment before, also where the header is corrupt, or where that segment
         is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
         before = self._table.get(old.first_sequence - 1)
         return (before.written_end or before.end) if before is not None else old.previous_end

@@ -137,7 +137,8 @@ class MaintainedLog(TruncatableLog):
             self._maintenance.wake()
         return len(removed)
 
-    # -- rot and cleaning -------------------------------------------------------------------------------
+    # -- corruption and cleaning
+    # -------------------------------------------------------------------------------
 
     def scrub(
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None
@@ -175,7 +176,7 @@ class MaintainedLog(TruncatableLog):
         chain: int | None = None,
         log_starts: Callable[[int], int] | None = None,
     ) -> None:
-        """`SegmentRewriter.repair`: write a sealed segment afresh from frames shipped by another node. For
+        """`SegmentRewriter.repair`: write a sealed segment afresh from frames sent by another node. For
         any thread, one rewriting at a time."""
         self._segment_rewriter.repair(sequence, frames, chain, log_starts)
 

@@ -92,7 +92,7 @@ class SegmentPool:
         self._next_sequence = next_sequence + len(ready)
 
     def begin_after(self, sequence: int) -> None:
-        """The log goes on in this sequence: what was ready for the former one is to be recycled."""
+        """The log continues in this sequence: what was ready for the former one is to be recycled."""
         with self._lock:
             self._dead.extend(file.path for file in self._ready)
             self._ready.clear()

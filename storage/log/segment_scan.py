@@ -1,12 +1,12 @@
 """Reading a segment's frames, each verified: for recovery, replay, index rebuilds and `inspect`.
 
 A scan walks marker, frames, marker, frames, and stops at the first thing that does not verify, saying
-where and why; what that means (end of the log, torn tail, rot) is for the caller to judge, with the help
-of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
+where and why; what that means (end of the log, torn tail, corruption) is for the caller to judge, with the
+help of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
 
 Which marker counts: it verifies, stands at its own position, and is of the log's current generation
 where that has begun (`generation_start`) or of a former one below, never going back. Below a cut the
-former generation's last write may go on in stale bytes; the newer generation's first marker, written
+former generation's last write may continue in stale bytes; the newer generation's first marker, written
 right at the cut, ends it.
 """
 
@@ -48,7 +48,7 @@ class Window:
     def __init__(self, read: Read, size: int) -> None:
         self._read = read
         self._exact_below = 0
-        """A read of more than was asked for has failed below this."""
+        """A read of more than was requested has failed below this."""
         self.size = size
         self.base = 0
         self.view = memoryview(b"")

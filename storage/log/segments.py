@@ -5,7 +5,7 @@ Invariants: sequences rise in log order; the last one is active and the only one
 recycled only while nobody reads it (`readers` under the lock). What stays in memory of a sealed segment is
 its summary; its batch indexes are loaded per partition through a cache with a byte limit. A truncation, an
 installation or a rewriting puts new `Segment` objects in the place of others in one step; a reader that holds
-a former one goes on with its file and finds, once it asks again, that it has been replaced.
+a former one continues with its file and finds, once it asks again, that it has been replaced.
 """
 
 from __future__ import annotations
@@ -443,7 +443,7 @@ class SegmentTable:
         if self._segments.get(segment.sequence) is not segment:
             return None  # the file may be the new one's
         if found is None:
-            # Written without a flush: a power loss, or rot. The segment has everything.
+            # Written without a flush: a power loss, or corruption. The segment has everything.
             return self._rebuild(segment).get(number)
         self._remember(segment, number, found)
         return found

@@ -5,11 +5,11 @@ read is kept as it is, a reference and no copy; the others get views of it. A st
 within it: a reader that begins in the middle takes what there is and comes into step with those before it.
 Keys are (serial of the segment, position). A segment that is cut, written afresh or recycled is another one,
 with another serial, and only batches that were committed are read: what is kept is never out of date.
-A reader alone gains nothing, and reads faster into memory that its last answer has just given back: reads are
-kept only while others ask, within a few reads, for bytes that had just been read.
-Bounded in number and bytes; the oldest goes first, because readers side by side move on together. A stretch
-that is dropped lives on for as long as an answer on its way holds a view of it.
-Used from any thread. Does not read files, nor know where batches begin.
+A reader alone gains nothing, and reads faster into memory that its last response has just given back: reads
+are kept only while others ask, within a few reads, for bytes that had just been read. Bounded in number and
+bytes; the oldest goes first, because readers side by side move on together. A stretch that is dropped lives
+on for as long as a response on its way holds a view of it. Used from any thread. Does not read files, nor
+know where batches begin.
 """
 
 from __future__ import annotations

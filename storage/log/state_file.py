@@ -1,8 +1,9 @@
 """The `state` file: hard state and the log's own small state, in two slots that are both written and flushed.
 
 One slot is overwritten and flushed, then the other, so a crash leaves at least one whole; the newer whole
-slot wins. When `save` has returned both hold the same, so that one rotten slot loses nothing. Saving starts
-with the slot that does not hold the newest state. Neither slot whole is rot (`CorruptLog`), never a crash.
+slot wins. When `save` has returned both hold the same, so that one corrupt slot loses nothing. Saving starts
+with the slot that does not hold the newest state. Neither slot whole is corruption (`CorruptLog`), never a
+crash.
 
 Beside the vote it keeps the log's generation and the position where it began (raised at each open and each
 truncation, before anything is written there), the oldest segment that must exist, from which entry on the log
@@ -29,7 +30,7 @@ _SLOT = struct.Struct(">8sIHHIQQqQQQQQQ")
 """magic, crc, format, flags, group id, save count, term, voted for, incarnation, generation,
 generation start, oldest sequence, whole index, joins; the last two are 0 where an older version saved."""
 JOINED_FORMAT = 2
-"""A slot's format once segments were joined: versions that would not find those refuse it by name."""
+"""A slot's format once segments were joined: versions that would not find those reject it by name."""
 _CRC_FROM = 12
 
 
@@ -95,7 +96,7 @@ class StateFile:
         decoded = [decode_slot(slot) for slot in slots]
         whole = [(d[2], i, d) for i, d in enumerate(decoded) if d is not None]
         self.damaged = len(whole) < len(slots)
-        """True where one slot did not verify: a crash during a save, or rot; the other one served."""
+        """True where one slot did not verify: a crash during a save, or corruption; the other one served."""
         if not whole:
             raise LostState(f"{path}: neither slot of the hard state is whole")
         self._saves, self._newest_slot, (fmt, owner, _, self.state) = max(whole, key=lambda w: w[:2])
@@ -144,7 +145,7 @@ class StateFile:
 
     @classmethod
     def in_place_of_lost(cls, fs: FileSystem, directory: Path, group_id: int, state: LogState) -> StateFile:
-        """The open file, both slots rotten, as if this were in it. Nothing is written before `save`."""
+        """The open file, both slots corrupt, as if this were in it. Nothing is written before `save`."""
         path = directory / STATE_NAME
         slot = encode_slot(group_id, 1, state)
         found = cls(fs, fs.open(path), group_id, [slot, slot], path)

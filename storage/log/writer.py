@@ -134,7 +134,7 @@ class LogWriter:
             self._append_over_a_roll(frames)
 
     def _append_over_a_roll(self, frames: Sequence[Frame]) -> None:
-        """Fill the segment, roll, go on; the segments it takes are ready before the first write."""
+        """Fill the segment, roll, continue; the segments it takes are ready before the first write."""
         plan: list[list[Frame]] = [[]]
         limits: list[int] = []
         offset, limit = self._offset + MARKER_BYTES, self._limit
@@ -291,7 +291,8 @@ class LogWriter:
         return FlushFailed(what)
 
     def idle(self) -> None:
-        """Nothing follows for now: write down that all is flushed, so that rot at the end is seen as rot."""
+        """Nothing follows for now: write down that all is flushed, so that corruption at the end is seen as
+        corruption."""
         place = self._segment_position | self._offset
         if self._idle_written or self._flushed != place or self._failed or not self.options.flush:
             return

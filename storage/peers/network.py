@@ -60,7 +60,7 @@ class PeerListener(Protocol):
         """Returns the response to a peer's request; PeerError(text) rejects it."""
 
     def on_process_stopped(self, node_id: int) -> None:
-        """Called when the process of a peer has ended: its host refuses the connection, and no connection
+        """Called when the process of a peer has ended: its host rejects the connection, and no connection
         from there is open. Repeated at each attempt to dial."""
 
     def on_link(self, node_id: int, up: bool) -> None:
@@ -164,7 +164,7 @@ class PeerNetwork:
         self._peers[node_id] = _Peer(self, node_id, (host, port))
 
     def forget(self, node_id: int) -> None:
-        """Dial this node no more, and end its connections to us. It is the owner's to refuse it."""
+        """Dial this node no more, and end its connections to us. It is the owner's to reject it."""
         self._drop(node_id)
         for bulk in (False, True):
             incoming = self._incoming.pop((node_id, bulk), None)
@@ -196,7 +196,7 @@ class PeerNetwork:
             peer.control.notify(kind, pack(NotificationBody(topic=kind, body=body)))
 
     async def request(self, node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
-        """The peer's answer. A question may have been heard where no answer comes.
+        """The peer's answer. A question may have been heard where no response comes.
 
         Raises PeerError with its message, PeerUnreachable, TimeoutError.
         """
@@ -292,7 +292,7 @@ class PeerNetwork:
             self._call_listener(self._listener.on_link, node_id, up)
 
     def on_absence(self, node_id: int) -> None:
-        """Reports a peer whose address refuses connections: its process, or a firewall of a host that lives.
+        """Reports a peer whose address rejects connections: its process, or a firewall of a host that lives.
         A process that has ended holds no connection to us; where that is seen later, `on_closed` calls
         this."""
         if not self.has_connection_from(node_id):

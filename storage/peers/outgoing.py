@@ -48,7 +48,7 @@ class LinkListener(Protocol):
         """Called when the handshake is complete, or the connection is lost."""
 
     def on_process_stopped(self) -> None:
-        """Called when the host of the address refuses the connection."""
+        """Called when the host of the address rejects the connection."""
 
     def on_rejection(self, reason: str) -> None:
         """Called when the other side rejects the handshake; it is dialed again later."""
@@ -220,7 +220,7 @@ class Link:
                     self.problem = ""
                     return connected
                 endings.append(self._ending)
-            # One address of several that refuses is no proof: the process may listen at another. An address
+            # One address of several that rejects is no proof: the process may listen at another. An address
             # of a kind without a route from this machine reaches no process anyhow.
             endings = [each for each in endings if each != NO_WAY]
             self._ending = endings[-1] if endings else self._ending

@@ -36,7 +36,8 @@ class AlterPartitionReassignments(RequestHandler):
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """One result per named partition, as often as it is named; reassignments go on after the response."""
+        """One result per named partition, as often as it is named; reassignments continue after the
+        response."""
         response = AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
         )

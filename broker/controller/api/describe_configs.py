@@ -142,7 +142,7 @@ class _ResultCache:
         self._results: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
 
     def result(self, configs: Described) -> DescribeConfigsResourceResult:
-        """One configuration in the answer."""
+        """One configuration in the response."""
         declared = configs.declared.name, configs.declared.doc
         key = *declared, configs.value, configs.source, configs.read_only, *configs.synonyms
         cached = self._results.get(key)

@@ -201,7 +201,7 @@ def first_record_at(
     lies inside the batch and what is young enough before it.
 
     Records were never opened before; one that lies outside its batch's offsets or times is not believed, and
-    where there are too many the batch is the answer.
+    where there are too many the batch is the response.
     Where all have the broker's time the first one is it, unless compaction took that.
     """
     header = read_header(batch)

@@ -106,7 +106,7 @@ class OffsetFetch(RequestHandler):
         return self._respond(fetch)
 
     def _respond(self, fetch: _Fetch) -> HandlerResponse:
-        # All of a group's offsets are asked for in a few bytes: so each group's only once.
+        # All of a group's offsets are requested in a few bytes: so each group's only once.
         fully_requested: set[str] = set()
         duplicate_names = DuplicateNames()
 

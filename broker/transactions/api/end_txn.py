@@ -1,6 +1,6 @@
 """EndTxn: a producer commits or aborts its transaction (KIP-98).
 
-From version 5 on every end raises the producer's epoch, and the answer names it (KIP-890).
+From version 5 on every end raises the producer's epoch, and the response names it (KIP-890).
 Source: Kafka's KafkaApis.handleEndTxnRequest.
 """
 

@@ -2,7 +2,7 @@
 
 Nodes of this cluster use their own protocol (`broker/transactions/marker_sender.py`); this is what
 `kafka-transactions --abort` sends for a transaction that hangs. As in Kafka a marker that names no topic has
-no part in the answer. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
+no part in the response. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m lockstep.demo.bank`: reads the command line; interactive, or automatic with `--seconds`.
 
 At the end the books are read from the beginning of the topic, and the last line says what they hold. Exit
-status: 0 done, 1 that audit found something, nothing was transferred, or it could not go on (one line on
+status: 0 done, 1 that audit found something, nothing was transferred, or it could not continue (one line on
 standard error says why), 2 wrong usage, 130 stopped by Ctrl-C.
 """
 

@@ -24,7 +24,7 @@ _PAUSE_S: Final = 0.2
 
 
 class BankError(Exception):
-    """The bank cannot go on; in words for its user."""
+    """The bank cannot continue; in words for its user."""
 
 
 async def make_topic(bootstrap: str, topic: str, partitions: int) -> None:

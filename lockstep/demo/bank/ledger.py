@@ -1,6 +1,7 @@
 """The books: entries as they stand in the topic, and the accounts that come of them.
 
-Whatever breaks an invariant of the bank is noted in `problems` and applied all the same: an auditor goes on.
+Whatever breaks an invariant of the bank is noted in `problems` and applied all the same: an auditor
+continues.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
 
-It goes on until its standard input ends, so it does not outlive its parent. Its first line says that
+It continues until its standard input ends, so it does not outlive its parent. Its first line says that
 it begins (`READY`), its last one what it knows of its transfers (`TransferOutcomes`).
 """
 
