@@ -44,7 +44,7 @@ from lockstep.storage.log.segment_scan import (
     SegmentScan,
     highest_promise,
 )
-from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
 
@@ -128,7 +128,7 @@ class DamageSearch:
             with_missing_joined(sorted(self._names)),
             state.oldest_sequence,
             state.joins,
-            partial(is_void, fs, directory),
+            partial(is_invalidated, fs, directory),
         )
         self.damage: list[Damage] = []
         self.segments = 0

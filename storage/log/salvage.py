@@ -21,11 +21,11 @@ from lockstep.storage.log.format import (
     group_seed,
     position,
 )
-from lockstep.storage.log.freed_segments import Freed
+from lockstep.storage.log.freed_segments import FreedSequences
 from lockstep.storage.log.marker import MARKER_MAGIC, decode_marker
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
 from lockstep.storage.log.segment_scan import WINDOW_BYTES, LogTail, SegmentScan
-from lockstep.storage.log.startup_cleanup import is_void
+from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
 
@@ -36,7 +36,7 @@ _NOWHERE = position((1 << 32) - 1, 0)
 def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
     """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
     segment to begin with."""
-    is_given_up = partial(is_void, fs, directory)
+    is_given_up = partial(is_invalidated, fs, directory)
     joins = _finished_joins(fs, directory, group_id, names, is_given_up)
     files = SegmentFiles(names, 0, joins, is_given_up)
     freed = files.freed
@@ -66,7 +66,7 @@ def _finished_joins(
     if not joined:
         return 0
     last = joined.pop()
-    freed, present = Freed(names), set(sequences_of(names, SEGMENT_SUFFIX))
+    freed, present = FreedSequences(names), set(sequences_of(names, SEGMENT_SUFFIX))
     for each in joined:
         present.update(range(each.first, each.last + 1))
     if any(s not in present and s not in freed for s in range(last.first, last.last + 1)):

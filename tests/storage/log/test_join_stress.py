@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.storage.log.batch_reader import LogReader
-from lockstep.storage.log.segment_compaction import Rewriter
+from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.types import ReadResult
 from tests.storage.log.join_stress import run_round
 
@@ -29,5 +29,5 @@ def test_the_stress_sees_a_batch_that_is_left_out(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_stress_sees_damage_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rewriter, "_verify_segment", lambda self, held, breathe: None)
+    monkeypatch.setattr(SegmentRewriter, "_verify_segment", lambda self, held, breathe: None)
     assert any("do not verify" in each for each in run_round(1, 400).problems)
