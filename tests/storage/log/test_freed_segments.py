@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from lockstep.storage.log.freed_segments import (
-    Freed,
+    FreedSequences,
     forget_freed,
-    merged,
+    freed_file_name,
+    freed_runs,
+    merge_runs,
     record_freed,
-    runs_of,
-    tombstone_name,
 )
 from tests.storage.log.crash_world import DIRECTORY
 from tests.storage.log.simulated_disk import SimulatedFileSystem
@@ -22,21 +22,21 @@ ONE, RUN = "0000000000000007.freed", "0000000000000003-0000000000000005.freed"
 
 
 def test_names() -> None:
-    assert (tombstone_name(7), tombstone_name(7, 7), tombstone_name(3, 5)) == (ONE, ONE, RUN)
+    assert (freed_file_name(7), freed_file_name(7, 7), freed_file_name(3, 5)) == (ONE, ONE, RUN)
     strange = ["x.freed", "1-x.freed", "-1.freed", "1-.freed", "0000000000000008.segment"]
-    assert runs_of([ONE, *strange, RUN]) == [(3, 5), (7, 7)]
+    assert freed_runs([ONE, *strange, RUN]) == [(3, 5), (7, 7)]
 
 
 def test_merged() -> None:
-    assert merged([(7, 7), (3, 5), (6, 6), (1, 1), (4, 4)]) == [(1, 1), (3, 7)]
-    assert merged([]) == []
+    assert merge_runs([(7, 7), (3, 5), (6, 6), (1, 1), (4, 4)]) == [(1, 1), (3, 7)]
+    assert merge_runs([]) == []
 
 
-@each_case("names", [[ONE, RUN], [ONE, RUN, tombstone_name(4)], [ONE, *map(tombstone_name, (3, 4, 5))]])
+@each_case("names", [[ONE, RUN], [ONE, RUN, freed_file_name(4)], [ONE, *map(freed_file_name, (3, 4, 5))]])
 def test_what_they_stand_for(names: list[str]) -> None:
-    freed = Freed(names)
+    freed = FreedSequences(names)
     assert [each for each in range(10) if each in freed] == [3, 4, 5, 7]
-    assert freed.any_below(1 << 40) and not freed.any_below(0) and not Freed([]).any_below(1 << 40)
+    assert freed.any_below(1 << 40) and not freed.any_below(0) and not FreedSequences([]).any_below(1 << 40)
     assert [freed.first_missing(each, {1, 2, 6}) for each in range(9)] == [0, 8, 8, 8, 8, 8, 8, 8, 8]
     assert freed.first_missing(1, {1, 2}) == 6
 
@@ -46,11 +46,11 @@ def test_files_are_as_few_as_the_runs() -> None:
     disk.make_dir(DIRECTORY)
     for sequences in ((2,), (3, 4), (9,), (6, 5), (9,)):
         record_freed(disk, DIRECTORY, sequences)
-    assert sorted(disk.list_dir(DIRECTORY)) == [tombstone_name(2, 6), tombstone_name(9)]
+    assert sorted(disk.list_dir(DIRECTORY)) == [freed_file_name(2, 6), freed_file_name(9)]
     forget_freed(disk, DIRECTORY, 9, {4})
     assert len(disk.list_dir(DIRECTORY)) == 2, "a reader still has one of its files"
     forget_freed(disk, DIRECTORY, 9, set())
-    assert disk.list_dir(DIRECTORY) == [tombstone_name(9)]
+    assert disk.list_dir(DIRECTORY) == [freed_file_name(9)]
 
 
 def test_a_flush_that_failed_is_done_again() -> None:
@@ -76,6 +76,6 @@ def test_a_crash_forgets_none() -> None:
         for count in range(len(pending) + 1):
             for lost in itertools.combinations(pending, count):
                 image = disk.crash(upto, dict.fromkeys(lost))
-                freed = Freed(image.files)
+                freed = FreedSequences(image.files)
                 assert 2 in freed and 4 in freed
                 assert upto < len(disk.record) or 3 in freed
