@@ -326,7 +326,7 @@ class PlainRequests:
             return None
         (base_offset, length, _, magic, crc, attributes, last_delta, first, newest, producer_id, epoch,
          sequence, count) = _HEADER(frame, at)  # fmt: skip
-        topic, appender, number = partition.topic, partition.appender, partition.log.number
+        topic, appender, local_id = partition.topic, partition.appender, partition.log.local_id
         locks = appender.locks
         if (
             length + LENGTH_PREFIX_BYTES != size
@@ -340,12 +340,12 @@ class PlainRequests:
             or newest < first
             or newest < -1
             or newest - appender.clock_ms() > topic.after_max_ms
-            or (locks is not None and number in locks.table.partitions)
+            or (locks is not None and local_id in locks.table.partitions)
         ):
             return None
         producer = None
         if producer_id >= 0:
-            producer = appender.producers.continued_by(number, producer_id, epoch, sequence)
+            producer = appender.producers.continued_by(local_id, producer_id, epoch, sequence)
             if producer is None:
                 return None
         if crc32c(frame[at + CRC_FROM : at + size]) != crc:

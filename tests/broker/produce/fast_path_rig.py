@@ -152,7 +152,7 @@ class ProduceNode:
         """All that an append has left so far."""
         batches = self.group._open
         ends = [
-            (each.number, each.next_offset, each.leader_epochs) for each in self.group.partitions.values()
+            (each.local_id, each.next_offset, each.leader_epochs) for each in self.group.partitions.values()
         ]
         return (
             [repr(each) for each in batches._directory],

@@ -129,7 +129,7 @@ async def test_an_idempotent_producer_continues(pair: Pair) -> None:
 
 async def test_sequences_wrap_around(pair: Pair) -> None:
     for node in pair.nodes:
-        node.producers._producer(node.cluster.topics["plain"].partitions[0].log.number, 9, 0).append(
+        node.producers._producer(node.cluster.topics["plain"].partitions[0].log.local_id, 9, 0).append(
             LAST_SEQUENCE - 3, LAST_SEQUENCE - 2, 0, NOW_MS
         )
     pair.receive(request((1, plain())))
@@ -159,7 +159,7 @@ async def pair_with_producer(pair: Pair, version: int) -> None:
     pair.connect()
     for node in pair.nodes:
         producers = node.producers._partitions
-        for number in [log.number for log in node.group.partitions.values()]:
+        for number in [log.local_id for log in node.group.partitions.values()]:
             producers.pop(number, None)
         node.cluster.first_sequences._topics.clear()
     first = request((0, idempotent(0)), version=version)
