@@ -17,6 +17,9 @@ from typing import Any, Final, TypeVar
 
 from lockstep.cluster_connections import NO_LEADER, ClusterConnections
 from lockstep.connection import BrokerConnection, BrokerError, only
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS, NEW_TOPIC_ERRORS, topics_of
+from lockstep.protocol.cluster_view import PartitionMetadata as PartitionMetadata
+from lockstep.protocol.cluster_view import TopicMetadata as TopicMetadata
 from lockstep.protocol.config_resources import ConfigOperation, ResourceType
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_partitions import (
@@ -64,8 +67,6 @@ from lockstep.protocol.messages.list_offsets import (
 )
 from lockstep.protocol.messages.metadata import (
     MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
 )
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -74,27 +75,17 @@ from lockstep.protocol.messages.produce import (
     TopicProduceData,
 )
 from lockstep.protocol.primitives import Buffer
-from lockstep.topic import PartitionMetadata as PartitionMetadata
-from lockstep.topic import TopicMetadata as TopicMetadata
-from lockstep.topic import topic_of
 
 T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-_NOT_YET: Final = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-)
-"""Refusals that come of asking before everything is in place, or of old metadata."""
-AWAITING_ELECTION: Final = (
-    *_NOT_YET[1:],
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
-"""Errors of a partition or a group that has no leader or coordinator yet: one will be elected."""
+_TOPIC_REASONS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "there is no such topic; `lockstep topics list` shows those there are"
+    ),
+    **NO_LEADER,
+}
 
 
 @dataclass(frozen=True)
@@ -117,7 +108,7 @@ class Client(ClusterConnections):
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
         requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         answer = await self._metadata(requested, create=False)
-        return sorted(map(topic_of, _without_errors(answer)), key=lambda topic: topic.name)
+        return sorted(topics_of(answer, _TOPIC_REASONS), key=lambda topic: topic.name)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicMetadata:
         """One topic, with a leader for each partition; `create` lets the broker make it if it may.
@@ -127,13 +118,13 @@ class Client(ClusterConnections):
 
         async def ask() -> TopicMetadata:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
-            topic = topic_of(only(_without_errors(answer), f"topic {name}"))
+            topic = only(topics_of(answer, _TOPIC_REASONS), f"topic {name}")
             for partition in topic.partitions:
                 if code := partition.error_code:
                     raise BrokerError(code, f"{name}, partition {partition.index}", NO_LEADER.get(code))
             return topic
 
-        waits_for = _NOT_YET if create else _NOT_YET[1:]
+        waits_for = NEW_TOPIC_ERRORS if create else LEADERSHIP_ERRORS
         return await self.retry_while(ask, waits_for)
 
     async def create_topic(
@@ -157,7 +148,7 @@ class Client(ClusterConnections):
         for result in answer.topics:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
-        return await self.retry_while(lambda: self.topic(name), _NOT_YET)
+        return await self.retry_while(lambda: self.topic(name), NEW_TOPIC_ERRORS)
 
     async def grow_topic(self, name: str, partitions: int) -> tuple[TopicMetadata, str]:
         """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
@@ -170,7 +161,7 @@ class Client(ClusterConnections):
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
         warning = " ".join(result.error_message or "" for result in answer.results)
-        return await self.retry_while(lambda: self.topic(name), _NOT_YET), warning
+        return await self.retry_while(lambda: self.topic(name), NEW_TOPIC_ERRORS), warning
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records. BrokerError."""
@@ -299,12 +290,8 @@ class Client(ClusterConnections):
         to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).
         """
         by_leader: dict[int, list[int]] = {}
-        leaders = {partition.index: partition.leader for partition in topic.partitions}
         for index in offsets:
-            if index not in leaders:  # a broker whose metadata lag
-                about = f"{topic.name}, partition {index}"
-                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about)
-            by_leader.setdefault(leaders[index], []).append(index)
+            by_leader.setdefault(topic.leader_of(index), []).append(index)
 
         async def ask(indexes: list[int]) -> list[FetchedPartition]:
             connection = await self.leader_of(topic, indexes[0])
@@ -369,18 +356,8 @@ class Client(ClusterConnections):
         return found
 
 
-def _without_errors(answer: MetadataResponse) -> list[MetadataResponseTopic]:
-    for topic in answer.topics:
-        if topic.error_code:
-            raise _topic_error(topic.name or "", topic.error_code)
-    return answer.topics
-
-
 def _topic_error(name: str, code: int, message: str | None = None) -> BrokerError:
-    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        message = "there is no such topic; `lockstep topics list` shows those there are"
-    message = NO_LEADER.get(code, message)
-    return BrokerError(code, f"topic {name}", message)
+    return BrokerError(code, f"topic {name}", _TOPIC_REASONS.get(code, message))
 
 
 def _config_error(kind: ResourceType, name: str, code: int, message: str | None) -> BrokerError:

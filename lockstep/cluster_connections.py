@@ -1,24 +1,23 @@
 """Connections to the brokers of a cluster: any of them, the leader of a partition, a coordinator.
 
-Owns: the connections, the addresses that the metadata named, and the tries after an error that passes.
-Several callers share one attempt to connect.
+Owns: the connections, and the tries after an error that passes; the `ClusterView` says which brokers there
+are, and in which order they are tried. Several callers share one attempt to connect.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
 from typing import Final, Self, TypeVar
 
 from lockstep.bootstrap import call_timeout_s, first_to_answer
-from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
-from lockstep.protocol.bootstrap import bootstrap_addresses
+from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed
+from lockstep.protocol.cluster_view import GROUP, ClusterView, TopicMetadata, coordinator_request
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from lockstep.retry_policy import RetryPolicy
-from lockstep.topic import TopicMetadata
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Struct)
@@ -48,20 +47,21 @@ class ClusterConnections:
 
     def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
         self.bootstrap = bootstrap
-        self._bootstrap_addresses = bootstrap_addresses(bootstrap)
+        self._view = ClusterView(bootstrap)
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._first: BrokerConnection | None = None
         self._first_since = 0.0
         """When that connection was made."""
-        self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[int, BrokerConnection] = {}
-        self._controller_id = -1
         self._connecting: dict[int | None, asyncio.Task[BrokerConnection]] = {}
         """By node; None is any of those that were named, or of those that they named."""
         self.is_closed = False
-        self.cluster_id: str | None = None
-        """As the metadata last said it; None before any were requested."""
+
+    @property
+    def cluster_id(self) -> str | None:
+        """From the newest metadata; None before the first."""
+        return self._view.cluster_id
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +81,7 @@ class ClusterConnections:
     async def brokers(self) -> list[BrokerConnection]:
         """A connection to each broker of the cluster."""
         await self._metadata([], create=False)
-        return [await self._node(node_id) for node_id in self._addresses]
+        return [await self._node(node_id) for node_id in self._view.addresses]
 
     def suspect(self, for_s: float = 0.0) -> None:
         """The broker asked for metadata may be partitioned from the others: ask another one from now on,
@@ -97,14 +97,10 @@ class ClusterConnections:
         """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
 
         async def ask() -> BrokerConnection:
-            request = FindCoordinatorRequest(coordinator_keys=[group])
+            version = (await self._any()).version_of(FindCoordinatorRequest)
+            request = coordinator_request(group, GROUP, version)
             answer = await self._call_any(request, FindCoordinatorResponse)
-            found = only(answer.coordinators, f"group {group}")
-            if found.error_code:
-                reason = NO_LEADER.get(found.error_code, found.error_message)
-                raise BrokerError(found.error_code, f"group {group}", reason)
-            self._addresses[found.node_id] = (found.host, found.port)
-            return await self._node(found.node_id)
+            return await self._node(self._view.coordinator_of(answer, f"group {group}", NO_LEADER))
 
         return await self.retry_while(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
@@ -114,18 +110,19 @@ class ClusterConnections:
         return await self._share_attempt(None, self._connect_first)
 
     async def _connect_first(self) -> BrokerConnection:
-        addresses = self._all_addresses
-        if self._first is not None:  # the one that has failed may hang: those behind it come first
-            failed_address = (self._first.host, self._first.port)
-            after = addresses.index(failed_address) + 1 if failed_address in addresses else 0
-            addresses = [*addresses[after:], *addresses[:after]]
-        self._first = await first_to_answer(addresses, self._connect, self.timeout_s)
+        if self._first is not None:  # the one that has failed may hang
+            self._view.suspect((self._first.host, self._first.port))
+
+        async def connect(host: str, port: int, within_s: float) -> BrokerConnection:
+            try:
+                return await self._connect(host, port, within_s)
+            except ConnectionFailed:
+                self._view.suspect((host, port))
+                raise
+
+        self._first = await first_to_answer(self._view.candidates(), connect, self.timeout_s)
         self._first_since = asyncio.get_running_loop().time()
         return self._first
-
-    @property
-    def _all_addresses(self) -> list[tuple[str, int]]:
-        return list(dict.fromkeys([*self._bootstrap_addresses, *self._addresses.values()]))
 
     async def _connect(self, host: str, port: int, within_s: float | None = None) -> BrokerConnection:
         return await BrokerConnection.open(
@@ -135,7 +132,7 @@ class ClusterConnections:
     async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
         """Ask what any broker knows: one that goes away or is silent meanwhile is left for the next."""
         loop = asyncio.get_running_loop()
-        deadline, others = loop.time() + self.timeout_s, len(self._all_addresses)
+        deadline, others = loop.time() + self.timeout_s, len(self._view.candidates())
         while True:
             others -= 1
             connection = await self._any()
@@ -150,16 +147,13 @@ class ClusterConnections:
         connection = self._leaders.get(node_id)
         if connection is not None and connection.is_open:
             return connection
-        address = self._addresses.get(node_id)
-        if address is None:
-            if node_id < 0:
-                raise no_leader(ErrorCode.LEADER_NOT_AVAILABLE, self.bootstrap)
-            reason = f"there is no such node, known are {sorted(self._addresses)}"
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", reason)
+        if node_id < 0:
+            raise no_leader(ErrorCode.LEADER_NOT_AVAILABLE, self.bootstrap)
+        address = self._view.address_of(node_id)
 
         async def connect() -> BrokerConnection:
             # the cluster may still name a node that has gone: as long as a call may take, and no longer
-            within_s = call_timeout_s(self.timeout_s, len(self._all_addresses) - 1)
+            within_s = call_timeout_s(self.timeout_s, len(self._view.candidates()) - 1)
             self._leaders[node_id] = await self._connect(*address, within_s)
             return self._leaders[node_id]
 
@@ -190,28 +184,23 @@ class ClusterConnections:
 
         async def ask() -> BrokerConnection:
             await self._metadata([], create=False)
-            if self._controller_id < 0:
+            if self._view.controller_id < 0:
                 raise no_leader(ErrorCode.NOT_CONTROLLER, self.bootstrap)
-            return await self._node(self._controller_id)
+            return await self._node(self._view.controller_id)
 
         return await self.retry_while(ask, (ErrorCode.NOT_CONTROLLER,))
 
     async def leader_of(self, topic: TopicMetadata, index: int) -> BrokerConnection:
         """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""
-        for partition in topic.partitions:
-            if partition.index == index:
-                return await self._node(partition.leader)
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}, partition {index}")
+        return await self._node(topic.leader_of(index))
 
     async def _metadata(self, topics: list[MetadataRequestTopic] | None, *, create: bool) -> MetadataResponse:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
         answer = await self._call_any(request, MetadataResponse)
-        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        self._controller_id = answer.controller_id
-        self.cluster_id = answer.cluster_id
+        self._view.update(answer)
         return answer
 
-    async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...] = ()) -> T:
+    async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: Container[int] = ()) -> T:
         """`ask`, again and again, for a few seconds: while it is rejected with one of `waits_for`, or as long
         as the cluster still names a broker that has gone; not where none has ever answered."""
         now = asyncio.get_running_loop().time()

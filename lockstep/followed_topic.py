@@ -1,9 +1,9 @@
 """One topic of a cluster, followed while its leaders move and its brokers come and go.
 
-Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves. Invariants: it is
-the same topic for as long as this lives: one that was made anew under its name is another one. Only questions
-are asked again here; what is not a question is for the caller, who knows what it means to do it twice.
-`problem` says that a question has had no response for long. Does not: close its client; know what is read.
+Owns: the topic as the cluster's metadata last said it. Invariants: it is the same topic for as long as this
+lives: one that was made anew under its name is another one. Only questions are asked again here; what is not
+a question is for the caller, who knows what it means to do it twice. `problem` says that a question has had
+no response for long. Does not: close its client; know what is read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from lockstep.client import LATEST, Client, FetchedPartition, TopicMetadata
 from lockstep.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
+from lockstep.protocol.cluster_view import RETRIABLE_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.retry_policy import RetryPolicy
 
@@ -21,27 +22,6 @@ T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 5.0
 """So long is a response waited for before that is called a problem: leaders move in less."""
-
-RETRIABLE: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-"""Errors that end by themselves: the same question may succeed a little later."""
 
 
 class TopicDeleted(ClientError):
@@ -125,7 +105,7 @@ class FollowedTopic:
                 try:
                     return await ask()
                 except (BrokerError, ConnectionFailed) as error:
-                    if isinstance(error, BrokerError) and error.code not in RETRIABLE:
+                    if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                         raise
                     if self._silent_since is None:
                         self._silent_since = loop.time()

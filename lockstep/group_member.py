@@ -13,9 +13,10 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from lockstep.client import AWAITING_ELECTION, Client
+from lockstep.client import Client
 from lockstep.connection import BrokerError
 from lockstep.groups import CONSUMER, Place, commit_offsets, owned_partitions
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from lockstep.protocol.messages.join_group import (
@@ -100,7 +101,7 @@ class ConsumerMember:
     # --- within -------------------------------------------------------------------------------------------
 
     async def _with_coordinator(self, ask: Callable[[], Awaitable[T]]) -> T:
-        return await self._client.retry_while(ask, AWAITING_ELECTION)
+        return await self._client.retry_while(ask, LEADERSHIP_ERRORS)
 
     async def _is_accepted(self, ask: Callable[[], Awaitable[None]]) -> bool:
         try:

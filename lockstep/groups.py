@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lockstep.client import AWAITING_ELECTION, LATEST, Client
+from lockstep.client import LATEST, Client
 from lockstep.cluster_connections import NO_LEADER
 from lockstep.connection import BrokerError, only
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from lockstep.protocol.messages.describe_groups import (
@@ -87,7 +88,7 @@ async def list_groups(client: Client) -> list[GroupSummary]:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
         return [found[name] for name in sorted(found)]
 
-    return await client.retry_while(ask, AWAITING_ELECTION)
+    return await client.retry_while(ask, LEADERSHIP_ERRORS)
 
 
 async def describe_group(client: Client, group: str) -> Group:

@@ -82,8 +82,8 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
     """
     import asyncio
 
-    from lockstep.client import AWAITING_ELECTION
     from lockstep.connection import BrokerError, TimedOut
+    from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
     from lockstep.retry_policy import RetryPolicy
 
     loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
             raise TimedOut(problem) from None
         except (BrokerError, TimedOut) as error:
             problem = str(error)
-            if isinstance(error, BrokerError) and error.code not in AWAITING_ELECTION:
+            if isinstance(error, BrokerError) and error.code not in LEADERSHIP_ERRORS:
                 raise
             if not await tries.again():
                 raise

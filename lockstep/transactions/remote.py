@@ -26,7 +26,8 @@ from lockstep.connection import (
     Unsupported,
     only,
 )
-from lockstep.followed_topic import RETRIABLE, SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.followed_topic import SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.protocol.cluster_view import RETRIABLE_ERRORS
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.ids import format_uuid
@@ -197,7 +198,7 @@ class RemoteLog:
             try:
                 return _ProducerSession(*await self._client.producer_id())
             except (BrokerError, ConnectionFailed) as error:
-                if isinstance(error, BrokerError) and error.code not in RETRIABLE:
+                if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                     raise AppendFailed(str(error)) from None
                 problem = error
             if not await tries.again():
@@ -286,7 +287,7 @@ class RemoteLog:
                 ends = await self._client.offsets(self._followed.topic, partitions, LATEST)
                 break
             except ClientError as error:
-                if isinstance(error, BrokerError) and error.code not in RETRIABLE:
+                if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                     raise AppendUnknown(f"it cannot be fenced: {error}") from None
                 problem = error
             if not await tries.again():
@@ -366,7 +367,7 @@ def _check_responses(
     """
     failed = next(each for each in answers.values() if each.error_code == code)
     problem = BrokerError(code, f"{topic}, partition {failed.index}", failed.error_message)
-    if code in RETRIABLE:
+    if code in RETRIABLE_ERRORS:
         return problem
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
         refusal = refusal_of(code, failed.error_message, failed.index)

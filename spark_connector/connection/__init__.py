@@ -9,7 +9,7 @@ the other, because executors do not have the broker's packages.
 from __future__ import annotations
 
 from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed, TimedOut, Unsupported
-from spark_connector.connection.cluster import ClusterClient, PartitionInfo, TopicInfo
+from spark_connector.connection.cluster import ClusterClient
 from spark_connector.connection.configs import topic_configs
 from spark_connector.connection.offsets import list_offsets
 from spark_connector.connection.wire import BlockingConnection, ResponseFuture
@@ -20,10 +20,8 @@ __all__ = [
     "ClientError",
     "ClusterClient",
     "ConnectionFailed",
-    "PartitionInfo",
     "ResponseFuture",
     "TimedOut",
-    "TopicInfo",
     "Unsupported",
     "list_offsets",
     "topic_configs",

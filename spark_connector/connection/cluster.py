@@ -1,6 +1,7 @@
 """A client of one cluster: the leaders of partitions, the coordinators of groups, connections to brokers.
 
-Owns: the connections of one task or one driver, and the newest metadata.
+Owns: the connections of one task or one driver, and the topics of the newest metadata; the `ClusterView` says
+which brokers there are, and in which order they are tried.
 
 Invariants: one connection to each broker. Only `retry` repeats a request that failed because leadership moved
 or a connection broke, after fresh metadata, and only where its caller allows it: this package never sends a
@@ -13,66 +14,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from lockstep.protocol.bootstrap import bootstrap_addresses
 from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed
+from lockstep.protocol.cluster_view import (
+    GROUP,
+    LEADERSHIP_ERRORS,
+    Address,
+    ClusterView,
+    RetrySchedule,
+    TopicMetadata,
+    coordinator_request,
+    topics_of,
+)
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from lockstep.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from spark_connector.connection.wire import BlockingConnection
 
 T = TypeVar("T")
 
-GROUP, TRANSACTION = 0, 1
-"""Kinds of coordinators, as FindCoordinator has them."""
-_MIN_BACKOFF_S: Final = 0.02
-_MAX_BACKOFF_S: Final = 0.5
 _STALE_S: Final = 3.0
 """Longer than an election: a broker that knows no leader for so long may be cut off from the others."""
-LEADERSHIP_ERRORS: Final = frozenset(
-    {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-"""The errors of old metadata, or of an election in progress."""
 NO_TOPIC: Final = "there is no such topic"
 NOT_CREATED: Final = (
     f"{NO_TOPIC}, and the brokers create none (auto.create.topics.enable=false): create it first"
 )
-
-
-@dataclass(frozen=True)
-class PartitionInfo:
-    """One partition of a topic; `leader` is a node, -1 where there is none now."""
-
-    index: int
-    leader: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True)
-class TopicInfo:
-    """A topic as the cluster's metadata describe it; partitions in order, from 0 without a gap."""
-
-    name: str
-    topic_id: bytes
-    is_internal: bool
-    partitions: tuple[PartitionInfo, ...]
 
 
 class ClusterClient:
@@ -99,22 +66,21 @@ class ClusterClient:
                 f"kafka.security.protocol={security}: Lockstep's brokers offer PLAINTEXT alone; leave it out"
             )
         try:
-            self._bootstrap = bootstrap_addresses(bootstrap)
+            self._view = ClusterView(bootstrap)
         except ClientError as error:
             raise ClientError(f"kafka.bootstrap.servers: {error}") from None
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._addresses: dict[int, tuple[str, int]] = {}
-        self._connections: dict[tuple[str, int], BlockingConnection] = {}
-        self._topics: dict[str, TopicInfo] = {}
-        self._metadata_source: tuple[str, int] | None = None
+        self._connections: dict[Address, BlockingConnection] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._metadata_source: Address | None = None
         """The broker that sent the newest metadata."""
-        self._unreachable: dict[tuple[str, int], None] = {}
-        """Brokers that did not respond, or may be cut off from the others: tried last, the newest at the
-        end."""
         self._is_closed = False
-        self.cluster_id: str | None = None
+
+    @property
+    def cluster_id(self) -> str | None:
         """From the newest metadata; None before the first."""
+        return self._view.cluster_id
 
     def __enter__(self) -> Self:
         return self
@@ -130,14 +96,14 @@ class ClusterClient:
 
     # -- metadata ---------------------------------------------------------------------------------------
 
-    def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
+    def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
         """The topics of these names, or all, sorted by name, as they are now. BrokerError for one unknown."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(set(names))]
-        found = sorted(map(_topic, self._metadata(wanted)), key=lambda topic: topic.name)
+        found = sorted(self._metadata(wanted), key=lambda topic: topic.name)
         self._topics.update((topic.name, topic) for topic in found)
         return found
 
-    def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+    def topic(self, name: str, *, create: bool = False) -> TopicMetadata:
         """A topic from the cached metadata, which `refresh` drops. BrokerError for an unknown topic.
 
         Args: create: let the brokers make a missing topic, as a producer's Metadata request does
@@ -145,7 +111,7 @@ class ClusterClient:
         """
         known = self._topics.get(name)
         if known is None:
-            (known,) = map(_topic, self._metadata([MetadataRequestTopic(name=name)], create=create))
+            (known,) = self._metadata([MetadataRequestTopic(name=name)], create=create)
             self._topics[name] = known
         return known
 
@@ -157,17 +123,19 @@ class ClusterClient:
 
     def any(self) -> BlockingConnection:
         """A connection to one of the bootstrap brokers. ConnectionFailed where none of them responds."""
-        known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
-        trusted = [address for address in known if address not in self._unreachable]
+        view = self._view
         failure: ClientError | None = None
-        for some in (trusted, [address for address in self._unreachable if address in known]):
-            for address in sorted(some, key=lambda each: not self._is_open(each)):
-                try:
-                    self._metadata_source = address
-                    return self._connection_to(*address)
-                except ConnectionFailed as error:
-                    failure = failure or error
-                    self._mark_unreachable(address)
+
+        def preference(address: Address) -> tuple[bool, bool]:
+            return view.is_suspect(address), not self._is_open(address)
+
+        for address in sorted(view.candidates(), key=preference):
+            try:
+                self._metadata_source = address
+                return self._connection_to(*address)
+            except ConnectionFailed as error:
+                failure = failure or error
+                view.suspect(address)
         assert failure is not None
         raise failure
 
@@ -175,18 +143,9 @@ class ClusterClient:
         connection = self._connections.get(address)
         return connection is not None and connection.is_open
 
-    def _mark_unreachable(self, address: tuple[str, int] | None) -> None:
-        if address is not None:
-            self._unreachable.pop(address, None)
-            self._unreachable[address] = None
-
     def leader(self, topic: str, partition: int) -> BlockingConnection:
         """The connection to a partition's leader. BrokerError for an unknown partition or no leader."""
-        about = f"{topic}, partition {partition}"
-        partitions = self.topic(topic).partitions
-        if 0 <= partition < len(partitions):  # they are in order, and there is no gap between them
-            return self._node(partitions[partition].leader, about)
-        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about, "there is no such partition")
+        return self._node(self.topic(topic).leader_of(partition), f"{topic}, partition {partition}")
 
     def coordinator(self, key: str, kind: int = GROUP) -> BlockingConnection:
         """The coordinator of a group or a transactional id; waits for one. BrokerError."""
@@ -194,16 +153,9 @@ class ClusterClient:
 
         def ask() -> BlockingConnection:
             connection = self.any()
-            request = FindCoordinatorRequest(key=key, key_type=kind)
-            if connection.version_of(FindCoordinatorRequest) >= 4:
-                request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            request = coordinator_request(key, kind, connection.version_of(FindCoordinatorRequest))
             response = connection.call(request, FindCoordinatorResponse)
-            for found in response.coordinators or (response,):
-                if found.error_code:
-                    raise BrokerError(found.error_code, about, found.error_message)
-                self._addresses[found.node_id] = (found.host, found.port)
-                return self._node(found.node_id, about)
-            raise ClientError(f"{about}: the broker answered with no coordinator")
+            return self._node(self._view.coordinator_of(response, about), about)
 
         return self.retry(ask)
 
@@ -214,31 +166,31 @@ class ClusterClient:
 
         Args: retriable: further errors after which the request may succeed.
         """
-        deadline, stale_at = time.monotonic() + self.timeout_s, time.monotonic() + _STALE_S
-        pause_s, is_second = _MIN_BACKOFF_S, False
+        deadline, is_second = time.monotonic() + self.timeout_s, False
+        schedule = RetrySchedule(deadline, _STALE_S)
         again = LEADERSHIP_ERRORS.union(retriable)
         while True:
             try:
                 return ask()
-            except ConnectionFailed:
-                if self._is_closed or (time.monotonic() >= deadline and is_second):
+            except (BrokerError, ConnectionFailed) as error:
+                is_lost = isinstance(error, ConnectionFailed)
+                if self._is_closed or (isinstance(error, BrokerError) and error.code not in again):
                     raise
-            except BrokerError as error:
-                if error.code not in again or time.monotonic() >= deadline:
+                now = time.monotonic()
+                pause_s = schedule.pause_s(now)
+                if now >= deadline and (is_second or not is_lost):
                     raise
-            if time.monotonic() >= stale_at:
-                self._mark_unreachable(self._metadata_source)
-                stale_at = time.monotonic() + _STALE_S
-            is_second = True  # a silent broker has used up all the time: another may lead by now
-            time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
-            pause_s = min(2 * pause_s, _MAX_BACKOFF_S)
+            if self._metadata_source is not None and schedule.is_stale(now):
+                self._view.suspect(self._metadata_source)
+            is_second = True
+            # The last try is at the deadline. A silent broker has used up all the time: another may lead.
+            time.sleep(max(deadline - now, 0) if pause_s is None else pause_s)
             self.refresh()
 
     def _node(self, node_id: int, about: str) -> BlockingConnection:
-        address = self._addresses.get(node_id)
-        if address is None:
+        if node_id not in self._view.addresses:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, about)
-        return self._connection_to(*address)
+        return self._connection_to(*self._view.address_of(node_id))
 
     def _connection_to(self, host: str, port: int) -> BlockingConnection:
         if self._is_closed:
@@ -253,25 +205,12 @@ class ClusterClient:
 
     def _metadata(
         self, wanted: list[MetadataRequestTopic] | None, *, create: bool = False
-    ) -> list[MetadataResponseTopic]:
-        def ask() -> list[MetadataResponseTopic]:
+    ) -> list[TopicMetadata]:
+        def ask() -> list[TopicMetadata]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
             response = self.any().call(request, MetadataResponse)
-            self._addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
-            self.cluster_id = response.cluster_id
-            for topic in response.topics:
-                if topic.error_code:
-                    unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    message = (NOT_CREATED if create else NO_TOPIC) if unknown else None
-                    raise BrokerError(topic.error_code, f"topic {topic.name}", message)
-            return list(response.topics)
+            self._view.update(response)
+            missing = NOT_CREATED if create else NO_TOPIC
+            return topics_of(response, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: missing})
 
         return self.retry(ask)
-
-
-def _topic(found: MetadataResponseTopic) -> TopicInfo:
-    partitions = tuple(
-        PartitionInfo(each.partition_index, each.leader_id, each.leader_epoch)
-        for each in sorted(found.partitions, key=lambda each: each.partition_index)
-    )
-    return TopicInfo(found.name or "", bytes(found.topic_id), found.is_internal, partitions)

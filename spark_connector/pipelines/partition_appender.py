@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -39,7 +40,6 @@ from spark_connector.connection import (
     ResponseFuture,
     list_offsets,
 )
-from spark_connector.connection.cluster import LEADERSHIP_ERRORS
 from spark_connector.options import LATEST
 from spark_connector.pipelines.claims import TopicClaim
 from spark_connector.pipelines.failures import PipelineFailed

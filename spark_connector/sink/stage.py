@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -39,7 +40,6 @@ from spark_connector.connection import (
     ResponseFuture,
     Unsupported,
 )
-from spark_connector.connection.cluster import LEADERSHIP_ERRORS
 from spark_connector.options import TopicPartition
 from spark_connector.sink.batch_encoder import Body, build_batch
 

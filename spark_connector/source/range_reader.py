@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import (
     FetchPartition,
@@ -36,7 +37,6 @@ from spark_connector.connection import (
     ConnectionFailed,
     ResponseFuture,
 )
-from spark_connector.connection.cluster import LEADERSHIP_ERRORS
 from spark_connector.options import EARLIEST, LATEST, SourceOptions
 from spark_connector.source.batch_decoder import RecordColumns, append_records
 from spark_connector.source.positions import offsets_at

@@ -241,7 +241,7 @@ async def test_error_codes_nobody_knows() -> None:
             peer(answering(lambda _key, _version, body=body: body)) as port,  # type: ignore[misc]
             Client(f"127.0.0.1:{port}", timeout_s=1) as client,
         ):
-            client._addresses = {1: ("127.0.0.1", port)}
+            client._view.addresses = {1: ("127.0.0.1", port)}
             with pytest.raises(BrokerError, match=str(code)):
                 await client.fetch(TOPIC, {0: 0})
         assert FetchRequest.SCHEMA.versions.high == 18

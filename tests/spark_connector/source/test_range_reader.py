@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 
+from lockstep.protocol.cluster_view import TRANSACTION
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -31,7 +32,6 @@ from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.testing import RunningBroker
 from spark_connector.connection import BrokerError, ClusterClient, ConnectionFailed
-from spark_connector.connection.cluster import TRANSACTION
 from spark_connector.options import (
     EARLIEST,
     LATEST,
