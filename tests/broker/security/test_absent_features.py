@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -20,16 +18,17 @@ from lockstep.protocol.messages.expire_delegation_token import ExpireDelegationT
 from lockstep.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from tests.broker.fakes import Caller
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("version", range(3))
+@each_case("version", range(3))
 async def test_sasl_authenticate_is_an_illegal_state(caller: Caller, version: int) -> None:
     answer = await caller.call(SaslAuthenticateRequest(auth_bytes=b"\0a\0b"), version)
     assert (answer.error_code, bytes(answer.auth_bytes)) == (ErrorCode.ILLEGAL_SASL_STATE, b"")
     assert answer.error_message == "SaslAuthenticate request received after successful authentication"
 
 
-@pytest.mark.parametrize("version", range(1, 4))
+@each_case("version", range(1, 4))
 async def test_delegation_tokens_are_not_allowed_without_authentication(caller: Caller, version: int) -> None:
     error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     created = await caller.call(CreateDelegationTokenRequest(max_lifetime_ms=-1), version)

@@ -12,6 +12,7 @@ from lockstep.protocol.messages.create_acls import AclCreation, CreateAclsReques
 from lockstep.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from lockstep.protocol.messages.describe_acls import DescribeAclsRequest
 from tests.broker.fakes import Caller
+from tests.support.cases import each_case
 
 DISABLED = ErrorCode.SECURITY_DISABLED
 
@@ -49,7 +50,7 @@ def description(**changed: Any) -> DescribeAclsRequest:
     )
 
 
-@pytest.mark.parametrize("version", range(1, 4))
+@each_case("version", range(1, 4))
 async def test_in_every_version(caller: Caller, version: int) -> None:
     response = await caller.call(description(), version)
     assert (response.error_code, response.resources) == (DISABLED, [])
@@ -67,7 +68,7 @@ async def test_nothing_asked(caller: Caller) -> None:
     assert (await caller.call(DeleteAclsRequest(), 3)).filter_results == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_",
     [
         description(resource_type_filter=0),

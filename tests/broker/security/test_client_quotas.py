@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_client_quotas_request import (
     AlterClientQuotasRequest,
@@ -13,6 +11,7 @@ from lockstep.protocol.messages.alter_client_quotas_request import (
 )
 from lockstep.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from tests.broker.fakes import Caller
+from tests.support.cases import each_case
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 Filter = tuple[str, int, str | None]
@@ -38,7 +37,7 @@ def described(components: list[Filter]) -> DescribeClientQuotasRequest:
     )
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@each_case("version", [0, 1])
 async def test_no_entity_has_a_quota(caller: Caller, version: int) -> None:
     pair: list[Filter] = [("user", EXACT, "a"), ("client-id", DEFAULT, None)]
     valid: list[list[Filter]] = [[], pair, [("ip", SPECIFIED, None)]]
@@ -47,7 +46,7 @@ async def test_no_entity_has_a_quota(caller: Caller, version: int) -> None:
         assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
 
 
-@pytest.mark.parametrize(("components", "error", "text"), INVALID)
+@each_case(("components", "error", "text"), INVALID)
 async def test_an_invalid_filter_is_rejected(
     caller: Caller, components: list[Filter], error: ErrorCode, text: str
 ) -> None:
@@ -56,7 +55,7 @@ async def test_an_invalid_filter_is_rejected(
     assert text in response.error_message
 
 
-@pytest.mark.parametrize("version", [0, 1])
+@each_case("version", [0, 1])
 async def test_a_quota_is_rejected_and_removing_none_succeeds(caller: Caller, version: int) -> None:
     def entry(name: str, remove: bool) -> EntryData:
         return EntryData(

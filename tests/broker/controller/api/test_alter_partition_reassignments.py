@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.broker.metadata.metadata_image import finish_reassignment_command, place_command
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_partition_reassignments import (
@@ -17,9 +15,10 @@ from lockstep.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from tests.broker.controller.api.conftest import ControllerCaller
+from tests.support.cases import each_case
 
 
-@pytest.mark.parametrize("version", range(2))
+@each_case("version", range(2))
 async def test_alter(caller: ControllerCaller, version: int) -> None:
     await caller.create("t")
     refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT

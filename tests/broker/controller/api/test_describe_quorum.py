@@ -10,6 +10,7 @@ from lockstep.protocol.messages.describe_quorum import DescribeQuorumResponse
 from lockstep.protocol.messages.describe_quorum_request import DescribeQuorumRequest, PartitionData, TopicData
 from tests.broker.controller.api.conftest import ControllerCaller
 from tests.broker.wire import Client
+from tests.support.cases import each_case
 
 
 async def describe(
@@ -43,7 +44,7 @@ async def test_in_every_version(broker: Broker, client: Client, version: int) ->
     assert nodes == ([(1, [("PLAINTEXT", broker.port)])] if version >= 2 else [])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wanted",
     [
         [("t", [0])],
@@ -53,7 +54,7 @@ async def test_in_every_version(broker: Broker, client: Client, version: int) ->
         [("", [-1])],
     ],
 )
-@pytest.mark.parametrize("version", [0, 2])
+@each_case("version", [0, 2])
 async def test_anything_else_is_unknown(
     caller: ControllerCaller, wanted: list[tuple[str, list[int]]], version: int
 ) -> None:

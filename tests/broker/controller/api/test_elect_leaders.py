@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -11,6 +9,7 @@ from lockstep.protocol.messages.elect_leaders import (
     TopicPartitions,
 )
 from tests.broker.controller.api.conftest import ControllerCaller
+from tests.support.cases import each_case
 
 
 async def elect(
@@ -34,7 +33,7 @@ async def elect(
     ]
 
 
-@pytest.mark.parametrize("version", range(3))
+@each_case("version", range(3))
 async def test_in_every_version(caller: ControllerCaller, version: int) -> None:
     await caller.create("t", 2)
     needless, unknown = ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

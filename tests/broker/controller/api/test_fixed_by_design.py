@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from lockstep.protocol.messages.alter_replica_log_dirs import (
@@ -71,8 +69,8 @@ LEVELS = (
 )
 
 
-@pytest.mark.parametrize(("name", "level", "upgrade_type", "reason"), LEVELS)
-@pytest.mark.parametrize("version", [1, 2])
+@each_case(("name", "level", "upgrade_type", "reason"), LEVELS)
+@each_case("version", [1, 2])
 async def test_a_feature_keeps_its_level(
     caller: ControllerCaller, version: int, name: str, level: int, upgrade_type: int, reason: str
 ) -> None:
@@ -88,7 +86,7 @@ async def test_a_feature_keeps_its_level(
         assert told == ([(name, 0, "NONE")] if version == 1 else [])
 
 
-@pytest.mark.parametrize(("allowed", "reason"), [(False, "Can't downgrade"), (True, "fixed at 2")])
+@each_case(("allowed", "reason"), [(False, "Can't downgrade"), (True, "fixed at 2")])
 async def test_the_first_version_of_update_features_allows_downgrades_by_a_flag(
     caller: ControllerCaller, allowed: bool, reason: str
 ) -> None:
@@ -111,7 +109,7 @@ async def test_nodes_are_not_unregistered(caller: ControllerCaller) -> None:
     assert caller.metadata.nodes.registered_ids() == [1]
 
 
-@pytest.mark.parametrize("kind", [AddRaftVoterRequest, RemoveRaftVoterRequest])
+@each_case("kind", [AddRaftVoterRequest, RemoveRaftVoterRequest])
 async def test_voters_are_not_changed(caller: ControllerCaller, kind: type[Any]) -> None:
     own = CLUSTER_ID
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS, configs_command
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.broker.controller.api.conftest import ControllerCaller
+from tests.support.cases import each_case
 
 
 async def listed(caller: ControllerCaller, *types: int, version: int = 1) -> list[tuple[str, int]]:
@@ -26,7 +25,7 @@ async def test_each_type(caller: ControllerCaller) -> None:
     assert await listed(caller, version=0) == []
 
 
-@pytest.mark.parametrize("types", [[1], [99], [0], [2, 64]])
+@each_case("types", [[1], [99], [0], [2, 64]])
 async def test_a_type_that_is_none(caller: ControllerCaller, types: list[int]) -> None:
     response = await caller.call(ListConfigResourcesRequest(resource_types=types), 1)
     assert (response.error_code, response.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from lockstep.broker.controller.api.lockstep_cluster import LockstepCluster
 from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.controller.api.conftest import ControllerCaller
+from tests.support.cases import each_case
 
 
 async def execute(caller: ControllerCaller, body: bytes) -> LockstepClusterResponse:
@@ -32,7 +31,7 @@ async def test_the_status_names_nodes_and_groups() -> None:
     assert not status["healthy"], "no leader confirms its group"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("body", "error"),
     [
         (b'{"do": "status", "more": 1}', ErrorCode.INVALID_REQUEST),

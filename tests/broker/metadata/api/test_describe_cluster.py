@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.broker.fakes import CLUSTER_ID, PORT, client
 from tests.broker.metadata.api.conftest import MetadataCaller
+from tests.support.cases import each_case
 
 NOT_REQUESTED = -(2**31)
 
 
-@pytest.mark.parametrize("version", range(3))
+@each_case("version", range(3))
 async def test_the_cluster(caller: MetadataCaller, version: int) -> None:
     response = await caller.call(DescribeClusterRequest(), version)
     assert (response.error_code, response.controller_id, response.cluster_id) == (0, 1, CLUSTER_ID)
@@ -20,7 +19,7 @@ async def test_the_cluster(caller: MetadataCaller, version: int) -> None:
     assert response.cluster_authorized_operations == NOT_REQUESTED
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("endpoint_type", "error"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )

@@ -8,6 +8,7 @@ from lockstep.broker.requests.request_context import ConnectionRejected
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.metadata.api.conftest import MetadataCaller
+from tests.support.cases import each_case
 
 
 async def ask(caller: MetadataCaller, *names: str, create: bool = False) -> dict[str | None, int]:
@@ -28,7 +29,7 @@ async def test_a_missing_topic_is_created_once_and_only_if_the_client_allows_it(
         assert caller.created == ["t"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "reported"),
     [
         (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.LEADER_NOT_AVAILABLE),
