@@ -48,10 +48,14 @@ the decoding costs little. A compact length of up to so much has three bytes."""
 MAX_UNSEEN: Final = 63
 """LIMIT. After a request that is not plain the fast path does not look at the next ones, at most so many: a
 producer whose requests never are plain pays little for it."""
+MAX_START_BYTES: Final = 1024
+"""LIMIT. The longest start of a request that a connection remembers: a client id of 32 KB, or tagged fields
+of any size in the header, would stay in memory that nobody counts."""
 ONE_TOPIC: Final = 2
 """A compact array's length is one more than the number of its elements."""
 MAX_BYTE_LENGTH: Final = 127
-"""The longest compact length of one byte."""
+"""The longest compact length of one byte. LIMIT: in each version fewer batches are appended at once; more are
+appended in time slices."""
 CORRELATION_END: Final = 8
 CRC_FROM: Final = 21
 """The first byte of a batch that its checksum covers."""
@@ -268,7 +272,7 @@ class PlainRequests:
             at += 14
         end = at + size
         topic = self._path.topic(version, bytes(frame[at:end]))
-        if topic is None or end > len(frame):
+        if topic is None or end > min(len(frame), MAX_START_BYTES):
             return None
         return _RequestStart(
             key_and_version, bytes(frame[CORRELATION_END:end]), topic, self._path.cluster.changes
@@ -284,16 +288,16 @@ class PlainRequests:
         if not known.is_flexible:
             (count,) = _INT32(frame, at)
             at += 4
-            if count < 1:
+            if not 0 < count < MAX_BYTE_LENGTH:
                 return None
-            while at < end:
+            while at < end and len(batches) < count:
                 index, size = _PARTITION(frame, at)
                 batch = self._plain_batch(topic.partition(index), frame, at + 8, size)
                 if batch is None:
                     return None
                 batches.append(batch)
                 at += 8 + size
-            return batches if len(batches) == count else None
+            return batches if at == end and len(batches) == count else None
         count = frame[at] - 1
         at += 1
         if not 0 < count < MAX_BYTE_LENGTH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import tempfile
 from collections.abc import AsyncIterator
@@ -24,6 +25,7 @@ from lockstep.protocol.records.compression import Codec
 from tests.broker.appends import HOUR_MS, NOW_MS, batch, changed
 from tests.broker.fake_partitions import SETTINGS
 from tests.broker.network.rig import ask
+from tests.broker.produce import fast_path_rig
 from tests.broker.produce.fast_path_rig import CONFIGS, Pair, receive, request
 
 VERSIONS = range(3, 14)
@@ -114,6 +116,69 @@ async def test_what_is_not_plain_is_declined(pair: Pair) -> None:
         before = pair.fast.taken
         assert await taken(pair, first, first, declined) == [before, before + 1, before + 1], what
     assert (await taken(pair, request((0, early)), request((0, plain(codec=Codec.ZSTD)))))[-1] == before + 3
+
+
+async def test_a_long_start_is_not_remembered(pair: Pair) -> None:
+    """The header's tagged fields may be as long as a request."""
+    body = request((0, plain()))[4:]
+    tags_at = 10 + struct.unpack_from(">h", body, 8)[0]
+    assert body[tags_at] == 0
+
+    def with_tag(size: int) -> bytes:
+        """One tagged field of a size whose compact length has two bytes."""
+        tag = bytes([1, 9, size & 0x7F | 0x80, size >> 7]) + bytes(size)
+        found = body[:tags_at] + tag + body[tags_at + 1 :]
+        return struct.pack(">i", len(found)) + found
+
+    assert await taken(pair, with_tag(800), with_tag(800)) == [0, 1]
+    assert await taken(pair, *[with_tag(8_000)] * 4) == [1, 1, 1, 1]
+
+
+async def test_many_batches_are_left_to_the_time_slices(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_path_rig, "PARTITIONS", 127)
+    for node in pair.nodes:
+        await node.make_topic("wide", bytes([50] * 16), {})
+    for version in (8, 9):
+        pair.connect()
+        before = pair.fast.taken
+        many, fewer = (
+            request(*[(each, plain()) for each in range(count)], topic="wide", version=version)
+            for count in (127, 126)
+        )
+        assert await taken(pair, many, fewer, fewer, many) == [
+            before,
+            before + 1,
+            before + 2,
+            before + 2,
+        ]
+
+
+async def test_a_closed_connection_is_freed_at_once(pair: Pair) -> None:
+    """Its receive buffer does not wait for the garbage collector."""
+    one = request((0, plain()))
+
+    def connections() -> int:
+        return sum(type(each) is Connection for each in gc.get_objects())
+
+    async def visit() -> None:
+        """A client that comes, produces and goes."""
+        connection, _ = pair.fast.connect()
+        for _ in range(2):
+            receive(connection, one)
+            await pair.fast.group.committed()
+        await asyncio.sleep(0)
+        connection.connection_lost(None)
+
+    gc.collect()
+    gc.disable()
+    try:
+        before, visits = connections(), pair.fast.taken
+        await visit()
+        await asyncio.sleep(0)
+        assert pair.fast.taken == visits + 1
+        assert connections() == before
+    finally:
+        gc.enable()
 
 
 async def test_an_idempotent_producer_continues(pair: Pair) -> None:
