@@ -23,6 +23,8 @@ QUICK = (
     ("tail-answered-early", "acknowledged, not committed|what is acknowledged is there"),
     ("end-of-log-served", "an end that is not committed|machines"),
     ("buffer-used-again", "bytes|wrong bytes read"),
+    ("fast-sequences-not-recorded", "a producer is forgotten|machines|twice"),
+    ("fast-replies-after-loss", "the fast path answers"),
     ("ended-in-two-frames", "half of a transaction has ended"),
     ("open-transactions-ignored", "last stable offset"),
     ("last-record-cleaned", "the last value of each key"),

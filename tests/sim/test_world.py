@@ -17,6 +17,7 @@ from lockstep.storage.log.data_log import DataLog
 from tests.campaigns.evidence import ROOT
 from tests.sim.options import FAULTS, Options, override
 from tests.sim.run import run_seed
+from tests.sim.workloads.fast_path import FastProduce
 from tests.sim.world import World
 
 ONE = {"nodes": 1, "safety_s": 20}
@@ -39,6 +40,25 @@ def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
         hashes.add(outcome["trace_hash"])
     assert len(hashes) == 1
     assert len(hashes.pop()) >= 16
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_fast_path_is_the_same_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    appended = Counter[bool]()
+    real = FastProduce.append
+
+    def append(self: FastProduce, *batch: Any) -> Any:
+        reply = real(self, *batch)
+        appended[reply is not None] += 1
+        return reply
+
+    monkeypatch.setattr(FastProduce, "append", append)
+    with_it, without = (
+        run_seed(seed, "appends", {"safety_s": 15, "think_ms": 50, "fast_path": on}) for on in (True, False)
+    )
+    assert not with_it.rule, with_it.violation
+    assert with_it.trace_hash == without.trace_hash
+    assert appended[True] > 2 * appended[False] > 0
 
 
 def test_another_seed_is_another_history() -> None:

@@ -8,7 +8,8 @@ from unittest.mock import patch
 
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.produce import producer_state
-from lockstep.broker.produce.producer_state import NEW, ProducerState
+from lockstep.broker.produce.produce_fast_path import PlainReply, ProduceFastPath
+from lockstep.broker.produce.producer_state import NEW, Producer, ProducerState
 from lockstep.protocol.records.batch import BatchHeader, read_header
 from lockstep.storage import control_partition as control
 from lockstep.storage.log_group import LogGroup
@@ -57,7 +58,45 @@ def producers_not_restored() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fast_sequences_not_recorded() -> Iterator[None]:
+    real = ProducerState.continued_by
+
+    def continued_by(self: ProducerState, *batch: int) -> Producer | None:
+        return None if real(self, *batch) is None else Producer(batch[2])
+
+    with patch.object(ProducerState, "continued_by", continued_by):
+        yield
+
+
+@contextmanager
+def lost_replies_succeed() -> Iterator[None]:
+    real = PlainReply.encode
+
+    def encode(self: PlainReply, path: ProduceFastPath, is_lost: bool) -> object:
+        return real(self, path, False)
+
+    with patch.object(PlainReply, "encode", encode):
+        yield
+
+
 PLANTS = (
+    Plant(
+        "fast-sequences-not-recorded",
+        "the fast path appends a producer's batch and does not record its sequence",
+        fast_sequences_not_recorded,
+        workload="appends",
+        overrides={"think_ms": 50},
+        source="decision 56: what the general path leaves",
+    ),
+    Plant(
+        "fast-replies-after-loss",
+        "the fast path acknowledges batches that were lost with the leadership",
+        lost_replies_succeed,
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="decision 56: what the general path leaves",
+    ),
     Plant(
         "one-batch-remembered",
         "only a producer's last batch is remembered, not its last five",

@@ -13,6 +13,7 @@ from lockstep.storage.checkpointer import Checkpointer
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log.tail_cache import TailCache
 from lockstep.storage.log_group import LogGroup
+from lockstep.storage.open_frame import OpenFrame
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.configuration import ConfigurationStack
 from lockstep.storage.raft.raft import Raft
@@ -184,17 +185,17 @@ def checkpoint_of_later_state() -> Iterator[None]:
 
 @contextmanager
 def buffer_used_again() -> Iterator[None]:
-    real = LogGroup.append
+    real = OpenFrame.add_batch
     last: list[bytearray] = []
 
-    def append(self: LogGroup, partition: PartitionLog, batch: bytearray, header: Any, **more: Any) -> int:
+    def add_batch(self: OpenFrame, partition: PartitionLog, batch: bytearray, *more: Any) -> int:
         if last and len(batch) > 61 and len(last[-1]) >= len(batch):
             last[-1][61 : len(batch)] = batch[61:]
-        base_offset = real(self, partition, batch, header, **more)
+        base_offset = real(self, partition, batch, *more)
         last[:] = [batch]
         return base_offset
 
-    with patch.object(LogGroup, "append", append):
+    with patch.object(OpenFrame, "add_batch", add_batch):
         yield
 
 
@@ -254,6 +255,7 @@ PLANTS = (
         "tail-answered-early",
         "whoever waits for a commit is told at once that it has come",
         tail_answered_early,
+        overrides={"fast_path": False},
         source="docs/storage_rules.md: tail answered early",
     ),
     Plant(

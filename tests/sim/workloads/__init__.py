@@ -2,7 +2,7 @@
 
 | workload | clients | the broker's own parts |
 |---|---|---|
-| `appends` | producers of both kinds, consumers, an administrator | `Appender`, `ProducerState` |
+| `appends` | producers of both kinds, consumers, an administrator | `Appender`, `ProduceFastPath` |
 | `groups` | offsets committed, fetched, deleted, expired | `GroupsState`, `GroupStore`, expiry's rules |
 | `transactions` | producers of transactions, readers of what is committed | the same, `committed_reads` |
 | `compacting` | writers of keys; a cleaner on every node | `LogToClean` of `broker/maintenance/` |

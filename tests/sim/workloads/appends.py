@@ -2,7 +2,7 @@
 
 Segments are small and log starts move, so that segments roll, checkpoints are written, files are freed and
 recycled, and followers that were away long are shipped checkpoints. The tail machine is the broker's own
-`ProducerState`, appends go through its `Appender`.
+`ProducerState`; appends go through its fast path of Produce (`fast_path.py`), or else its `Appender`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tests.sim.faces import Check, Machines, Workload
 from tests.sim.workloads.administering import Administrator
 from tests.sim.workloads.asking import at_rest, until
 from tests.sim.workloads.consuming import Consumer
-from tests.sim.workloads.producing import IdempotentProducer, PlainProducer
+from tests.sim.workloads.fast_path import FastProduce
+from tests.sim.workloads.producing import MAX_MESSAGE_BYTES, IdempotentProducer, PlainProducer
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -56,7 +57,8 @@ class Appends(Workload):
     def opened(self, node: Node) -> None:
         producers = node.machines.tail[PRODUCERS_SECTION]
         assert isinstance(producers, ProducerState)
-        node.memory["appender"] = Appender(group_of(node), producers, node.clock_ms)
+        appender = node.memory["appender"] = Appender(group_of(node), producers, node.clock_ms)
+        node.memory["fast"] = FastProduce(node, appender, MAX_MESSAGE_BYTES)
 
     def checks(self) -> Sequence[Check]:
         return self.clients, self.readers

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from lockstep.broker.produce.produce_fast_path import PlainReply
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.record import BatchBuilder
@@ -19,6 +20,7 @@ from tests.sim.checks.clients import VALUE_MARK, Write
 from tests.sim.checks.history import group_of
 from tests.sim.faces import Unanswered
 from tests.sim.workloads.asking import BACKOFF_S, Elsewhere, Finder, InDoubt, commit, must_lead, on_node
+from tests.sim.workloads.fast_path import agrees, response_of
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -52,12 +54,16 @@ LIMITS = Limits()
 
 
 async def produce(node: Node, number: int, data: bytes) -> int:
-    """As broker/produce/api/produce.py: append through the broker's `Appender`, answer after the commit."""
+    """As broker/network/connection.py: append by the fast path, or else as broker/produce/api/produce.py
+    through the broker's `Appender`; answer after the commit."""
     must_lead(node)
     group = group_of(node)
     partition = group.partitions.get(number)
     if partition is None:
         raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID, f"partition {number}")
+    reply = node.memory["fast"].append(partition, data) if node.world.options.fast_path else None
+    if reply is not None:
+        return await _committed(node, reply)
     try:
         appended = node.memory["appender"].append(partition, data, LIMITS, PRODUCE_VERSION)
     except RequestError as refusal:
@@ -67,6 +73,19 @@ async def produce(node: Node, number: int, data: bytes) -> int:
         raise
     await commit(node)
     return int(appended.base_offset)
+
+
+async def _committed(node: Node, reply: PlainReply) -> int:
+    """The base offset in a reply of the fast path, which must say what became of the batch."""
+    try:
+        await commit(node)
+    except InDoubt:
+        if not agrees(reply, False):
+            node.world.violate("the fast path answers", f"a lost batch was acknowledged at {node}")
+        raise
+    if not agrees(reply, True):
+        node.world.violate("the fast path answers", f"a committed batch was not acknowledged at {node}")
+    return response_of(reply).base_offset
 
 
 async def _stands(node: Node, group: LogGroup) -> None:
