@@ -123,7 +123,9 @@ class LogGroup:
         self.installer = self._replica.installer
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
-        self.plain = PlainAppends(self, self._open, self._replica.applier, options.max_uncommitted_bytes)
+        self.plain = PlainAppends(
+            self, self._leadership, self._open, self._replica.applier, options.max_uncommitted_bytes
+        )
         self._commands = ControlCommands(self.control, self._leadership, self.append_values)
         self.open_partitions = self._commands.open_partitions
         self.close_partitions = self._commands.close_partitions

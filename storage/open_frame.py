@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from lockstep.protocol.records.batch import BatchHeader, patch
+from lockstep.protocol.records.batch import BatchHeader, patch_whole
 from lockstep.storage.log.format import (
     ENTRY_BYTES,
     ENTRY_NOTES,
@@ -114,7 +114,7 @@ class OpenFrame:
         """
         base_offset = partition.next_offset
         size = len(batch)
-        patch(batch, base_offset, leader_epoch)
+        patch_whole(batch, base_offset, leader_epoch)
         directory = self._directory
         if not directory:
             self.time_ms = max(self.time_ms, self._clock_ms())

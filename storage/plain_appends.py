@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.storage.applier import Applier
 from lockstep.storage.open_frame import OpenFrame
 from lockstep.storage.partition import PartitionLog
+from lockstep.storage.served_leadership import ServedLeadership
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
@@ -19,12 +20,18 @@ if TYPE_CHECKING:
 class PlainAppends:
     """See the module."""
 
-    __slots__ = ("_applier", "_group", "_max_uncommitted_bytes", "_open")
+    __slots__ = ("_applier", "_group", "_leadership", "_log", "_max_uncommitted_bytes", "_open", "_raft")
 
     def __init__(
-        self, group: LogGroup, open_frame: OpenFrame, applier: Applier, max_uncommitted_bytes: int
+        self,
+        group: LogGroup,
+        leadership: ServedLeadership,
+        open_frame: OpenFrame,
+        applier: Applier,
+        max_uncommitted_bytes: int,
     ) -> None:
-        self._group = group
+        self._group, self._log, self._raft = group, group.log, group.raft
+        self._leadership = leadership
         self._open = open_frame
         self._applier = applier
         self._max_uncommitted_bytes = max_uncommitted_bytes
@@ -32,12 +39,12 @@ class PlainAppends:
     def has_room(self, size: int, record_count: int, batches: int) -> bool:
         """True if so many batches may be appended: the group is led here, they fit together into the open
         frame as it is, and exceed no limit."""
-        group, open_frame = self._group, self._open
-        if not group.is_leader or not open_frame.has_room(size, record_count, batches):
+        open_frame = self._open
+        if not self._leadership.is_serving or not open_frame.has_room(size, record_count, batches):
             return False
         pending = open_frame.pending_bytes + size
         return (
-            group.log.room_for(pending)
+            self._log.room_for(pending)
             and pending + self._applier.in_flight_bytes <= self._max_uncommitted_bytes
         )
 
@@ -46,7 +53,6 @@ class PlainAppends:
     ) -> int:
         """Appends a validated batch without transaction, for which there is room; returns its base
         offset."""
-        group = self._group
-        group.schedule_turn()
-        leader_epoch = group.raft.term + partition.epoch_base
+        self._group.schedule_turn()
+        leader_epoch = self._raft.term + partition.epoch_base
         return self._open.add_batch(partition, batch, record_count, crc, max_timestamp, leader_epoch)

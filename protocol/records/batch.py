@@ -46,6 +46,8 @@ _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
 _INT32: Final = Struct(">i")
+_PREFIX: Final = Struct(">qii")
+"""Base offset, length, leader epoch."""
 _INT64: Final = Struct(">q")
 _UINT32: Final = Struct(">I")
 _INT16: Final = Struct(">h")
@@ -238,6 +240,11 @@ def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, po
     """Write where the batch landed: 12 bytes outside the checksum. The only change to an ordinary batch."""
     _INT64.pack_into(batch, pos, base_offset)
     _INT32.pack_into(batch, pos + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def patch_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """`patch` of a batch that is all of the buffer, whose length it writes again: one packing, not two."""
+    _PREFIX.pack_into(batch, 0, base_offset, len(batch) - LENGTH_PREFIX_BYTES, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, timestamp_ms: int, pos: int = 0) -> int:
