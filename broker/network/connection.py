@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
         self._fast_requests: FastRequests | None = None
-        """The fast path, from the first Produce on."""
+        """The fast path, from the first Produce on; an idle connection has none."""
         self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
         self._blocking_reply: EncodedReply | None = None
@@ -492,6 +492,7 @@ class Connection(asyncio.BufferedProtocol):
             self._last_received = received
             return
         self._reader.trim()
+        self._fast_requests = None
         if now - self._idle_since > (
             min(max_idle_seconds, SLOW_CLIENT_TIMEOUT_SECONDS) if is_slow else max_idle_seconds
         ):
@@ -532,7 +533,7 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_bytes = 0
             self._reader = FrameReader(shared.max_frame_bytes)
         replies, self._replies = self._replies, None
-        self._queued_frames = None
+        self._queued_frames = self._fast_requests = None
         self._output = []
         self._output_bytes = self._pending_reply_bytes = 0
         if self._unsent_bytes:

@@ -195,6 +195,8 @@ class Connections:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
         others_waiting = bool(self.unfinished_frames.waiting)  # now: who is closed has them asked anew
+        if self.fast_path is not None:
+            self.fast_path.trim()
         for connection in list(self._open):
             connection.reap_idle(now, idle_ms / 1000 if idle_ms >= 0 else math.inf, others_waiting)
 

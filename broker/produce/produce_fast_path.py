@@ -159,12 +159,16 @@ class ProduceFastPath:
         """See `FastPath`."""
         return PlainRequests(self, connection, client)
 
+    def trim(self) -> None:
+        """See `FastPath`."""
+        if self._changes != self.cluster.changes:
+            self._topics.clear()
+            self._changes = self.cluster.changes
+
     def topic(self, version: int, name: bytes) -> PlainTopic | None:
         """The plain topic of a name in UTF-8, or of an id in versions that have ids; None for all others."""
         cluster = self.cluster
-        if self._changes != cluster.changes:
-            self._topics.clear()
-            self._changes = cluster.changes
+        self.trim()
         found = self._topics.get((version, name))
         if found is None:
             by_id = version >= TOPIC_IDS_MIN_VERSION

@@ -46,5 +46,8 @@ class FastRequests(Protocol):
 class FastPath(Protocol):
     """A fast path."""
 
+    def trim(self) -> None:
+        """Forget what is remembered of objects that are gone."""
+
     def open(self, connection: FastConnection, client: ClientContext) -> FastRequests:
         """The fast path of a connection that has sent such a request."""

@@ -57,6 +57,14 @@ CONFIGS = {
 PARTITIONS = 3
 
 
+class RigTopic(Topic):
+    """May be referenced weakly."""
+
+
+class RigConnection(Connection):
+    """May be referenced weakly."""
+
+
 class Cluster:
     """The topics of one node; those of `TopicPartition`s in its log group."""
 
@@ -134,7 +142,7 @@ class ProduceNode:
             await self.make_topic(name, bytes([number] * 16), config)
 
     async def make_topic(self, name: str, topic_id: bytes, config: dict[str, str]) -> Topic:
-        topic = self.cluster.topics[name] = Topic(name, topic_id, topic_config(config, SETTINGS))
+        topic = self.cluster.topics[name] = RigTopic(name, topic_id, topic_config(config, SETTINGS))
         for log in await self.group.open_partitions([(topic_id, index) for index in range(PARTITIONS)]):
             partition = TopicPartition(topic, log.index, self.group)
             partition.log = log
@@ -144,7 +152,7 @@ class ProduceNode:
 
     def connect(self) -> tuple[Connection, Transport]:
         transport = Transport()
-        connection = Connection(self.shared, "PLAINTEXT")
+        connection = RigConnection(self.shared, "PLAINTEXT")
         connection.connection_made(transport)  # type: ignore[arg-type]
         return connection, transport
 

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import struct
 import tempfile
+import weakref
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -489,6 +490,32 @@ async def test_shutdown_lets_what_is_in_flight_be_answered(pair: Pair) -> None:
         connection.quiesce()
     assert len(await pair.commit()) == 1
     assert [connection.is_busy for connection in pair.connections] == [False, False]
+
+
+async def test_nobody_keeps_what_is_gone(pair: Pair) -> None:
+    """A closed connection, one that is idle, and a deleted topic whose producers are silent."""
+    one = request((0, plain()))
+    assert await taken(pair, one, one) == [0, 1]
+    node = pair.fast
+    closing, _ = node.connect()
+    receive(closing, one)
+    await node.group.committed()
+    receive(closing, one)
+    await node.group.committed()
+    connection, topic = weakref.ref(closing), weakref.ref(node.cluster.topics.pop("plain"))
+    node.cluster.changes += 1
+    closing.connection_lost(None)
+    gc.disable()
+    try:
+        del closing
+        assert connection() is None, "without the garbage collector"
+    finally:
+        gc.enable()
+    for now in (1.0, 2.0, 3.0):
+        node.shared.reap_idle(now)
+    gc.collect()
+    assert topic() is None
+    assert not pair.transports[1].closed
 
 
 async def test_locks_of_a_former_setting_are_declined(pair: Pair) -> None:
