@@ -58,7 +58,7 @@ def test_coroutines_and_tables_over_tables() -> None:
         ("other", [1], "no parameter"),
         ("value", [], "no cases"),
         ("value, other", [(1,)], "1 values for 2"),
-        ("value", [pytest.param(1, marks=pytest.mark.slow)], "no marks"),
+        ("value", [pytest.param(1, marks=pytest.mark.java)], "no marks"),
     ],
 )
 def test_a_wrong_table_is_refused(names: str, cases: list[Any], words: str) -> None:
