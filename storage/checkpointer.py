@@ -7,18 +7,24 @@ whose frame is truncated is dropped. Source: docs/storage_rules.md, decision 2.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Final
 
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.state_machines import StateMachines
-from lockstep.storage.types import Checkpoint, StorageFull
+from lockstep.storage.types import Checkpoint, StorageFull, WriteFailed
+
+log_of_checkpoints = logging.getLogger(__name__)
 
 CONFIGURATION_SECTION = "configuration"
 MAX_BATCHES = 50_000
 """A restart replays so many batches in about a second: beyond them a checkpoint does not wait for the end of
 the segment. One of 64 MiB holds seven times as many offset commits."""
+RETRY_SECONDS: Final = 10
+"""The pause after a checkpoint that could not be written while the disk is not full."""
 
 
 class Checkpointer:
@@ -38,6 +44,7 @@ class Checkpointer:
         "_loop",
         "_state",
         "_threads",
+        "_write_failed",
         "_written",
         "index",
         "requested",
@@ -62,6 +69,8 @@ class Checkpointer:
         self._written = written
         self._failed = failed
         self._cut: Checkpoint | None = None
+        self._write_failed = False
+        """The last try failed, for another reason than a full disk."""
         self.index = log.checkpoint.index if log.checkpoint else 0
         """The newest entry that a flushed checkpoint covers."""
         self.under_way: asyncio.Future[None] | None = None
@@ -107,8 +116,27 @@ class Checkpointer:
             self._log.forget_closed(self._state.control.is_closed)
             self.index = max(self.index, index)
             self._written(index)
+            if self._write_failed:
+                self._write_failed = False
+                log_of_checkpoints.info("log group %d: checkpoints are written again", self._log.group_id)
+        elif isinstance(error, WriteFailed):
+            self._on_write_failed(error)
         elif not isinstance(error, StorageFull):
             self._failed(error)
+
+    def _on_write_failed(self, error: WriteFailed) -> None:
+        """Logs the first failure of a series, and lets the next frames bring another try after a while. A
+        full disk has its own watch, which does both."""
+        if not self._write_failed:
+            self._write_failed = True
+            log_of_checkpoints.error(
+                "log group %d: %s; the former checkpoint stays valid, so no more log files are freed and the "
+                "next start takes longer; retried after %d s",
+                self._log.group_id,
+                error,
+                RETRY_SECONDS,
+            )
+        self._loop.call_later(RETRY_SECONDS, self._log.retry_space)
 
     def on_truncate(self, last_index: int) -> None:
         """Drops a cut whose frame is truncated."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lockstep.storage.types import StorageFull
+from lockstep.storage.types import StorageFull, WriteFailed
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
@@ -23,7 +23,8 @@ CHECKPOINT_SECONDS: Final = 2.0
 
 
 async def free_on_full_disk(group: LogGroup) -> int:
-    """Free all dead sealed segments; returns how many. Those above a checkpoint that found no room stay."""
+    """Free all dead sealed segments; returns how many. Those above a checkpoint that could not be written
+    stay."""
     log_start = group.control.log_start
     dead = [segment.last_index for segment in group.log.segments() if segment.is_dead(log_start)]
     if dead and not group.log.is_cleanable(dead[-1]):
@@ -31,4 +32,6 @@ async def free_on_full_disk(group: LogGroup) -> int:
             await group.sealer.checkpoint_above(dead[-1], CHECKPOINT_SECONDS)
         except StorageFull:
             group.log.drop_indexes(dead[-1])
+        except WriteFailed:
+            pass  # room would not help: the checkpointer has logged it
     return group.free_dead_segments()

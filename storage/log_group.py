@@ -51,6 +51,7 @@ from lockstep.storage.types import (
     ReadResult,
     StateMachine,
     StorageFull,
+    WriteFailed,
 )
 from lockstep.storage.waiters import OpenWaiters, Waiter, Waiters
 
@@ -189,7 +190,7 @@ class LogGroup:
                     await self.committed()
                 else:
                     self.on_not_accepting()  # a checkpoint holds nothing that is in no frame
-                with contextlib.suppress(StorageFull):  # the next start replays a little more
+                with contextlib.suppress(StorageFull, WriteFailed):  # the next start replays a little more
                     await self._replica.last_checkpoint()
         finally:
             self.abandon()

@@ -201,7 +201,8 @@ class Replica:
             self._step(_no_input)
 
     async def last_checkpoint(self) -> None:
-        """Writes a checkpoint at the end of the log, where all of it is applied. Raises StorageFull."""
+        """Writes a checkpoint at the end of the log, where all of it is applied. Raises StorageFull,
+        WriteFailed."""
         checkpointer = self.checkpointer
         if checkpointer.under_way is not None:
             await asyncio.wait([checkpointer.under_way])

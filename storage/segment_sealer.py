@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from lockstep.storage.types import StorageFull
+from lockstep.storage.types import StorageFull, WriteFailed
 
 if TYPE_CHECKING:
     from lockstep.storage.replica import Replica
@@ -38,7 +38,7 @@ class SegmentSealer:
     async def run(self, seconds: float, without_members: bool = False) -> bool:
         """Seals the segment and writes both checkpoints above it; returns whether that was done in time.
 
-        Work that was not done in time continues with the next call. Raises StorageFull.
+        Work that was not done in time continues with the next call. Raises StorageFull, WriteFailed.
         """
         loop = asyncio.get_running_loop()
         until, last_index = loop.time() + seconds, self._replica.log.last_index
@@ -51,11 +51,11 @@ class SegmentSealer:
     async def checkpoint_above(self, last_index: int, seconds: float) -> bool:
         """Writes both checkpoints above entries of sealed segments; returns whether that was done in time.
 
-        Nothing is sealed: a full disk has no next segment. Raises StorageFull."""
+        Nothing is sealed: a full disk has no next segment. Raises StorageFull, WriteFailed."""
         return await self._run(asyncio.get_running_loop().time() + seconds, last_index)
 
     async def _run(self, until: float, last_index: int) -> bool:
-        """Raises StorageFull."""
+        """Raises StorageFull, WriteFailed."""
         replica, log = self._replica, self._replica.log
         try:
             while not log.is_cleanable(last_index):
@@ -86,7 +86,7 @@ class SegmentSealer:
         if writing is not None:
             await asyncio.wait([writing])
             error = writing.exception()
-            if isinstance(error, StorageFull):
+            if isinstance(error, StorageFull | WriteFailed):
                 raise error
         return await self._wait(until)
 

@@ -17,7 +17,6 @@ Source: docs/storage_rules.md.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -27,13 +26,14 @@ from typing import Final
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION
 from lockstep.storage.group_options import node_of
 from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.file_system import is_full
 from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import SendState
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.ready import Ready
 from lockstep.storage.snapshot_chunk import ChunkPayload
 from lockstep.storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
-from lockstep.storage.types import Checkpoint, StorageFull
+from lockstep.storage.types import Checkpoint, StorageFull, WriteFailed
 
 log_of_installs = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class SnapshotInstaller:
         if self.incoming is not incoming:
             return  # the member was stopped meanwhile, and its log is closed
         incoming.storing = False
-        if isinstance(error, StorageFull | OSError):
+        if isinstance(error, StorageFull | WriteFailed | OSError):
             self._on_store_failed(incoming, install, error)
         elif error is not None:
             log_of_installs.warning("log group %d: a snapshot was aborted: %s", self._log.group_id, error)
@@ -248,7 +248,7 @@ class SnapshotInstaller:
         stored(incoming.whole)
 
     def _on_store_failed(
-        self, incoming: IncomingSnapshot, install: Install, error: StorageFull | OSError
+        self, incoming: IncomingSnapshot, install: Install, error: StorageFull | WriteFailed | OSError
     ) -> None:
         """Frees space after a failed store, most likely on a full disk, and pauses before the next
         attempt."""
@@ -256,8 +256,8 @@ class SnapshotInstaller:
         self.abort()
         self._pause_ms = min(2 * self._pause_ms or FIRST_PAUSE_MS, MAX_PAUSE_MS)
         self._paused_until_ms = self._now_ms() + self._pause_ms
-        reason, advice = error.__cause__ or error, ""
-        if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = ""
+        if isinstance(error, StorageFull) or (isinstance(error, OSError) and is_full(error)):
             self._no_room_index = incoming.index
             log.yield_room(True)  # at once; the broker decides for the other logs of the disk, and until when
             self._step(partial(self._free_as_leader, incoming))

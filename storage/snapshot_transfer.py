@@ -115,7 +115,7 @@ class IncomingSnapshot:
     def store(self, payload: ChunkPayload, last: bool) -> None:
         """Stores the next chunk; after the last one all is made durable. For a thread.
 
-        Raises ValueError for bytes that do not verify, StorageFull.
+        Raises ValueError for bytes that do not verify, StorageFull, WriteFailed.
         """
         self._add(payload)
         if last:

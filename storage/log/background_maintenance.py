@@ -24,12 +24,12 @@ from lockstep.storage.log.checkpoint_file import (
     name_beside,
     write_checkpoint,
 )
-from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.file_system import FileSystem, is_full, write_error
 from lockstep.storage.log.freed_segments import forget_freed, record_freed
 from lockstep.storage.log.segment_pool import ReadyFile, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.state_file import LogState, StateFile
-from lockstep.storage.types import Checkpoint, HardState, StorageFull
+from lockstep.storage.types import Checkpoint, HardState
 
 REMOVED_AT_ONCE: Final = 4
 """Joined files whose names are removed before others get their turn: a name may take milliseconds."""
@@ -335,8 +335,8 @@ class BackgroundMaintenance:
         return self._checkpoints[-1].place >> 32 if self._checkpoints else 0
 
     def write_checkpoint(self, checkpoint: Checkpoint, place: int) -> None:
-        """Durable when this returns; the two newest are kept. StorageFull leaves the old ones in charge. One
-        of a log that has been replaced meanwhile is dropped."""
+        """Durable when this returns; the two newest are kept. StorageFull and WriteFailed leave the old ones
+        in charge. One of a log that has been replaced meanwhile is dropped."""
         with self._checkpoint_lock:
             if place >> 32 < self.state.oldest_sequence:
                 return
@@ -345,9 +345,10 @@ class BackgroundMaintenance:
                 name = name_beside(former, checkpoint.index)
                 write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
             except OSError as error:
-                self._error = str(error)
-                self._failures += 1
-                raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
+                if is_full(error):
+                    self._error = str(error)
+                    self._failures += 1
+                raise write_error(f"checkpoint at index {checkpoint.index}", error) from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             kept = [c for c in self._checkpoints if c.name != name]
             self._checkpoints = [*kept, PlacedCheckpoint(name, checkpoint.without_sections(), place)][-2:]

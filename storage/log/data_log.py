@@ -38,7 +38,15 @@ from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.log.segment_maintenance import MaintainedLog
 from lockstep.storage.log.segment_pool import Pace, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
+from lockstep.storage.types import (
+    Checkpoint,
+    CorruptLog,
+    Frame,
+    HardState,
+    ReadResult,
+    StorageFull,
+    WriteFailed,
+)
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
@@ -146,7 +154,7 @@ class DataLog(MaintainedLog):
         return self._maintenance.disk_failures
 
     def retry_space(self) -> None:
-        """There may be room again: try what failed for want of it."""
+        """Try again what could not be written: there may be room."""
         self._refused_sequence = 0
         self._maintenance.wake()
 
@@ -216,18 +224,19 @@ class DataLog(MaintainedLog):
     @property
     def sealed_since_checkpoint(self) -> bool:
         """True where a segment was sealed after the last checkpoint began: time for another one. One that
-        found no room counts until `retry_space`."""
+        could not be written counts until `retry_space`."""
         return self._active.sequence > max(1, self._checkpointed_sequence, self._refused_sequence)
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Make it durable, together with the frames it stands for. May run in a thread. StorageFull: the
-        former one stays in charge; FlushFailed; ValueError for an index the log cannot place any more."""
+        """Make it durable, together with the frames it stands for. May run in a thread. StorageFull,
+        WriteFailed: the former one stays in charge; FlushFailed; ValueError for an index the log cannot place
+        any more."""
         sequence = self._active.sequence
         place = self._position_after(checkpoint.index)
         self._flush_to(place)
         try:
             self._maintenance.write_checkpoint(checkpoint, place)
-        except StorageFull:
+        except (StorageFull, WriteFailed):
             self._refused_sequence = sequence
             raise
         self._refused_sequence = 0

@@ -211,7 +211,7 @@ def is_full(error: OSError) -> bool:
     return error.errno in _NO_ROOM
 
 
-def write_error(path: Path, error: OSError) -> StorageFull | WriteFailed:
+def write_error(path: Path | str, error: OSError) -> StorageFull | WriteFailed:
     """Returns the exception to raise for an error of writing a file beside the log."""
     return (StorageFull if is_full(error) else WriteFailed)(f"{path}: {error}")
 

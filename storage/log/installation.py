@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lockstep.storage.log.batch_flags import most_marks_bytes
 from lockstep.storage.log.checkpoint_file import PlacedCheckpoint, incoming_name, write_checkpoint
-from lockstep.storage.log.file_system import FileSystem, write_all
+from lockstep.storage.log.file_system import FileSystem, write_all, write_error
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -33,7 +33,7 @@ from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_rewrite import SegmentRewrite
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import Checkpoint, Frame, StorageError, StorageFull
+from lockstep.storage.types import Checkpoint, Frame, StorageError
 
 SEQUENCE_GAP = 1024
 """The log may roll this often while something is installed."""
@@ -105,7 +105,7 @@ class Installation:
     def add(self, frames: Sequence[Frame], chain: int | None = None) -> None:
         """Verified frames that follow one another. They follow what was added before (at first: nothing),
         or, with `chain`, the chain value before the first of them, a gap. ValueError where they do not;
-        StorageFull: abort."""
+        StorageFull, WriteFailed: abort."""
         if self._over or self._prepared is not None:
             raise ValueError("this installation is over")
         if not frames:
@@ -127,7 +127,7 @@ class Installation:
                 self._pending_end += size
             self._store(frames[start:])
         except OSError as error:
-            raise StorageFull(f"installation: {error}") from error
+            raise write_error("installation", error) from error
 
     def _store(self, frames: Sequence[Frame]) -> None:
         if self._writing is not None:
@@ -178,7 +178,7 @@ class Installation:
 
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Make all of it durable, so that `finish` has only to switch. ValueError where the frames added
-        are not those up to the checkpoint; StorageFull: abort."""
+        are not those up to the checkpoint; StorageFull, WriteFailed: abort."""
         tail = self._tail
         if self._over or self._prepared is not None:
             raise ValueError("this installation is over, or prepared")
@@ -193,7 +193,7 @@ class Installation:
         try:
             self._prepare(checkpoint)
         except OSError as error:
-            raise StorageFull(f"installation: {error}") from error
+            raise write_error("installation", error) from error
 
     def _prepare(self, checkpoint: Checkpoint) -> None:
         fs, directory = self._fs, self._directory

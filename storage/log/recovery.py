@@ -41,7 +41,7 @@ from lockstep.storage.log.format import (
 from lockstep.storage.log.missing_segment import describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.salvage import salvaged_state
-from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles
+from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
 from lockstep.storage.log.segment_pool import ReadyFile
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_promise
 from lockstep.storage.log.segments import Segment
@@ -74,6 +74,8 @@ class RecoveryReport:
     cuts."""
     salvaged_state: bool = False
     """The hard state was lost and made anew: this is another incarnation."""
+    passed_over: str = ""
+    """After that: which segments are not there, though there are older ones; empty where none is missing."""
 
 
 class Recovered:
@@ -210,6 +212,7 @@ class Recovery:
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
         self._judge(end, start, scanned, placed, tail)
+        passed_over = self._describe_passed_over(names) if self._salvaged_state else ""
         for segment in segments:
             self._flush(segment)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
@@ -232,6 +235,7 @@ class Recovery:
             state_file.damaged,
             self._salvaged_from,
             self._salvaged_state,
+            passed_over,
         )
         leftover = [directory / name for name in files.leftover]
         return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report, may_join)
@@ -257,6 +261,22 @@ class Recovery:
                 last_index = header.first_index - 1 if header is not None else 0
         joins = self._state.joins
         return describe_missing(self._directory, names, missing, joins, first_index, last_index)
+
+    def _describe_passed_over(self, names: list[str]) -> str:
+        """The line about segments that are missing below those that salvage took, while there are older ones.
+        They may have been freed: the state that said so is lost. Empty after an installation: what is older
+        is of the log before it."""
+        oldest = self._state.oldest_sequence
+        older = [*sequences_of(names, SEGMENT_SUFFIX), *[each.last for each in joined_of(names)]]
+        live = self._files.live
+        if not live or min(older) >= oldest:
+            return ""
+        header = self._header(live[0])
+        if header is None or not header.previous_end:
+            return ""
+        return describe_missing(
+            self._directory, names, oldest - 1, self._state.joins, 0, header.first_index - 1
+        )
 
     # -- segments below the checkpoint ------------------------------------------------------------------
 

@@ -23,7 +23,14 @@ from lockstep.storage.log.format import (
 )
 from lockstep.storage.log.freed_segments import FreedSequences
 from lockstep.storage.log.marker import MARKER_MAGIC, decode_marker
-from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
+from lockstep.storage.log.missing_segment import with_missing_joined
+from lockstep.storage.log.segment_files import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SegmentFiles,
+    joined_of,
+    sequences_of,
+)
 from lockstep.storage.log.segment_scan import WINDOW_BYTES, LogTail, SegmentScan
 from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.log.state_file import LogState
@@ -49,11 +56,21 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
         raise CorruptLog(f"{directory}: neither the hard state nor any segment header is whole")
     checkpoints, _ = load_checkpoints(fs, directory, names, group_id)
     oldest = checkpoints[-1].place >> 32 if checkpoints else min(found)
-    while oldest - 1 in found or oldest - 1 in freed:
+    indexed = _list_indexed_sequences(names)
+    while oldest - 1 in found or oldest - 1 in freed or oldest - 1 in indexed:
         oldest -= 1
     while oldest in freed:
         oldest += 1
     return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
+
+
+def _list_indexed_sequences(names: list[str]) -> set[int]:
+    """The sequences that index files say were the log's: a freed segment loses its index file first. Recovery
+    rejects a log without the file of one of them."""
+    found = set(sequences_of(names, INDEX_SUFFIX))
+    for each in joined_of(set(with_missing_joined(names)) - set(names)):
+        found.update(range(each.first, each.last + 1))
+    return found
 
 
 def _finished_joins(

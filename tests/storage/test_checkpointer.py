@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep.storage import checkpointer as checkpointer_module
 from lockstep.storage import flusher
+from lockstep.storage.log import background_maintenance, checkpoint_file
 from lockstep.storage.log_group import LogGroup
 from tests.storage.cluster import Cluster, append
-from tests.storage.test_log_group import TOPIC, Tally, checkpointed, open_group
+from tests.storage.test_log_group import TOPIC, Tally, checkpointed, fatal, open_group
 
 MOST = 50
 
@@ -105,3 +109,59 @@ async def test_a_checkpoint_that_is_ahead_of_the_flush_waits_for_it_in_its_threa
     assert {name.rpartition("_")[0] for name in syncs} == {"group-1-flush"}
     await cluster.stop()
     assert not cluster.fatal
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_logged_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The disk has room: the group lives, no full disk is reported, and the former checkpoint stays."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(checkpointer_module, "RETRY_SECONDS", 0)
+    tries: list[int] = []
+    real = checkpoint_file.write_checkpoint
+
+    def refused(*arguments: object) -> None:
+        tries.append(1)
+        raise OSError(errno.EIO, "Input/output error")
+
+    group = await open_group(tmp_path)
+    await group.open_partitions([(TOPIC, 0)])
+    monkeypatch.setattr(background_maintenance, "write_checkpoint", refused)
+    while len(tries) < 3:
+        await fill(group, 1)
+        group._replica.checkpointer.requested = True
+    assert not fatal and not group.log.disk_full and group.checkpoint_index == 0
+    monkeypatch.setattr(background_maintenance, "write_checkpoint", real)
+    while not group.checkpoint_index:
+        group._replica.checkpointer.requested = True
+        await fill(group, 1)
+    told = [(each.levelname, each.getMessage()) for each in caplog.records]
+    said = [(level, text) for level, text in told if "checkpoint" in text]
+    assert [level for level, _ in said] == ["ERROR", "INFO"], said
+    assert "log group 1: checkpoint at index" in said[0][1] and "Input/output error" in said[0][1]
+    assert said[1][1] == "log group 1: checkpoints are written again"
+    await group.close()
+
+
+async def test_a_segment_calls_for_another_try_after_the_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer_module, "RETRY_SECONDS", 0)
+    group = await open_group(tmp_path)
+    await group.open_partitions([(TOPIC, 0)])
+    await fill(group, 1)
+    refusals = [OSError(errno.EIO, "Input/output error")]
+    real = checkpoint_file.write_checkpoint
+
+    def once(*arguments: Any) -> object:
+        if refusals:
+            raise refusals.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(background_maintenance, "write_checkpoint", once)
+    group.log.prepare_now()
+    assert group.log.seal()
+    while not group.checkpoint_index:
+        await fill(group, 1)
+    assert not refusals and not fatal
+    await group.close()

@@ -32,7 +32,9 @@ from lockstep.storage.types import (
     FlushFailed,
     NotLeader,
     StateMachine,
+    StorageError,
     StorageFull,
+    WriteFailed,
 )
 from tests.broker.groups.fakes import FakeLoop
 from tests.storage.cluster import append
@@ -439,18 +441,19 @@ async def test_cold_reads_do_not_hold_up_the_flush_of_a_slow_disk(
     await group.close()
 
 
-async def test_a_stop_without_room_for_a_checkpoint_is_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [StorageFull, WriteFailed])
+async def test_a_stop_without_a_checkpoint_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[StorageError]
 ) -> None:
     group = await open_group(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
     append(group, partition, b"kept")
     await group.committed()
 
-    def full(checkpoint: Checkpoint) -> None:
-        raise StorageFull("no room for a checkpoint")
+    def refused(checkpoint: Checkpoint) -> None:
+        raise error("no checkpoint")
 
-    monkeypatch.setattr(group.log, "write_checkpoint", full)
+    monkeypatch.setattr(group.log, "write_checkpoint", refused)
     await group.close()
     assert fatal == []
     assert group.log._active.fd < 0

@@ -15,7 +15,7 @@ from lockstep.storage.compaction_pass import Cleaned, CompactionTarget, is_half_
 from lockstep.storage.log.checkpoint_file import AGAIN, PREFIX
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import StorageFull
+from lockstep.storage.types import StorageFull, WriteFailed
 from tests.storage.cluster import Cluster
 from tests.storage.test_compaction_pass import TINY, opened
 
@@ -182,6 +182,10 @@ async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     real = group.log._maintenance.write_checkpoint
     group.log._maintenance.write_checkpoint = lambda *a: (_ for _ in ()).throw(StorageFull("none"))  # type: ignore[method-assign]
     with pytest.raises(StorageFull):
+        await group.sealer.run(5)
+    group.log._maintenance.write_checkpoint = lambda *a: (_ for _ in ()).throw(WriteFailed("none"))  # type: ignore[method-assign]
+    group.log.retry_space()
+    with pytest.raises(WriteFailed):
         await group.sealer.run(5)
     group.log._maintenance.write_checkpoint = real  # type: ignore[method-assign]
     group.log.retry_space()

@@ -15,7 +15,7 @@ import pytest
 import lockstep.storage.snapshot_install
 import tests.storage.test_attacks
 from lockstep.storage.log.checkpoint_file import CHECKPOINT_MAGIC
-from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.file_system import RealFileSystem, write_error
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.messages import Install, InstallResponse, Message
 from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
@@ -165,7 +165,7 @@ async def test_what_the_disk_refuses_is_tried_again_after_longer_and_longer_paus
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     def refused(self: IncomingSnapshot, piece: ChunkPayload, last: bool) -> None:
-        raise StorageFull("installation") from OSError(number, "refused")
+        raise write_error("installation", OSError(number, "refused"))
 
     monkeypatch.setattr(IncomingSnapshot, "store", refused)
     cluster = Cluster(tmp_path)

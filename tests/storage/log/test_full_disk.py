@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.types import Checkpoint, FlushFailed, Frame, HardState, StorageFull
+from lockstep.storage.types import Checkpoint, FlushFailed, Frame, HardState, StorageFull, WriteFailed
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.simulated_disk import SimulatedFileSystem
@@ -114,6 +114,31 @@ def test_no_room_for_a_checkpoint_leaves_the_old_one() -> None:
     assert "checkpoint.tmp" not in disk.list_dir(DIRECTORY)
     again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
     assert again.checkpoint is not None and again.checkpoint.index == 1
+
+
+@each_case("what", ["write", "flush", "rename"])
+def test_a_checkpoint_that_cannot_be_written_beside_free_room_is_no_full_disk(what: str) -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    while not log.segments():
+        log.append([make.data((1, 1, b"x" * 3000))])
+    log.flush()
+    made = Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {})
+    disk.fault = lambda done, name: (
+        OSError(errno.EIO, "Input/output error") if done == what and "checkpoint" in name else None
+    )
+    with pytest.raises(WriteFailed, match=r"checkpoint at index \d+: .*Input/output error"):
+        log.write_checkpoint(made)
+    assert not log.disk_full and not log.disk_failures
+    assert not log.sealed_since_checkpoint, "not again with every commit"
+    disk.fault = None
+    log.retry_space()
+    assert log.sealed_since_checkpoint
+    log.write_checkpoint(made)
+    disk.fault = lambda done, name: OSError(errno.EDQUOT, "Disk quota exceeded") if done == what else None
+    with pytest.raises(StorageFull, match="quota"):
+        log.write_checkpoint(made)
+    assert log.disk_full
 
 
 def test_no_room_for_an_index_file_keeps_the_index_in_memory() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import threading
 from pathlib import Path
@@ -13,7 +14,15 @@ import pytest
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import decode_frames, frame_buffers
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable, HardState, StorageError, StorageFull
+from lockstep.storage.types import (
+    Checkpoint,
+    Frame,
+    FramesUnavailable,
+    HardState,
+    StorageError,
+    StorageFull,
+    WriteFailed,
+)
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, same, whole
 from tests.storage.log.memory_log import MemoryLog
@@ -270,7 +279,11 @@ def test_a_full_disk_refuses_an_installation_and_changes_nothing() -> None:
     agree(log, model)
 
 
-def test_an_installation_that_fails_late_leaves_no_file_open() -> None:
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(errno.ENOSPC, StorageFull), (errno.EDQUOT, StorageFull), (errno.EIO, WriteFailed)],
+)
+def test_an_installation_that_fails_late_leaves_no_file_open(number: int, error: type[Exception]) -> None:
     source, checkpoint, _ = leader()
     (log, model), disk = follower()
     log.prepare_now()
@@ -279,12 +292,28 @@ def test_an_installation_that_fails_late_leaves_no_file_open() -> None:
         for part in shipment(source, checkpoint.index):
             installation.add(*part)
         installation._gaps.append(installation._first + 500)
-        disk.fault = lambda what, name, end=refused: OSError(28, "No space") if name.endswith(end) else None
-        with pytest.raises(StorageFull):
+        disk.fault = lambda what, name, end=refused: (
+            OSError(number, "refused") if name.endswith(end) else None
+        )
+        with pytest.raises(error, match=r"installation: .*refused"):
             installation.prepare(checkpoint)
         disk.fault = None
         installation.abort()
         assert disk._open == opened
+    agree(log, model)
+
+
+def test_chunks_that_cannot_be_written_beside_free_room_are_no_full_disk() -> None:
+    source, checkpoint, _ = leader()
+    (log, model), disk = follower()
+    log.prepare_now()
+    installation = log.begin_install()
+    disk.fault = lambda what, name: OSError(errno.EIO, "!") if what == "write" else None
+    with pytest.raises(WriteFailed, match="installation"):
+        for part in shipment(source, checkpoint.index):
+            installation.add(*part)
+    disk.fault = None
+    installation.abort()
     agree(log, model)
 
 

@@ -235,3 +235,44 @@ def test_salvage_takes_the_records_of_a_lost_segment_from_an_unfinished_join() -
 def salvage_small(files: dict[str, bytes]) -> DataLog:
     disk = SimulatedFileSystem(Image(files))
     return DataLog.open(DIRECTORY, GROUP, SMALL, disk, salvage=True, salvage_incarnation=7)
+
+
+def without(names: list[str]) -> dict[str, bytes]:
+    """A closed log of eight segments that has lost its state and these files."""
+    log, _, _, disk = on_a_simulated_disk(8)
+    log.close()
+    return {name: data for name, data in disk.now().files.items() if name not in names} | {
+        "state": bytes(8192)
+    }
+
+
+@pytest.mark.parametrize(("lost", "frames"), [(1, "1 to 2"), (3, "5 to 6"), (7, "13 to 14")])
+def test_salvage_rejects_a_log_whose_index_file_names_a_missing_segment(lost: int, frames: str) -> None:
+    """It began behind the gap, and the records before it were gone without a word."""
+    with pytest.raises(
+        CorruptLog,
+        match=f"{lost:016d}.segment: the segment is missing; it held frames {frames}; put it back",
+    ):
+        salvage_small(without([f"{lost:016d}.segment"]))
+
+
+def test_salvage_names_a_missing_joined_file_by_its_index() -> None:
+    log, model, make, disk = on_a_simulated_disk(4)
+    log.join()
+    fill(log, model, make, 2)
+    (name,) = joined_names(disk)
+    log.close()
+    files = {each: data for each, data in disk.now().files.items() if each != name}
+    with pytest.raises(CorruptLog, match=f"{name}: .*segments 1 to 4 were joined; it held frames 1 to 8"):
+        salvage_small(files | {"state": bytes(8192)})
+
+
+def test_salvage_says_which_segment_it_passed_over() -> None:
+    """Without its index file a missing segment cannot be told from a freed one."""
+    log = salvage_small(without(["0000000000000003.segment", "0000000000000003.index"]))
+    assert log.segments()[0].sequence == 4
+    words = (
+        "0000000000000003.segment: the segment is missing; it held frames ... to 6; put it back from a copy"
+    )
+    assert words in log.report.passed_over
+    assert salvage_small(without([])).report.passed_over == ""
