@@ -15,8 +15,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from lockstep.cluster_connections import NO_LEADER, ClusterConnections
-from lockstep.connection import BrokerConnection, BrokerError, only
+from lockstep.cluster_connections import NO_LEADER, ClusterConnections, no_leader
+from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS, NEW_TOPIC_ERRORS, topics_of
 from lockstep.protocol.cluster_view import PartitionMetadata as PartitionMetadata
 from lockstep.protocol.cluster_view import TopicMetadata as TopicMetadata
@@ -67,6 +67,7 @@ from lockstep.protocol.messages.list_offsets import (
 )
 from lockstep.protocol.messages.metadata import (
     MetadataRequestTopic,
+    MetadataResponse,
 )
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -105,10 +106,24 @@ class Client(ClusterConnections):
     # -- topics -----------------------------------------------------------------------------------------
 
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
-        """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
-        requested = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = await self._metadata(requested, create=False)
+        """The topics of these names, or all; sorted by name. BrokerError for one that is not there, and for
+        all where no node is the controller for a few seconds."""
+        if names is None:
+            answer = await self.retry_while(self._all_topics, (ErrorCode.NOT_CONTROLLER,))
+        else:
+            requested = [MetadataRequestTopic(name=name) for name in names]
+            answer = await self._metadata(requested, create=False)
         return sorted(topics_of(answer, _TOPIC_REASONS), key=lambda topic: topic.name)
+
+    async def _all_topics(self) -> MetadataResponse:
+        """A broker that has known no controller since its start closes the connection of this request: no
+        error says that a list may be incomplete. It answers one for no topic."""
+        try:
+            return await self._metadata(None, create=False)
+        except ConnectionFailed:
+            if (await self._metadata([], create=False)).controller_id >= 0:
+                raise
+            raise no_leader(ErrorCode.NOT_CONTROLLER, self.bootstrap) from None
 
     async def topic(self, name: str, *, create: bool = False) -> TopicMetadata:
         """One topic, with a leader for each partition; `create` lets the broker make it if it may.

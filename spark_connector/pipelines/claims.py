@@ -3,7 +3,7 @@
 Owns: one small file for each topic in the pipeline's checkpoint directory, made once and never changed; the
 creation of a missing topic. Invariants: the file is complete and flushed before the first record is
 sent; of two drivers that make it at once one wins, and both use its file. A topic with records of another
-writer, or one that was deleted and made anew, is rejected.
+writer, or one that was deleted and re-created, is rejected.
 
 Does not: know the progress of a pipeline. That is the topic's own end: see `partition_appender`.
 """
@@ -98,7 +98,7 @@ def claim_topic(
         )
     if found.topic_id != topic_id:
         raise PipelineFailed(
-            f"topic {topic} was deleted and made anew since {path} was written: "
+            f"topic {topic} was deleted and re-created since {path} was written: "
             "remove that file to begin again"
         )
     return found

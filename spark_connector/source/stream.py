@@ -118,7 +118,7 @@ class _StreamReaderBase(DataSourceStreamReader):
         begins, until = self._micro_batch_start(start, end), offsets_of(end)
         self._check_no_loss(begins, until)
         fresh = [part for part in until if begins.get(part, until[part] + 1) > until[part]]
-        if fresh:  # new, or made anew under the same name
+        if fresh:  # new, or re-created under the same name
             found = offsets_at(self._connect(), fresh, EARLIEST, committed=False)
             self._from_the_beginning(found)
             begins |= found
@@ -199,7 +199,7 @@ class _StreamReaderBase(DataSourceStreamReader):
             if found is None or found < offset:
                 there = "is not there any more" if found is None else f"ends at {found} now"
                 raise DataLost(
-                    f"{topic}, partition {index}: read up to {offset}, it {there}: was the topic made anew? "
+                    f"{topic}, partition {index}: read up to {offset}, it {there}: was the topic re-created? "
                     "failOnDataLoss=false goes on with what is there"
                 )
 

@@ -17,6 +17,7 @@ from tests.broker.conftest import StartCluster, start_cluster
 __all__ = ["start_cluster"]
 
 PATIENCE_S = 60.0
+ADVICE = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 
 
@@ -75,7 +76,6 @@ async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
     async with Client(f"127.0.0.1:{cluster.brokers[1].port}") as client:
         await client.create_topic("t", partitions=1)
     await cluster.stop(2, 3)
-    advice = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
     for words, about in (
         (("topics", "create", "new"), "no node is the controller now"),
         (("topics", "delete", "t"), "no node is the controller now"),
@@ -88,4 +88,22 @@ async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
         async with asyncio.timeout(PATIENCE_S):
             out, err = await process.communicate()
         assert (process.returncode, out) == (1, b""), err
-        assert f"{about}; {advice}" in err.decode() and err.count(b"\n") == 1, (words, err)
+        assert f"{about}; {ADVICE}" in err.decode() and err.count(b"\n") == 1, (words, err)
+
+
+async def test_a_node_that_never_had_a_majority_lists_no_topics_and_says_what_to_look_at(
+    tmp_path: Path,
+) -> None:
+    """It closes the connection of a request for all topics; the command named the node's log alone."""
+    cluster = BrokerCluster(tmp_path)
+    await cluster.start(1)
+    try:
+        for words in (("topics", "list"), ("topics", "list", "--json"), ("topics", "create", "new")):
+            process = await command(cluster, 1, *words)
+            async with asyncio.timeout(PATIENCE_S):
+                out, err = await process.communicate()
+            assert (process.returncode, out) == (1, b""), err
+            assert f"no node is the controller now; {ADVICE}" in err.decode(), (words, err)
+            assert err.count(b"\n") == 1
+    finally:
+        await cluster.close()

@@ -110,7 +110,7 @@ def test_a_topic_that_stamps_its_own_times_is_refused(
         )
 
 
-def test_a_topic_that_is_gone_or_made_anew_is_refused(
+def test_a_topic_that_is_gone_or_re_created_is_refused(
     cluster: ClusterClient, tmp_path: Path, name: str
 ) -> None:
     made(cluster, tmp_path, name)
@@ -121,7 +121,7 @@ def test_a_topic_that_is_gone_or_made_anew_is_refused(
     with pytest.raises(PipelineFailed, match="is gone"):
         made(cluster, tmp_path, name)
     made(cluster, tmp_path / "other", name)
-    with pytest.raises(PipelineFailed, match="deleted and made anew"):
+    with pytest.raises(PipelineFailed, match="deleted and re-created"):
         made(cluster, tmp_path, name)
 
 
