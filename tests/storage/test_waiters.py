@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lockstep.storage.types import FlushFailed, NotLeader
-from lockstep.storage.waiters import Waiter, Waiters
+from lockstep.storage.waiters import OpenWaiters, Waiter, Waiters
 
 
 class Told:
@@ -45,6 +45,26 @@ def test_told_once_when_their_entry_is_committed_in_the_order_they_came() -> Non
     assert told.on_commit(5, {4: 1}) == [("a", "committed"), ("b", "committed"), ("c", "committed")]
     assert told.on_commit(5, {4: 1}) == []
     assert told.on_commit(6, {6: 1}) == [("d", "committed")]
+
+
+def test_items_of_one_waiter_until_they_are_taken() -> None:
+    waiters = OpenWaiters()
+    assert not waiters
+    heard: list[tuple[list[str], BaseException | None]] = []
+
+    def on_commit(items: list[str], error: BaseException | None) -> None:
+        heard.append((items, error))
+
+    for item in "ab":
+        waiters.share(on_commit, item)
+    waiters.add(lambda error: None)
+    first = waiters.take()
+    assert len(first) == 2 and not waiters
+    waiters.share(on_commit, "c")
+    error = NotLeader("lost")
+    first[0](None)
+    waiters.take()[0](error)
+    assert heard == [(["a", "b"], None), (["c"], error)]
 
 
 def test_another_term_s_entry_at_the_index_is_no_success() -> None:

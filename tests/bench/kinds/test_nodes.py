@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from bench.figures.ratios import ANY, BASELINE, SUBJECT, compare
@@ -27,9 +30,38 @@ def test_a_session_without_work_is_not_planned() -> None:
     assert os_only == Planned(SUBJECT, "lockstep", (OS,), True)
 
 
-def test_quick_is_every_row_but_groups_with_short_blocks() -> None:
+@pytest.mark.parametrize(
+    ("rows", "producers"), [({"cost"}, [1, 16, 64]), ({"cost", "partitions", "latency"}, [1, 16, 64])]
+)
+def test_each_number_of_producers_is_measured_once(
+    rows: set[str], producers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def closed_loop(session: Any, name: str, policy: str, count: int, *_: int, **__: Any) -> None:
+        if name.startswith("latency"):
+            assert name == f"latency{count}"
+            found.append(count)
+
+    monkeypatch.setattr(one_node, "closed_loop", closed_loop)
+    monkeypatch.setattr(one_node, "report_closed", lambda block: None)
+    of_client = SimpleNamespace(policies=(OS,), measure=lambda *_, **__: {})
+    one_node.run(cast(Any, of_client), frozenset(rows), with_restart=False)
+    assert found == producers
+
+
+def test_the_cost_of_a_request_is_compared() -> None:
+    sessions = [
+        session(side, ("latency64", OS, {"cpu_us": cpu_us}, True))
+        for side, cpu_us in ((BASELINE, 40.0), (SUBJECT, 20.0))
+    ]
+    rows = {row["ratio"]: row["value"] for row in compare(sessions, [], (), one_node.RATIOS)}
+    assert rows["cost64.os"] == 0.5
+
+
+def test_quick_is_every_row_but_groups_and_cost_with_short_blocks() -> None:
     run = made(OneNode, "quick")
-    assert run.sizes.name == "quick" and run.rows == set(one_node.ROWS) - {"groups"}
+    assert run.sizes.name == "quick" and run.rows == set(one_node.ROWS) - {"groups", "cost"}
     assert run.kept_name == "quick-lockstep-vs-kafka" and run.kind == "one node"
 
 

@@ -18,6 +18,7 @@ from lockstep.protocol.records.batch import (
     empty_batch,
     iter_headers,
     patch,
+    patch_whole,
     peek_header,
     read_header,
     set_log_append_time,
@@ -105,6 +106,13 @@ def test_patch_leaves_the_checksum_valid() -> None:
     assert (header.base_offset, header.leader_epoch) == (123_456_789_012, 42)
     assert (header.last_offset, header.next_offset) == (123_456_789_014, 123_456_789_015)
     assert batch[8:12] == before[8:12] and batch[16:] == before[16:]
+
+
+def test_a_whole_batch_is_patched_at_once() -> None:
+    one, other = foreign_batch(), foreign_batch()
+    patch(one, 123_456_789_012, 42)
+    patch_whole(other, 123_456_789_012, 42)
+    assert one == other
 
 
 def test_patch_in_the_middle_of_a_buffer() -> None:
