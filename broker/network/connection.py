@@ -526,7 +526,6 @@ class Connection(asyncio.BufferedProtocol):
     def _release(self) -> None:
         """Release all shared memory, once: nothing more is dispatched or sent."""
         self._closing = self._active = True
-        self._fast_requests = None  # it names this connection, which is to be freed at once
         shared = self._shared
         shared.unfinished_frames.release(self, self._frame_bytes)
         if self._frame_bytes:

@@ -7,7 +7,7 @@ are prepared: they come from the encoder of all responses. Does not: judge a bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Final
 
@@ -38,15 +38,21 @@ _INT64_BYTES: Final = 8
 
 
 class PlainTopic:
-    """A topic that takes plain batches, as the requests of one version name it."""
+    """A topic that takes plain batches, as the requests of one version name it.
+
+    Args:
+        on_prepare: called before one more partition is kept; may call `forget_partitions`.
+    """
 
     __slots__ = (
-        "_appenders", "_name", "_partitions", "_topic", "_topic_id", "after_max_ms", "max_codec",
-        "max_message_bytes", "version",
+        "_appenders", "_name", "_on_prepare", "_partitions", "_topic", "_topic_id", "after_max_ms",
+        "max_codec", "max_message_bytes", "version",
     )  # fmt: skip
 
-    def __init__(self, topic: Topic, version: int, appenders: Mapping[int, Appender]) -> None:
-        self._topic, self._appenders = topic, appenders
+    def __init__(
+        self, topic: Topic, version: int, appenders: Mapping[int, Appender], on_prepare: Callable[[], None]
+    ) -> None:
+        self._topic, self._appenders, self._on_prepare = topic, appenders, on_prepare
         self._name, self._topic_id = topic.name, ZERO_UUID
         if version >= TOPIC_IDS_MIN_VERSION:
             self._name, self._topic_id = "", topic.topic_id
@@ -63,8 +69,13 @@ class PlainTopic:
             partition = self._topic.partitions[index]
             appender = self._appenders.get(partition.group.group_id)
             if partition.is_here and appender is not None and appender.group is partition.group:
+                self._on_prepare()
                 found = self._partitions[index] = PlainPartition(self, index, partition.log, appender)
         return found
+
+    def forget_partitions(self) -> None:
+        """Free what was prepared for them; they are prepared again when they are needed."""
+        self._partitions.clear()
 
     def response(self, partitions: list[PartitionProduceResponse]) -> ProduceResponse:
         """The response to a request of this topic alone."""

@@ -51,6 +51,9 @@ producer whose requests never are plain pays little for it."""
 MAX_START_BYTES: Final = 1024
 """LIMIT. The longest start of a request that a connection remembers: a client id of 32 KB, or tagged fields
 of any size in the header, would stay in memory that nobody counts."""
+MAX_PREPARED: Final = 10_000
+"""LIMIT. Partitions whose responses are prepared, 0.7 KB each and once for each version: a client may name
+every partition in every version."""
 ONE_TOPIC: Final = 2
 """A compact array's length is one more than the number of its elements."""
 MAX_BYTE_LENGTH: Final = 127
@@ -142,7 +145,7 @@ class ProduceFastPath:
         route: of Produce, which counts the requests.
     """
 
-    __slots__ = ("_changes", "_topics", "appenders", "cluster", "endpoints", "route")
+    __slots__ = ("_changes", "_prepared", "_topics", "appenders", "cluster", "endpoints", "route")
 
     def __init__(
         self,
@@ -154,6 +157,8 @@ class ProduceFastPath:
         self.cluster, self.appenders, self.endpoints, self.route = cluster, appenders, endpoints, route
         self._topics: dict[tuple[int, bytes], PlainTopic] = {}
         self._changes = -1
+        self._prepared = 0
+        """The number of partitions in all of them."""
 
     def open(self, connection: FastConnection, client: ClientContext) -> PlainRequests:
         """See `FastPath`."""
@@ -163,6 +168,7 @@ class ProduceFastPath:
         """See `FastPath`."""
         if self._changes != self.cluster.changes:
             self._topics.clear()
+            self._prepared = 0
             self._changes = self.cluster.changes
 
     def topic(self, version: int, name: bytes) -> PlainTopic | None:
@@ -174,8 +180,21 @@ class ProduceFastPath:
             by_id = version >= TOPIC_IDS_MIN_VERSION
             topic = cluster.topic_by_id(name) if by_id else cluster.topic(name.decode())
             if topic is not None and is_plain(topic):
-                found = self._topics[version, name] = PlainTopic(topic, version, self.appenders)
+                found = self._topics[version, name] = PlainTopic(
+                    topic, version, self.appenders, self._on_prepare
+                )
         return found
+
+    def _on_prepare(self) -> None:
+        """One more partition is about to be prepared."""
+        if self._prepared >= MAX_PREPARED:
+            self._forget_partitions()
+        self._prepared += 1
+
+    def _forget_partitions(self) -> None:
+        for topic in self._topics.values():
+            topic.forget_partitions()
+        self._prepared = 0
 
     def on_commit(self, replies: list[PlainReply], error: BaseException | None) -> None:
         """The batches of some requests are committed, or lost with the leadership (`error`)."""

@@ -17,7 +17,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lockstep.broker.network.connection import Connection
-from lockstep.broker.produce.produce_fast_path import PlainRequests
+from lockstep.broker.produce import produce_fast_path
+from lockstep.broker.produce.produce_fast_path import PlainRequests, ProduceFastPath
 from lockstep.broker.requests import time_slices
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.messages.api_versions import ApiVersionsResponse
@@ -152,6 +153,20 @@ async def test_many_batches_are_left_to_the_time_slices(pair: Pair, monkeypatch:
             before + 2,
             before + 2,
         ]
+
+
+async def test_only_so_many_responses_stay_prepared(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions are forgotten beyond the limit, also in the middle of a request."""
+    monkeypatch.setattr(produce_fast_path, "MAX_PREPARED", 2)
+    path = pair.fast.shared.fast_path
+    assert isinstance(path, ProduceFastPath)
+    for version in (8, 9, 13):
+        pair.connect()
+        every = request((0, plain()), (1, plain()), (2, plain()), version=version)
+        before = pair.fast.taken
+        assert await taken(pair, every, every, every) == [before, before + 1, before + 2]
+        kept = list(path._topics.values())
+        assert sum(len(each._partitions) for each in kept) in (1, 2)
 
 
 async def test_a_closed_connection_is_freed_at_once(pair: Pair) -> None:
