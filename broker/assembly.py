@@ -113,7 +113,7 @@ class Assembly:
     def _make_groups(self, on_fatal: Callable[[BaseException], None]) -> None:
         """The log groups of this node."""
         peering = self.peering
-        sender = None if peering is None else lambda number: partial(peering.send, number)
+        sender = None if peering is None else lambda group_id: partial(peering.send, group_id)
         self.local_groups = LocalGroups(
             self._settings, self._directory, self.cluster, self.clock_ms, on_fatal, sender
         )

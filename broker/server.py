@@ -309,8 +309,8 @@ class Broker:
     async def _open_alone(self, assembly: Assembly) -> None:
         assert self._directory is not None
         group_ids = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
-        for number in sorted(group_ids):
-            group = await assembly.local_groups.open(number)
+        for group_id in sorted(group_ids):
+            group = await assembly.local_groups.open(group_id)
             group.after_commit = assembly.connections.send_now
             assembly.local_groups.serve(
                 group, assembly.cluster, assembly.consumer_groups, assembly.transactions

@@ -79,11 +79,11 @@ class ClusterAdmin:
             await self._record(place_command(with_node(image.placement, self._placed_nodes(), node_id)))
         holds = self._holds(node_id)
         waiting = []
-        for number, known in (await self._reports.of_all(holds)).items():
+        for group_id, known in (await self._reports.of_all(holds)).items():
             voters = [] if known is None else known["voters"]
-            superfluous = {each["node"] for each in voters} - set(self._cluster.nodes_of(number))
+            superfluous = {each["node"] for each in voters} - set(self._cluster.nodes_of(group_id))
             if superfluous or not any(each["node"] == node_id and each["in_sync"] for each in voters):
-                waiting.append(number)
+                waiting.append(group_id)
         return {"done": not waiting, "waiting": waiting, "groups": holds}
 
     # --- remove ---------------------------------------------------------------------------------------------
@@ -103,9 +103,9 @@ class ClusterAdmin:
         elif node_id not in image.nodes:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no node {node_id}")
         waiting = []
-        for number, known in (await self._reports.of_all(image.placement)).items():
-            if known is None or known["changing"] or node_id in self._parts(number, known):
-                waiting.append(number)
+        for group_id, known in (await self._reports.of_all(image.placement)).items():
+            if known is None or known["changing"] or node_id in self._parts(group_id, known):
+                waiting.append(group_id)
         if not waiting:
             try:
                 await self._topics.record([remove_node_command(node_id)])
@@ -114,37 +114,37 @@ class ClusterAdmin:
         return {"done": not waiting, "waiting": waiting}
 
     @staticmethod
-    def _parts(number: int, known: Document) -> set[int]:
+    def _parts(group_id: int, known: Document) -> set[int]:
         """The nodes that a group still needs. Every node that is not gone listens to group 0."""
-        members = known["voters"] if number == METADATA_GROUP else known["voters"] + known["learners"]
+        members = known["voters"] if group_id == METADATA_GROUP else known["voters"] + known["learners"]
         return {each["node"] for each in members}
 
     # --- transfer -------------------------------------------------------------------------------------------
 
-    async def transfer(self, number: int, node_id: int) -> Document:
+    async def transfer(self, group_id: int, node_id: int) -> Document:
         """Have a group led by a node, from now on by preference."""
         self._check_controller()
-        placed = self._cluster.image.placement.get(number)
+        placed = self._cluster.image.placement.get(group_id)
         if placed is None:
-            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no log group {number}")
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there is no log group {group_id}")
         if node_id not in placed:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST,
-                f"log group {number} has no part on node {node_id}, but on {_join_numbers(placed)}",
+                f"log group {group_id} has no part on node {node_id}, but on {_join_numbers(placed)}",
             )
-        known = await self._reports.of(number)
+        known = await self._reports.of(group_id)
         if known is None:
-            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {number} now")
+            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {group_id} now")
         if not any(each["node"] == node_id and each["in_sync"] for each in known["voters"]):
             raise RequestError(
-                ErrorCode.INVALID_REQUEST, f"node {node_id} has not caught up with log group {number}"
+                ErrorCode.INVALID_REQUEST, f"node {node_id} has not caught up with log group {group_id}"
             )
         if placed[0] != node_id:
             others = [each for each in placed if each != node_id]
-            await self._record(place_command({number: (node_id, *others)}))
+            await self._record(place_command({group_id: (node_id, *others)}))
         if known["leader"] != node_id:
             try:
-                await self._transfers.begin(number, node_id)
+                await self._transfers.begin(group_id, node_id)
             except (PeerError, StorageError) as error:
                 raise RequestError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
         return {"done": known["leader"] == node_id}
@@ -153,7 +153,7 @@ class ClusterAdmin:
 
     def _holds(self, node_id: int) -> list[int]:
         placement = self._cluster.image.placement
-        return [number for number, placed in sorted(placement.items()) if node_id in placed]
+        return [group_id for group_id, placed in sorted(placement.items()) if node_id in placed]
 
     def _placed_nodes(self) -> list[int]:
         """Every node that log groups are placed on."""

@@ -35,15 +35,15 @@ class GroupReports:
         if peering is not None:
             peering.handlers[RequestKind.REPORT] = self._handle_request
 
-    async def of(self, number: int) -> Document | None:
+    async def of(self, group_id: int) -> Document | None:
         """A group as its leader knows it; None where no leader answers."""
         if self._peering is None:
-            group = self._cluster.groups.get(number)
+            group = self._cluster.groups.get(group_id)
             return report(group) if group is not None and group.is_leader else None
-        body = json.dumps({"group": number}).encode()
+        body = json.dumps({"group": group_id}).encode()
         try:
             answer = await self._peering.request_from_leader(
-                number, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
+                group_id, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
             )
         except (PeerError, StorageError):
             return None
@@ -53,14 +53,14 @@ class GroupReports:
     async def of_all(self, numbers: Iterable[int]) -> dict[int, Document | None]:
         """All of these at once."""
         ordered = sorted(numbers)
-        found = await asyncio.gather(*(self.of(number) for number in ordered))
+        found = await asyncio.gather(*(self.of(group_id) for group_id in ordered))
         return dict(zip(ordered, found, strict=True))
 
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
-        number = int(json.loads(body)["group"])
-        group = self._cluster.groups.get(number)
+        group_id = int(json.loads(body)["group"])
+        group = self._cluster.groups.get(group_id)
         if group is None or not group.has_lease:  # one that was cut off may think that it leads
-            raise NotLeaderHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {group_id} is not led here")
         return json.dumps(report(group)).encode()
 
 
@@ -86,11 +86,12 @@ class ClusterStatus:
     async def document(self, client: ClientContext) -> Document:
         """The whole cluster; answered by any node, also where there is no controller."""
         image, nodes, here = self._cluster.image, self._nodes, self._nodes.node_id
-        placement = image.placement or {number: (here,) for number in self._cluster.groups}
+        placement = image.placement or {group_id: (here,) for group_id in self._cluster.groups}
         reports = await self._reports.of_all(placement)
         damage, silent = await self._damage_reports.damage_known()
         groups = [
-            _group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())
+            _group(group_id, placed, reports[group_id], nodes)
+            for group_id, placed in sorted(placement.items())
         ]
         known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
         metadata, disks_full, builds = reports.get(METADATA_GROUP), nodes.disks_full(), nodes.builds()
@@ -151,8 +152,8 @@ class ClusterStatus:
         }
 
 
-def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: NodeRegistry) -> Document:
-    leader, term = nodes.live_leader_of(number), nodes.leader_of(number)[1]
+def _group(group_id: int, placed: tuple[int, ...], known: Document | None, nodes: NodeRegistry) -> Document:
+    leader, term = nodes.live_leader_of(group_id), nodes.leader_of(group_id)[1]
     unknown = {
         "leader": leader,
         "term": term,
@@ -163,7 +164,7 @@ def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: 
         "learners": None,
     }
     return {
-        "group": number,
+        "group": group_id,
         "preferred_leader": placed[0] if placed else -1,
         "placed": list(placed),
         **(unknown if known is None else known),

@@ -39,25 +39,27 @@ class OrphanPartitions:
         """Look every so often, until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
-            for number in range(1, self._cluster.data_groups + 1):
+            for group_id in range(1, self._cluster.data_groups + 1):
                 try:
-                    await self._close_in(number)
+                    await self._close_in(group_id)
                 except StorageError as error:
-                    log.debug("log group %d: partitions of no topic have to wait: %s", number, error)
+                    log.debug("log group %d: partitions of no topic have to wait: %s", group_id, error)
                 except Exception:
-                    log.exception("log group %d: partitions of no topic could not be looked for", number)
+                    log.exception("log group %d: partitions of no topic could not be looked for", group_id)
             await asyncio.sleep(EVERY_SECONDS)
 
-    async def _close_in(self, number: int) -> None:
+    async def _close_in(self, group_id: int) -> None:
         """Raises StorageError."""
-        for topic_id, indexes in (await self._commands.find_unexplained(number)).items():
+        for topic_id, indexes in (await self._commands.find_unexplained(group_id)).items():
             if not self._cluster.groups[METADATA_GROUP].has_lease:
                 raise NotLeader("another controller may know of them")
             image = self._cluster.image
-            dead = [index for index in indexes if not is_placed(image, topic_id, index, number)]
+            dead = [index for index in indexes if not is_placed(image, topic_id, index, group_id)]
             if dead and topic_id not in self._growing:
-                log.warning("log group %d: closing %s of no topic", number, pluralize(len(dead), "partition"))
-                task = asyncio.ensure_future(self._commands.end(number, topic_id, dead))
+                log.warning(
+                    "log group %d: closing %s of no topic", group_id, pluralize(len(dead), "partition")
+                )
+                task = asyncio.ensure_future(self._commands.end(group_id, topic_id, dead))
                 self._growing[topic_id] = task
                 try:
                     await task

@@ -40,17 +40,17 @@ DEPOSED: Final = "of a controller that was deposed"
 
 SOME_STAY = b"some stay"
 Forget = Callable[[int, str], Awaitable[bool]]
-"""Group number, topic name; whether some offsets have to stay for now."""
+"""Group id, topic name; whether some offsets have to stay for now."""
 
 _FIXED: Final = bytes(8)
 """The first bytes of an id that is not random."""
 
 
-def is_placed(image: MetadataImage, topic_id: bytes, index: int, number: int) -> bool:
+def is_placed(image: MetadataImage, topic_id: bytes, index: int, group_id: int) -> bool:
     """Returns whether a topic has this partition, or is getting it, in this log group."""
     entry = image.topics.get(topic_id)
     groups = [] if entry is None else entry.groups + entry.growing
-    return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == number)
+    return topic_id.startswith(_FIXED) or (index < len(groups) and groups[index] == group_id)
 
 
 class PartitionCommands:
@@ -74,120 +74,120 @@ class PartitionCommands:
         if peering is not None:
             peering.handlers[RequestKind.GROUP] = self._handle_request
 
-    async def open(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
+    async def open(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         """Open these partitions of a topic. StorageError; NotLeader where nobody led it in time."""
-        if self._is_led_here(number):
-            self._check_term(number, self.term)
-            await self._open(number, topic_id, indexes)
+        if self._is_led_here(group_id):
+            self._check_term(group_id, self.term)
+            await self._open(group_id, topic_id, indexes)
         else:
-            await self._at_leader(number, {"do": "open", "topic": topic_id.hex(), "indexes": list(indexes)})
+            await self._at_leader(group_id, {"do": "open", "topic": topic_id.hex(), "indexes": list(indexes)})
 
-    async def close(self, number: int, topic_id: bytes, first_index: int = 0) -> None:
+    async def close(self, group_id: int, topic_id: bytes, first_index: int = 0) -> None:
         """Close a topic's partitions from `first_index` on. Raises StorageError."""
-        if self._is_led_here(number):
-            self._check_term(number, self.term)
-            await self._close(number, topic_id, first_index)
+        if self._is_led_here(group_id):
+            self._check_term(group_id, self.term)
+            await self._close(group_id, topic_id, first_index)
         else:
-            await self._at_leader(number, {"do": "close", "topic": topic_id.hex(), "first": first_index})
+            await self._at_leader(group_id, {"do": "close", "topic": topic_id.hex(), "first": first_index})
 
-    async def end(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
+    async def end(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         """Close these partitions of a topic. Raises StorageError."""
-        if self._is_led_here(number):
-            self._check_term(number, self.term)
-            await self._end(number, topic_id, indexes)
+        if self._is_led_here(group_id):
+            self._check_term(group_id, self.term)
+            await self._end(group_id, topic_id, indexes)
         else:
-            await self._at_leader(number, {"do": "end", "topic": topic_id.hex(), "indexes": list(indexes)})
+            await self._at_leader(group_id, {"do": "end", "topic": topic_id.hex(), "indexes": list(indexes)})
 
-    async def find_unexplained(self, number: int) -> dict[bytes, list[int]]:
+    async def find_unexplained(self, group_id: int) -> dict[bytes, list[int]]:
         """Partitions, by topic id, that a group has open and its leader knows no topic of. StorageError."""
-        if self._is_led_here(number):
-            return self._find_unexplained(number)
-        told = json.loads(await self._at_leader(number, {"do": "tell"}))
+        if self._is_led_here(group_id):
+            return self._find_unexplained(group_id)
+        told = json.loads(await self._at_leader(group_id, {"do": "tell"}))
         return {bytes.fromhex(topic_id): indexes for topic_id, indexes in told.items()}
 
-    async def forget(self, number: int, name: str) -> bool:
+    async def forget(self, group_id: int, name: str) -> bool:
         """End the offsets that consumer groups committed for a topic; whether some have to stay for now, as
         on a full disk. Raises StorageError."""
-        if self._is_led_here(number):
-            self._check_term(number, self.term)
-            return bool(await self._forget(number, name))
-        return bool(await self._at_leader(number, {"do": "forget", "name": name}))
+        if self._is_led_here(group_id):
+            self._check_term(group_id, self.term)
+            return bool(await self._forget(group_id, name))
+        return bool(await self._at_leader(group_id, {"do": "forget", "name": name}))
 
     # --- here -----------------------------------------------------------------------------------------------
 
-    def _is_led_here(self, number: int) -> bool:
-        group = self._cluster.groups.get(number)
+    def _is_led_here(self, group_id: int) -> bool:
+        group = self._cluster.groups.get(group_id)
         return group is not None and (group.is_leader or self._peering is None)
 
-    async def _open(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
-        async with self._locks.setdefault(number, asyncio.Lock()):
-            there = self._cluster.open_partitions(topic_id, number)
+    async def _open(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
+        async with self._locks.setdefault(group_id, asyncio.Lock()):
+            there = self._cluster.open_partitions(topic_id, group_id)
             missing = [(topic_id, index) for index in indexes if index not in there]
             if missing:
-                await self._cluster.groups[number].open_partitions(missing)
+                await self._cluster.groups[group_id].open_partitions(missing)
 
-    async def _close(self, number: int, topic_id: bytes, first_index: int) -> None:
-        async with self._locks.setdefault(number, asyncio.Lock()):
-            there = self._cluster.open_partitions(topic_id, number)
+    async def _close(self, group_id: int, topic_id: bytes, first_index: int) -> None:
+        async with self._locks.setdefault(group_id, asyncio.Lock()):
+            there = self._cluster.open_partitions(topic_id, group_id)
             numbers = [log.local_id for index, log in there.items() if index >= first_index]
             if numbers:
-                group = self._cluster.groups[number]
+                group = self._cluster.groups[group_id]
                 await group.close_partitions(numbers)
                 group.free_dead_segments()
 
-    async def _end(self, number: int, topic_id: bytes, indexes: Sequence[int]) -> None:
-        async with self._locks.setdefault(number, asyncio.Lock()):
+    async def _end(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
+        async with self._locks.setdefault(group_id, asyncio.Lock()):
             # not `opened`, which knows one log for each index: the other may be the right one, elsewhere
-            group = self._cluster.groups[number]
+            group = self._cluster.groups[group_id]
             ended = [each for each in group.partitions.values() if each.topic_id == topic_id]
             numbers = [each.local_id for each in ended if each.index in indexes]
             if numbers:
                 await group.close_partitions(numbers)
 
-    def _find_unexplained(self, number: int) -> dict[bytes, list[int]]:
+    def _find_unexplained(self, group_id: int) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         count = 0
-        for each in self._cluster.groups[number].partitions.values():
-            placed = is_placed(self._cluster.image, each.topic_id, each.index, number)
+        for each in self._cluster.groups[group_id].partitions.values():
+            placed = is_placed(self._cluster.image, each.topic_id, each.index, group_id)
             if each.local_id != CONTROL_PARTITION and not placed and count < MAX_UNEXPLAINED:
                 found.setdefault(each.topic_id, []).append(each.index)
                 count += 1
         return found
 
-    async def _tell(self, number: int) -> bytes:
-        found = self._find_unexplained(number)
+    async def _tell(self, group_id: int) -> bytes:
+        found = self._find_unexplained(group_id)
         return json.dumps({topic_id.hex(): indexes for topic_id, indexes in found.items()}).encode()
 
-    def _check_term(self, number: int, term: int) -> None:
+    def _check_term(self, group_id: int, term: int) -> None:
         """Raises NotLeader where another controller has come since."""
         metadata = self._cluster.groups.get(METADATA_GROUP)
-        known = max(self._terms.get(number, 0), 0 if metadata is None else metadata.term)
+        known = max(self._terms.get(group_id, 0), 0 if metadata is None else metadata.term)
         if self._peering is not None and term < known:
             raise NotLeader(f"a command {DEPOSED} in term {known}: it bears term {term}")
-        self._terms[number] = term
+        self._terms[group_id] = term
 
-    async def _forget(self, number: int, name: str) -> bytes:
+    async def _forget(self, group_id: int, name: str) -> bytes:
         """`SOME_STAY` or nothing, which is all that versions say that raise where some stay."""
         try:
-            return SOME_STAY if await self.forget_here(number, name) else b""
+            return SOME_STAY if await self.forget_here(group_id, name) else b""
         except RequestError as refused:
             raise NotLeader(refused.message) from None
 
     # --- elsewhere ------------------------------------------------------------------------------------------
 
-    async def _at_leader(self, number: int, command: dict[str, object]) -> bytes:
+    async def _at_leader(self, group_id: int, command: dict[str, object]) -> bytes:
         if self._peering is None:
-            raise StorageError(f"there is no log group {number}")
-        body = json.dumps({"group": number, "term": self.term, **command}).encode()
-        turn = self._turns.setdefault(number, asyncio.Semaphore(MAX_PENDING_COMMANDS))
+            raise StorageError(f"there is no log group {group_id}")
+        body = json.dumps({"group": group_id, "term": self.term, **command}).encode()
+        turn = self._turns.setdefault(group_id, asyncio.Semaphore(MAX_PENDING_COMMANDS))
         try:
             async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
                 await turn.acquire()
         except TimeoutError:
-            raise NotLeader(f"too many commands wait for group {number}") from None
+            raise NotLeader(f"too many commands wait for group {group_id}") from None
         try:
             return await self._peering.request_from_leader(
-                number, RequestKind.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS
+                group_id, RequestKind.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS
             )
         except PeerError as error:
             if DEPOSED in str(error):
@@ -199,15 +199,15 @@ class PartitionCommands:
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         try:
             command = json.loads(body)
-            number, work = self._understood(command)
+            group_id, work = self._understood(command)
             term = int(command.get("term", 0))  # versions that knew none send none
         except (ValueError, LookupError, TypeError, RecursionError):
             raise PeerError(f"a command that is not understood: {body[:200]!r}") from None
-        if not self._is_led_here(number):
-            raise NotLeaderHere(f"group {number} is not led here")
+        if not self._is_led_here(group_id):
+            raise NotLeaderHere(f"group {group_id} is not led here")
         if "term" in command:
             try:
-                self._check_term(number, term)
+                self._check_term(group_id, term)
             except NotLeader as late:
                 raise PeerError(str(late)) from None
         return await work() or b""
@@ -218,16 +218,16 @@ class PartitionCommands:
         Raises ValueError, LookupError, TypeError.
         """
         match command:
-            case {"group": int(number), "do": "open", "topic": str(topic_id), "indexes": list(indexes)}:
-                return number, partial(self._open, number, _topic_id(topic_id), _indexes(indexes))
-            case {"group": int(number), "do": "end", "topic": str(topic_id), "indexes": list(indexes)}:
-                return number, partial(self._end, number, _topic_id(topic_id), _indexes(indexes))
-            case {"group": int(number), "do": "tell"}:
-                return number, partial(self._tell, number)
-            case {"group": int(number), "do": "close", "topic": str(topic_id), "first": int(first_index)}:
-                return number, partial(self._close, number, _topic_id(topic_id), first_index)
-            case {"group": int(number), "do": "forget", "name": str(name)}:
-                return number, partial(self._forget, number, name)
+            case {"group": int(group_id), "do": "open", "topic": str(topic_id), "indexes": list(indexes)}:
+                return group_id, partial(self._open, group_id, _topic_id(topic_id), _indexes(indexes))
+            case {"group": int(group_id), "do": "end", "topic": str(topic_id), "indexes": list(indexes)}:
+                return group_id, partial(self._end, group_id, _topic_id(topic_id), _indexes(indexes))
+            case {"group": int(group_id), "do": "tell"}:
+                return group_id, partial(self._tell, group_id)
+            case {"group": int(group_id), "do": "close", "topic": str(topic_id), "first": int(first_index)}:
+                return group_id, partial(self._close, group_id, _topic_id(topic_id), first_index)
+            case {"group": int(group_id), "do": "forget", "name": str(name)}:
+                return group_id, partial(self._forget, group_id, name)
         raise ValueError("no command")
 
 

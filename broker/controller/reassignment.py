@@ -79,7 +79,7 @@ class Reassignment:
                 by_group.setdefault(self._group_of(request), []).append(request)
             except RequestError as refused:
                 request.refused = refused
-        planned = [self._plan(number, asked) for number, asked in by_group.items()]
+        planned = [self._plan(group_id, asked) for group_id, asked in by_group.items()]
         commands = [command for command in planned if command is not None]
         if commands:
             try:
@@ -98,22 +98,22 @@ class Reassignment:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"Unable to find partition {request.topic}:{request.index}.",
             )
-        number = partition.group.group_id
-        origin = self._cluster.image.moving.get(number)
+        group_id = partition.group.group_id
+        origin = self._cluster.image.moving.get(group_id)
         registered = self._nodes.registered_ids()
         if request.broker_ids is not None:
             check_replicas(request.broker_ids, registered)
-            self._check_size(number, request.broker_ids)
+            self._check_size(group_id, request.broker_ids)
         elif origin is None:
             error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
             raise RequestError(error, error.message)
         else:
             check_replicas(origin, registered)
-        return number
+        return group_id
 
-    def _check_size(self, number: int, broker_ids: Sequence[int]) -> None:
+    def _check_size(self, group_id: int, broker_ids: Sequence[int]) -> None:
         """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
-        now, count = len(self._cluster.nodes_of(number)), len(self._nodes.registered_ids())
+        now, count = len(self._cluster.nodes_of(group_id)), len(self._nodes.registered_ids())
         least = min(MAX_DATA_VOTERS, count)
         if len(broker_ids) == now:
             return
@@ -124,32 +124,34 @@ class Reassignment:
                 f"it is {least}{'' if self._may_resize else ', and this request is not to change it'}.",
             )
 
-    def _plan(self, number: int, asked: Sequence[ReassignmentRequest]) -> Command | None:
+    def _plan(self, group_id: int, asked: Sequence[ReassignmentRequest]) -> Command | None:
         """Returns the command that moves the group as requested, if that is possible."""
-        placed = self._cluster.nodes_of(number)
+        placed = self._cluster.nodes_of(group_id)
         movers = [request for request in asked if request.target != frozenset(placed)]
-        missing = self._unrequested(number, asked)
+        missing = self._unrequested(group_id, asked)
         first = asked[0].broker_ids
         if not movers:
             turned = first is not None and not missing and tuple(first) != placed
-            return place_command({number: list(first or ())}) if turned else None
+            return place_command({group_id: list(first or ())}) if turned else None
         if len(movers) < len(asked) or len({request.target for request in movers}) > 1:
-            _refuse(movers, number, f"Partitions of log group {number} are sent to different brokers")
+            _refuse(movers, group_id, f"Partitions of log group {group_id} are sent to different brokers")
             return None
         if missing:
             more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
             listed = ", ".join(f"{name}-{index}" for name, index in missing[:MAX_NAMED])
-            _refuse(movers, number, f"Name the other partitions of log group {number}, too: {listed}{more}")
+            _refuse(
+                movers, group_id, f"Name the other partitions of log group {group_id}, too: {listed}{more}"
+            )
             return None
-        origin = self._cluster.image.moving.get(number)
+        origin = self._cluster.image.moving.get(group_id)
         if first is None:
             assert origin is not None
-            return place_command({number: origin})
+            return place_command({group_id: origin})
         if origin is not None and set(first) == set(origin):
-            return place_command({number: first})
-        return start_reassignment_command({number: first})
+            return place_command({group_id: first})
+        return start_reassignment_command({group_id: first})
 
-    def _unrequested(self, number: int, asked: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
+    def _unrequested(self, group_id: int, asked: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
         """Partitions of the group that should have been named and were not."""
         if self._partitions is None:
             self._partitions = {}
@@ -158,17 +160,17 @@ class Reassignment:
                     found = self._partitions.setdefault(partition.group.group_id, [])
                     found.append((topic.name, partition.index))
         named = {(request.topic, request.index) for request in asked}
-        return [each for each in self._partitions.get(number, ()) if each not in named]
+        return [each for each in self._partitions.get(group_id, ()) if each not in named]
 
 
-def _refuse(requests: Sequence[ReassignmentRequest], number: int, why: str) -> None:
+def _refuse(requests: Sequence[ReassignmentRequest], group_id: int, why: str) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     requests[0].refused = RequestError(
         error, f"{why}. The partitions of a log group move together or not at all."
     )
     for request in requests[1:]:
         request.refused = RequestError(
-            error, f"The partitions of log group {number} move together or not at all."
+            error, f"The partitions of log group {group_id} move together or not at all."
         )
 
 
@@ -178,13 +180,13 @@ async def note_arrivals(
     """On the controller: record which groups are where they were sent. Raises StorageError."""
     moving = list(cluster.image.moving)
     arrived = []
-    for number, known in (await reports.of_all(moving)).items():
-        placed = set(cluster.nodes_of(number))
+    for group_id, known in (await reports.of_all(moving)).items():
+        placed = set(cluster.nodes_of(group_id))
         if known is None or known["changing"] or known["learners"]:
             continue
-        if {each["node"] for each in known["voters"]} != placed or number not in cluster.image.moving:
+        if {each["node"] for each in known["voters"]} != placed or group_id not in cluster.image.moving:
             continue
-        if not set(replica_change_of(cluster, number).adding) & set(nodes.out_of_sync(number)):
-            arrived.append(number)
+        if not set(replica_change_of(cluster, group_id).adding) & set(nodes.out_of_sync(group_id)):
+            arrived.append(group_id)
     if arrived:
         await topics.record([finish_reassignment_command(arrived)])

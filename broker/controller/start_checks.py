@@ -40,18 +40,18 @@ def lost_partitions(cluster: MetadataCache, entry: TopicEntry) -> list[int]:
     """The partitions of a topic that a power loss took: with log.flush=os it may take those of one group and
     leave their topic in another. Raises StorageError for any other loss."""
     lost = []
-    for index, number in enumerate(entry.groups):
-        group = cluster.groups.get(number)
-        if cluster.open_partition(entry.topic_id, number, index) is not None:
+    for index, group_id in enumerate(entry.groups):
+        group = cluster.groups.get(group_id)
+        if cluster.open_partition(entry.topic_id, group_id, index) is not None:
             continue
         if group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned):
             raise StorageError(
-                f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
+                f"topic {entry.name} lacks partition {index}: groups/{group_id} of the data directory was "
                 "lost; bring it back"
             )
         if cluster.settings.log_flush != "os":
             raise StorageError(
-                f"topic {entry.name} lacks partition {index} in the records of log group {number}; after "
+                f"topic {entry.name} lacks partition {index} in the records of log group {group_id}; after "
                 "a power loss with log.flush=os, start with that once more"
             )
         lost.append(index)

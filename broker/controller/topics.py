@@ -482,9 +482,9 @@ class Topics:
         """
         left: set[int] = set()
 
-        async def forget(number: int) -> None:
-            some_stay = await self.commands.forget(number, entry.name)
-            (left.add if some_stay else left.discard)(number)
+        async def forget(group_id: int) -> None:
+            some_stay = await self.commands.forget(group_id, entry.name)
+            (left.add if some_stay else left.discard)(group_id)
 
         await self._run_in_groups({each: forget(each) for each in range(1, self._cluster.data_groups + 1)})
         groups = {*entry.groups, *entry.growing}

@@ -48,9 +48,9 @@ class CoordinatorRegistry(Generic[H]):
         self._shards: dict[int, H] = {}
         """By data log group."""
 
-    def remove_shard(self, number: int) -> None:
+    def remove_shard(self, group_id: int) -> None:
         """The replica was removed: closes its shard, if there is one; pending requests fail."""
-        shard = self._shards.pop(number, None)
+        shard = self._shards.pop(group_id, None)
         if shard is not None:
             shard.leave()
 
@@ -98,9 +98,9 @@ class CoordinatorRegistry(Generic[H]):
 
     # --- for the kinds ------------------------------------------------------------------------------------
 
-    def _require_absent(self, number: int) -> None:
-        if number in self._shards:
-            raise ValueError(f"log group {number} has a shard already")
+    def _require_absent(self, group_id: int) -> None:
+        if group_id in self._shards:
+            raise ValueError(f"log group {group_id} has a shard already")
 
     def _serving_shards(self) -> list[H]:
         return [each for each in self._shards.values() if each.serves]
@@ -122,13 +122,13 @@ class CoordinatorRegistry(Generic[H]):
         topic = self._find()
         return None if topic is None else topic.partitions[positive_hash(key) % len(topic.partitions)]
 
-    def _led_partition(self, number: int, key: str) -> PartitionLog | None:
+    def _led_partition(self, group_id: int, key: str) -> PartitionLog | None:
         """The same where it is in this log group, and led here."""
         partition = self._topic_partition(key)
         if partition is None:
             return None
         group = partition.group  # of other nodes it has no log, and is led elsewhere
-        return partition.log if group.group_id == number and group.is_leader else None
+        return partition.log if group.group_id == group_id and group.is_leader else None
 
     # --- within -------------------------------------------------------------------------------------------
 

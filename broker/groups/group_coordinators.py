@@ -56,7 +56,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         self._loop = loop
 
     def add_shard(
-        self, number: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
+        self, log_group_id: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
     ) -> None:
         """This node has a copy of a data log group: serve its consumer groups whenever it is led here.
 
@@ -64,10 +64,10 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
             state: what its partitions of `__consumer_offsets` are replayed into.
             appender: its append path, for what is part of a transaction; None where nothing will be.
         """
-        self._require_absent(number)
-        store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
+        self._require_absent(log_group_id)
+        store = GroupStore(group, state, partial(self._led_partition, log_group_id), self._clock_ms, appender)
         coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
-        self._shards[number] = GroupShard(store, coordinator)
+        self._shards[log_group_id] = GroupShard(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError."""
@@ -112,12 +112,12 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         topic = self._find()
         return self._cluster.settings.message_max_bytes if topic is None else topic.config.max_message_bytes
 
-    def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
+    def of_log_group(self, log_group_id: int) -> tuple[GroupStore, GroupCoordinator]:
         """Returns the shard of one log group. Raises RequestError where it is not led here, or not loaded."""
-        shard = self._shards.get(number)
+        shard = self._shards.get(log_group_id)
         if shard is None:
-            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {log_group_id} is not hosted here")
         if shard.is_lapsed:  # whoever asks this asks again
-            text = f"it is not certain that log group {number} is still led here"
+            text = f"it is not certain that log group {log_group_id} is still led here"
             raise RequestError(ErrorCode.NOT_COORDINATOR, text)
         return shard.store, shard.require()

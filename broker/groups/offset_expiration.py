@@ -77,13 +77,13 @@ class OffsetExpiration:
                     await asyncio.sleep(0)
         return found
 
-    async def forget(self, number: int, topic_name: str) -> bool:
+    async def forget(self, log_group_id: int, topic_name: str) -> bool:
         """The controller deletes a topic: no client commits offsets of it to a data group led here when this
         returns, and what was committed is gone. True: some of it had to stay for now, as on a full disk.
 
         Raises RequestError: to be asked again, perhaps of another node.
         """
-        store, _ = self._consumer_groups.of_log_group(number)
+        store, _ = self._consumer_groups.of_log_group(log_group_id)
         await self._wait_until_hidden(topic_name)
         await self._forget(store, {topic_name})
         try:

@@ -19,7 +19,7 @@ from lockstep.broker.groups.group_records import CommittedOffset
 Place = tuple[str, int]
 """Topic and partition."""
 OffsetTransaction = tuple[int, int]
-"""The partition's number in its log group, and the producer id."""
+"""The partition's local id, and the producer id."""
 _NOTHING: Final[frozenset[Place]] = frozenset()
 
 
@@ -108,17 +108,17 @@ class PendingOffsets:
     def rows(self) -> Iterator[list[object]]:
         """All of it, for a snapshot in JSON."""
         for group_id, transactions in self._by_group.items():
-            for (number, producer_id), places in transactions.items():
+            for (local_id, producer_id), places in transactions.items():
                 for (topic, index), (at, committed) in places.items():
                     values = None if committed is None else [*committed[:-1], committed.topic_id.hex()]
-                    yield [number, producer_id, group_id, topic, index, at, values]
+                    yield [local_id, producer_id, group_id, topic, index, at, values]
 
     def restore(self, rows: Iterable[list[Any]]) -> Iterator[str]:
         """Take over a snapshot's rows; the topic of each."""
-        for number, producer_id, group_id, topic, index, at, values in rows:
+        for local_id, producer_id, group_id, topic, index, at, values in rows:
             committed = None
             if values is not None:
                 *numbers, topic_id = values
                 committed = CommittedOffset._make([*numbers, bytes.fromhex(topic_id)])
-            self.add((number, producer_id), group_id, (topic, index), Pending(at, committed))
+            self.add((local_id, producer_id), group_id, (topic, index), Pending(at, committed))
             yield topic

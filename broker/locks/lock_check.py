@@ -102,13 +102,13 @@ class LockChecks:
         Args: mode: the topic's `lockstep.locks`.
         Raises RequestError: the batch may not be appended.
         """
-        header, number, next_offset = body.header, partition.local_id, partition.next_offset
-        marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
+        header, local_id, next_offset = body.header, partition.local_id, partition.next_offset
+        marks, metadata_index = self.table.partitions.get(local_id), self._cluster.metadata_index
         if mode == LOCKS_IGNORED:
             if marks is None:
                 return b""
             if marks.since <= metadata_index:
-                return end(number, next_offset)
+                return end(local_id, next_offset)
             mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
         requests = self._requests(partition, body)
         if mode != LOCKS_KEPT:
@@ -116,9 +116,9 @@ class LockChecks:
                 self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
             return b""
         if marks is None:
-            found = begin(number, next_offset - 1, metadata_index)
+            found = begin(local_id, next_offset - 1, metadata_index)
         else:
-            found = since(number, metadata_index) if metadata_index > marks.since else b""
+            found = since(local_id, metadata_index) if metadata_index > marks.since else b""
         if not requests:
             return found
         if header.is_transactional:
@@ -130,7 +130,7 @@ class LockChecks:
             self.refused_by_estimate += isinstance(refused, LockConflict) and not refused.is_exact
             raise
         self.accepted += 1
-        return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
+        return found + raises(local_id, next_offset + header.last_offset_delta, raised) if raised else found
 
     def _requests(self, partition: PartitionLog, body: BatchBody) -> list[LockRequest]:
         """Returns the lock requests to check. Raises RequestError."""

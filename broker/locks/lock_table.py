@@ -56,13 +56,13 @@ def end(partition: int, offset: int) -> bytes:
 
 
 class LockTable:
-    """The marks of each partition that has any, by its number in the group."""
+    """The lock versions of each partition that has any, by local id."""
 
     def __init__(self, recent: int = RECENT, cells: int = CELLS) -> None:
         self._recent = recent
         self._cells = cells
         self.partitions: dict[int, LockVersions] = {}
-        self.is_closed: Callable[[int], bool] = lambda number: False
+        self.is_closed: Callable[[int], bool] = lambda local_id: False
         """Whether a partition is gone for good: what is replayed may bring it back here."""
 
     def take(self, notes: Buffer) -> None:
@@ -71,30 +71,30 @@ class LockTable:
         while at < len(notes):
             if len(notes) - at < _NOTE.size:
                 raise CorruptLog("a note on locks that is cut short")
-            number, what, offset, size = _NOTE.unpack_from(notes, at)
+            local_id, what, offset, size = _NOTE.unpack_from(notes, at)
             at += _NOTE.size
             if size > len(notes) - at:
                 raise CorruptLog("a note on locks that is cut short")
             if what == RAISE:
-                marks = self.partitions.get(number)
+                marks = self.partitions.get(local_id)
                 if marks is not None:  # it may have been closed since
                     for place in range(at, at + size, HASH_BYTES):
                         marks.raise_lock(bytes(notes[place : place + HASH_BYTES]), offset)
             elif what == BEGIN and size == _SINCE.size:
                 (metadata_index,) = _SINCE.unpack_from(notes, at)
-                self.partitions[number] = LockVersions(offset, metadata_index, self._recent, self._cells)
+                self.partitions[local_id] = LockVersions(offset, metadata_index, self._recent, self._cells)
             elif what == SINCE:
-                if (marks := self.partitions.get(number)) is not None:
+                if (marks := self.partitions.get(local_id)) is not None:
                     marks.since = offset
             elif what == END:
-                self.partitions.pop(number, None)
+                self.partitions.pop(local_id, None)
             else:
                 raise CorruptLog(f"a note on locks of an unknown kind {what}")
             at += size
 
-    def forget(self, number: int) -> None:
+    def forget(self, local_id: int) -> None:
         """The partition is gone."""
-        self.partitions.pop(number, None)
+        self.partitions.pop(local_id, None)
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Applies a batch of another leader, or a recovered one; see StateMachine."""
@@ -103,14 +103,14 @@ class LockTable:
 
     def snapshot(self, time_ms: int) -> bytes:
         """See StateMachine."""
-        for number in [number for number in self.partitions if self.is_closed(number)]:
-            del self.partitions[number]
+        for local_id in [local_id for local_id in self.partitions if self.is_closed(local_id)]:
+            del self.partitions[local_id]
         if not self.partitions:
             return b""
         pieces = [_VERSION.pack(STATE_VERSION)]
-        for number, marks in self.partitions.items():
+        for local_id, marks in self.partitions.items():
             data = marks.snapshot()
-            pieces += [_PARTITION.pack(number, len(data)), data]
+            pieces += [_PARTITION.pack(local_id, len(data)), data]
         return b"".join(pieces)
 
     def restore(self, data: bytes) -> None:
@@ -123,7 +123,7 @@ class LockTable:
             raise NewerFormat(f"locks of version {version}, known up to {STATE_VERSION}")
         at = _VERSION.size
         while at < len(data):
-            number, size = _PARTITION.unpack_from(data, at)
+            local_id, size = _PARTITION.unpack_from(data, at)
             at += _PARTITION.size
-            self.partitions[number] = restore(data[at : at + size], self._recent, self._cells)
+            self.partitions[local_id] = restore(data[at : at + size], self._recent, self._cells)
             at += size

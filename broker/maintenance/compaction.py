@@ -206,8 +206,8 @@ class Compaction:
         self._is_running = True
         saved = 0
         try:
-            for number, group in sorted(self._cluster.groups.items()):
-                if number != METADATA_GROUP:
+            for group_id, group in sorted(self._cluster.groups.items()):
+                if group_id != METADATA_GROUP:
                     saved += await self._clean_guarded(group)
         finally:
             self._is_running = False
@@ -270,7 +270,7 @@ class Compaction:
         if (
             result.segments
             or freed
-            or any([result.ends.get(number, 0) > dirty for number, dirty, _ in ranges])
+            or any([result.ends.get(local_id, 0) > dirty for local_id, dirty, _ in ranges])
         ):
             self._fruitless.pop(group, None)
         else:
@@ -316,11 +316,11 @@ class Compaction:
         found = []
         intervals_ms: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
-            number = each.log.local_id
-            clean_to = group.compaction_progress.of(number)
-            found.append(plan_cleaning(each, shares[number], stable_offset, clean_to, now_ms))
+            local_id = each.log.local_id
+            clean_to = group.compaction_progress.of(local_id)
+            found.append(plan_cleaning(each, shares[local_id], stable_offset, clean_to, now_ms))
             self._future_records.note(each, found[-1].too_young, now_ms)
-            every_ms = roll_interval_ms(each, shares[number], stable_offset, clean_to, now_ms)
+            every_ms = roll_interval_ms(each, shares[local_id], stable_offset, clean_to, now_ms)
             intervals_ms += [] if every_ms is None else [every_ms]
         if not intervals_ms:
             return found, None
@@ -346,13 +346,13 @@ class Compaction:
         logged = self._logged_batches.setdefault(group, _LoggedBatches())
         unlogged = [place for place in unreadable if place not in logged.batches]
         warnings_left = MAX_WARNINGS - len(logged.batches)
-        for number, offset in unlogged[:warnings_left]:
-            logged.batches.add((number, offset))
+        for local_id, offset in unlogged[:warnings_left]:
+            logged.batches.add((local_id, offset))
             log.warning(
                 "%s-%d: compaction keeps the batch at offset %d, which it cannot decompress or rebuild: "
                 "one of %d in group %d",
-                partitions[number].topic.name,
-                partitions[number].index,
+                partitions[local_id].topic.name,
+                partitions[local_id].index,
                 offset,
                 len(unreadable),
                 group.group_id,
@@ -364,7 +364,7 @@ class Compaction:
 
 
 class _LoggedBatches:
-    """Batches of one log group that the log has named: (partition number, base offset), at most
+    """Batches of one log group that the log has named: (local id, base offset), at most
     MAX_WARNINGS."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ class FullDisks:
     """See the module.
 
     Args:
-        groups: the log groups of this node, by number.
+        groups: the log groups of this node, by group id.
         enforce_retention: applies retention to all of them, once.
     """
 

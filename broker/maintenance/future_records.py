@@ -17,7 +17,7 @@ MAX_CLOCK_SKEW_MS: Final = 60_000
 """A timestamp that is ahead by less is put down to clock skew."""
 
 Key = tuple[int, int]
-"""A partition: the number of its log group, and the partition's number in it."""
+"""A partition: its log group's id, and its local id."""
 
 
 class FutureRecords:

@@ -111,7 +111,9 @@ class Retention:
         self._future_records.keep({_key(each) for each in limited})
         self._advance_metadata_start(starts)
         for group, new_starts in starts.items():
-            still_open = {number: start for number, start in new_starts.items() if number in group.partitions}
+            still_open = {
+                local_id: start for local_id, start in new_starts.items() if local_id in group.partitions
+            }
             if still_open:
                 try:  # whatever becomes of it, the others' turn comes, and that of the freeing
                     async with asyncio.timeout(COMMIT_SECONDS):

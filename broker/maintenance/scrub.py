@@ -34,7 +34,7 @@ MAX_LOGGED_RANGES: Final = 20
 """Damaged ranges that one scrub of a segment names in the log; `lockstep cluster status` has all."""
 
 LogFile = tuple[int, int]
-"""A log file: its log group's number and its sequence."""
+"""A log file: its log group's id, and its sequence."""
 
 
 class RetryAt(NamedTuple):

@@ -49,4 +49,4 @@ def unbound(topic_id: bytes, index: int) -> PartitionLog:
 
 
 UNBOUND = -1
-"""The number of such a log in its group."""
+"""The local id of such a log."""

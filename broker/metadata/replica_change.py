@@ -16,10 +16,10 @@ class ReplicaChange:
     removing: list[int]
 
 
-def replica_change_of(cluster: MetadataCache, number: int) -> ReplicaChange:
+def replica_change_of(cluster: MetadataCache, group_id: int) -> ReplicaChange:
     """Returns the change that clients are shown; none added or removed where the group does not move."""
-    placed = cluster.nodes_of(number)
-    origin = cluster.image.moving.get(number, placed)
+    placed = cluster.nodes_of(group_id)
+    origin = cluster.image.moving.get(group_id, placed)
     adding = [each for each in placed if each not in origin]
     removing = [each for each in origin if each not in placed]
     return ReplicaChange([*placed, *removing], adding, removing)

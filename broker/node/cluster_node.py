@@ -132,8 +132,8 @@ class ClusterNode:
         if not self._directory.part:
             self._directory.forget_groups()
             return
-        for number in self._directory.groups():
-            self._serve(await self._local_groups.open(number))
+        for group_id in self._directory.groups():
+            self._serve(await self._local_groups.open(group_id))
         self._peering.open = True
 
     async def run(self) -> None:
@@ -188,9 +188,9 @@ class ClusterNode:
         opened: list[LogGroup] = []
         try:
             if part is ClusterPart.FOUNDER:
-                for number, nodes in self._placement.items():
+                for group_id, nodes in self._placement.items():
                     if self._settings.node_id in nodes:
-                        opened.append(await self._local_groups.open(number, nodes))
+                        opened.append(await self._local_groups.open(group_id, nodes))
             if all(group.group_id != METADATA_GROUP for group in opened):
                 opened.append(await self._local_groups.open(METADATA_GROUP))
             self._directory.record_part(part.value)  # nobody is served here before
@@ -208,17 +208,17 @@ class ClusterNode:
         self._peering.notify_status_soon()
 
     def _serve(self, group: LogGroup) -> None:
-        number = group.group_id
-        group.after_commit = self._after_commit if number != METADATA_GROUP else self._metadata_committed
-        group.on_leading.append(partial(self._on_leading, number))
+        group_id = group.group_id
+        group.after_commit = self._after_commit if group_id != METADATA_GROUP else self._metadata_committed
+        group.on_leading.append(partial(self._on_leading, group_id))
         self._local_groups.serve(group, self._cluster, self._consumer_groups, self._transactions)
         reconciler = Reconciler(
             group,
-            partial(self._desired_members, number),
+            partial(self._desired_members, group_id),
             self._loop,
             balance=lambda: self._cluster.settings.auto_leader_rebalance_enable,
         )
-        self._reconcilers[number] = reconciler
+        self._reconcilers[group_id] = reconciler
         reconciler.start()
 
     def _metadata_committed(self) -> None:
@@ -226,28 +226,30 @@ class ClusterNode:
         self._after_commit()
         self._peering.notify_status_soon()
 
-    def _on_leading(self, number: int, leads: bool) -> None:
-        term = self._cluster.groups[number].term if number in self._cluster.groups else 0
-        log.info("log group %d: this node %s in term %d", number, "leads" if leads else "leads no more", term)
-        if number == METADATA_GROUP:
+    def _on_leading(self, group_id: int, leads: bool) -> None:
+        term = self._cluster.groups[group_id].term if group_id in self._cluster.groups else 0
+        log.info(
+            "log group %d: this node %s in term %d", group_id, "leads" if leads else "leads no more", term
+        )
+        if group_id == METADATA_GROUP:
             if leads:
                 self._topics.become_controller(self._founding_commands())
             else:
                 self._topics.resign()
-        self._cluster.on_leader_change(number)
+        self._cluster.on_leader_change(group_id)
         self._peering.notify_status_soon()
 
     def _founding_commands(self) -> Sequence[Command]:
         return [place_command(self._placement)]
 
-    def _desired_members(self, number: int) -> DesiredMembers:
+    def _desired_members(self, group_id: int) -> DesiredMembers:
         image = self._cluster.image
-        nodes = image.placement.get(number, ())
+        nodes = image.placement.get(group_id, ())
         learners: tuple[int, ...] = ()
-        if number == METADATA_GROUP:
+        if group_id == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
         return DesiredMembers(
-            nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.disks_full()
+            nodes, learners, self._nodes.member_of(group_id), self._nodes.alive(), self._nodes.disks_full()
         )
 
     # --- what others hear of this node ----------------------------------------------------------------------
@@ -262,8 +264,8 @@ class ClusterNode:
             image.cluster_id,
             tuple(image.nodes),
             image.placement.get(METADATA_GROUP, ()),
-            {number: group.term for number, group in groups.items() if group.is_leader},
-            {number: group.raft.member_id for number, group in groups.items()},
+            {group_id: group.term for group_id, group in groups.items() if group.is_leader},
+            {group_id: group.raft.member_id for group_id, group in groups.items()},
             metadata.applied_index if metadata is not None else 0,
             max(len(image.placement) - 1, 0),
             self._nodes.disk_full,
@@ -296,9 +298,9 @@ class ClusterNode:
         """Returns the recorded number, or until then the setting here."""
         return self._cluster.data_groups
 
-    def receive(self, number: int, message: Message) -> None:
+    def receive(self, group_id: int, message: Message) -> None:
         """Raft's message of a peer."""
-        group = self._cluster.groups.get(number)
+        group = self._cluster.groups.get(group_id)
         if group is not None:
             group.receive(message)
 
@@ -366,18 +368,18 @@ class ClusterNode:
 
     def _is_leaving(self, group: LogGroup) -> bool:
         """Returns whether a group is placed on other nodes, by this node's metadata, and not led here."""
-        number, here = group.group_id, self._settings.node_id
-        placed = self._cluster.image.placement.get(number, (here,))
-        return number != METADATA_GROUP and here not in placed and not group.is_leader
+        group_id, here = group.group_id, self._settings.node_id
+        placed = self._cluster.image.placement.get(group_id, (here,))
+        return group_id != METADATA_GROUP and here not in placed and not group.is_leader
 
     async def _open_groups(self) -> Exception | None:
         """Opens groups that were placed here; returns the error of the first that failed, which delays no
         other."""
         problem: Exception | None = None
-        for number, nodes in list(self._cluster.image.placement.items()):
-            if self._settings.node_id in nodes and number not in self._cluster.groups:
+        for group_id, nodes in list(self._cluster.image.placement.items()):
+            if self._settings.node_id in nodes and group_id not in self._cluster.groups:
                 try:
-                    self._serve(await self._local_groups.open(number))
+                    self._serve(await self._local_groups.open(group_id))
                 except (StorageError, OSError) as error:
                     problem = problem or error
                 self._peering.notify_status_soon()
@@ -447,12 +449,12 @@ class ClusterNode:
     async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:
         """Hand a group that is led here to a node."""
         question = json.loads(body)
-        number = int(question["group"])
-        group = self._cluster.groups.get(number)
+        group_id = int(question["group"])
+        group = self._cluster.groups.get(group_id)
         if group is None or not group.is_leader:
-            raise NotLeaderHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {group_id} is not led here")
         try:
-            self._reconcilers[number].transfer_to(int(question["to"]))
+            self._reconcilers[group_id].transfer_to(int(question["to"]))
         except TransferRejected as error:
             raise PeerError(str(error)) from None
         return b""

@@ -74,7 +74,7 @@ class LocalGroups:
     Args:
         clock_ms: milliseconds since 1970.
         on_fatal: called when a log cannot be trusted any more.
-        send: the way to a group's peers, by group number; None for a node alone.
+        send: sends messages to a group's members, by group id; None for a node alone.
     """
 
     def __init__(

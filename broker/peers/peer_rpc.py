@@ -84,7 +84,7 @@ class LocalNode(Protocol):
     def cluster_id(self) -> str | None:
         """The cluster that it is, or was, part of; None for none yet."""
 
-    def receive(self, number: int, message: Message) -> None:
+    def receive(self, group_id: int, message: Message) -> None:
         """Raft's message of a peer to a group."""
 
     def on_link_change(self, node_id: int, up: bool) -> None:
@@ -109,7 +109,7 @@ class _NoNode:
     def cluster_id(self) -> str | None:
         return None
 
-    def receive(self, number: int, message: Message) -> None:
+    def receive(self, group_id: int, message: Message) -> None:
         """Drop it."""
 
     def on_link_change(self, node_id: int, up: bool) -> None:

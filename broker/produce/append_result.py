@@ -100,5 +100,5 @@ class AppendPath(Protocol):
 class AppendPaths(Protocol):
     """The append paths of one request."""
 
-    def __getitem__(self, number: int) -> AppendPath:
+    def __getitem__(self, group_id: int) -> AppendPath:
         """The append path into a data group. Raises RequestError."""

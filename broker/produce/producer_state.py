@@ -29,7 +29,7 @@ REMEMBERED_BATCHES: Final = 5
 
 _SEQUENCE_SPACE: Final = 1 << 31
 _VERSIONED: Final = b"\xff\xff\xff\xff"
-"""The start of a snapshot with a version; the first snapshots began with a partition's number instead."""
+"""The start of a snapshot with a version; the first snapshots began with a local id instead."""
 STATE_VERSION: Final = 1
 _HEAD: Final = Struct(">4sH")
 _PRODUCER: Final = Struct(">iqhqB")
@@ -112,7 +112,7 @@ class Producer:
 
 
 class ProducerState:
-    """Every partition's producers, by partition number and producer id.
+    """Every partition's producers, by local id and producer id.
 
     Args:
         expiration_ms: a producer silent for longer is forgotten when a checkpoint is cut
@@ -127,12 +127,12 @@ class ProducerState:
         self._clock_ms = clock_ms
         self.first_sequences = LowestSequences()
         """Shared by all log groups of the node once clients are served."""
-        self.partition_key: Callable[[int], tuple[bytes, int] | None] = lambda number: (b"", number)
-        """Topic id and partition index, by the partition's number here; None for one that is not open."""
+        self.partition_key: Callable[[int], tuple[bytes, int] | None] = lambda local_id: (b"", local_id)
+        """Topic id and partition index, by local id; None for a partition that is not open."""
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches are not ended, oldest first."""
-        self.is_closed: Callable[[int], bool] = lambda number: False
+        self.is_closed: Callable[[int], bool] = lambda local_id: False
         """True if a partition is closed for good: a replay may bring its producers back here."""
 
     def check(self, partition: int, header: BatchHeader) -> int:
@@ -334,7 +334,7 @@ class ProducerState:
         if self._clock_ms is not None:
             time_ms = min(time_ms, self._clock_ms())
         pieces = []
-        for partition in [number for number in self._partitions if self.is_closed(number)]:
+        for partition in [local_id for local_id in self._partitions if self.is_closed(local_id)]:
             self.forget(partition)  # a replay from before its end has brought it back
         for partition, producers in list(self._partitions.items()):
             oldest = time_ms - self.expiration_ms

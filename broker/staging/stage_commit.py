@@ -121,8 +121,8 @@ class StageCommit:
                 _require_led(group)
                 groups[group.group_id] = group
                 places.setdefault(group.group_id, []).append((producer_id, each.log))
-        for number, wanted in places.items():
-            appender = self._appenders[number]
+        for group_id, wanted in places.items():
+            appender = self._appenders[group_id]
             self._abort(appender, [each for each in wanted if _is_open(appender, *each)])
         return list(groups.values())
 
@@ -154,8 +154,8 @@ class StageCommit:
         tasks may be done long before the last.
         """
         found = 0
-        for number, appender in self._appenders.items():
-            group = self._cluster.groups.get(number)
+        for group_id, appender in self._appenders.items():
+            group = self._cluster.groups.get(group_id)
             if group is None or not group.is_leader:
                 continue
             newest: dict[int, int] = {}
@@ -168,14 +168,14 @@ class StageCommit:
                 last_sequence = producer.last_sequence if producer else -1
                 parts.setdefault(owner, []).append((producer_id, partition.local_id, last_sequence))
             left = {
-                owner for owner in newest if is_expired(number, owner, (newest[owner], tuple(parts[owner])))
+                owner for owner in newest if is_expired(group_id, owner, (newest[owner], tuple(parts[owner])))
             }
             late = [each for each in stages if owner_of(each[0]) in left]
             try:
                 self._abort(appender, late)
                 found += len(late)
             except RequestError as refused:  # the other groups get their turn
-                log.warning("stages that are left over in group %d: %s", number, refused)
+                log.warning("stages that are left over in group %d: %s", group_id, refused)
         return found
 
     # --- within -------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def _require_few(stages: Sequence[Stage]) -> None:
 
 def _open_stages(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
     """Every stage that is open in a group that is led here, by producer id and partition."""
-    for number, producer_id in list(appender.producers.open_stages):
-        partition = appender.group.partitions.get(number)
+    for local_id, producer_id in list(appender.producers.open_stages):
+        partition = appender.group.partitions.get(local_id)
         if partition is not None:
             yield producer_id, partition

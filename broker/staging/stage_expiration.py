@@ -58,8 +58,8 @@ class StageExpiration:
         before_ms = self._clock_ms() - timeout_ms
         unchanged_seconds = self._written.observe(self._monotonic())
 
-        def is_expired(number: int, owner: int, written: LastWritten) -> bool:
-            is_still = unchanged_seconds((number, owner), written) * 1000 > timeout_ms
+        def is_expired(group_id: int, owner: int, written: LastWritten) -> bool:
+            is_still = unchanged_seconds((group_id, owner), written) * 1000 > timeout_ms
             return is_still or written[0] < before_ms
 
         found = self._ends.abort_expired(is_expired)

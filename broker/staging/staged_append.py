@@ -34,13 +34,13 @@ class StagedAppenders:
         self._transactional_id = transactional_id
         self._query = query
 
-    def __getitem__(self, number: int) -> _StagedAppender:
+    def __getitem__(self, group_id: int) -> _StagedAppender:
         """Raises RequestError where the query was given up: what would be open now nobody would end."""
-        if self._ends.is_abandoned(number, self._query):
+        if self._ends.is_abandoned(group_id, self._query):
             raise RequestError(
                 ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver"
             )
-        return _StagedAppender(self._appenders[number], self._transactional_id, self._query)
+        return _StagedAppender(self._appenders[group_id], self._transactional_id, self._query)
 
 
 class _StagedAppender:

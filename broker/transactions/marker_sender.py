@@ -125,10 +125,10 @@ class MarkerSender:
             return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
         by_group, unknown = self._resolve(places)
         codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for number, wanted in by_group.items():
+        for group_id, wanted in by_group.items():
             try:
                 ending = PendingMarkers(marker, self._term(wanted), list(wanted.values()))
-                (outcome,) = await self._end_here(number, [ending])
+                (outcome,) = await self._end_here(group_id, [ending])
             except (NotLeaderHere, NotLeader):
                 outcome = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(wanted)
             except StorageError:
@@ -142,16 +142,16 @@ class MarkerSender:
         by_group, unknown = self._resolve(places)
         codes: dict[Place, ErrorCode] = {}
 
-        async def end(number: int, wanted: dict[Place, Where]) -> None:
+        async def end(group_id: int, wanted: dict[Place, Where]) -> None:
             outcome = await self._end(
-                number, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+                group_id, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
             )
             codes.update(zip(wanted, outcome, strict=True))
 
         async def look() -> None:
             codes.update(await self._absent_topics(unknown))
 
-        tries = [end(number, wanted) for number, wanted in by_group.items()]
+        tries = [end(group_id, wanted) for group_id, wanted in by_group.items()]
         if unknown:
             tries.append(look())
         await asyncio.gather(*tries)
@@ -175,16 +175,16 @@ class MarkerSender:
         partition = self._cluster.partition(*next(iter(places)))
         return -1 if partition is None else partition.group.term
 
-    async def _end(self, number: int, ending: PendingMarkers) -> list[ErrorCode]:
+    async def _end(self, group_id: int, ending: PendingMarkers) -> list[ErrorCode]:
         """End it in partitions of one group, wherever that is led."""
-        group = self._cluster.groups.get(number)
+        group = self._cluster.groups.get(group_id)
         if self._peering is not None and (group is None or not group.is_leader):
-            queue = self._queues.get(number)
+            queue = self._queues.get(group_id)
             if queue is None:
-                queue = self._queues[number] = _MarkerQueue(number, self._peering, self._loop)
+                queue = self._queues[group_id] = _MarkerQueue(group_id, self._peering, self._loop)
             return await queue.put(ending)
         try:
-            (codes,) = await self._end_here(number, [ending])
+            (codes,) = await self._end_here(group_id, [ending])
         except (NotLeaderHere, StorageError):
             return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(ending.partitions)
         return codes
@@ -211,22 +211,22 @@ class MarkerSender:
 
     # --- here -----------------------------------------------------------------------------------------------
 
-    async def _end_here(self, number: int, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
+    async def _end_here(self, group_id: int, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
         """Write markers into a group that is led here, wait for their commit. NotLeaderHere, StorageError."""
-        group, appender = self._cluster.groups.get(number), self._appenders.get(number)
+        group, appender = self._cluster.groups.get(group_id), self._appenders.get(group_id)
         if group is None or appender is None or not group.is_leader:
-            raise NotLeaderHere(f"group {number} is not led here")
+            raise NotLeaderHere(f"group {group_id} is not led here")
         term, moved = group.term, ErrorCode.NOT_LEADER_OR_FOLLOWER
         codes = [
-            self._append(appender, number, each) if each.term == term else [moved] * len(each.partitions)
+            self._append(appender, group_id, each) if each.term == term else [moved] * len(each.partitions)
             for each in endings
         ]
         await group.committed()
         return codes
 
-    def _append(self, appender: Appender, number: int, ending: PendingMarkers) -> list[ErrorCode]:
+    def _append(self, appender: Appender, group_id: int, ending: PendingMarkers) -> list[ErrorCode]:
         found = [
-            self._cluster.open_partition(topic_id, number, index) for topic_id, index in ending.partitions
+            self._cluster.open_partition(topic_id, group_id, index) for topic_id, index in ending.partitions
         ]
         logs = list({each.local_id: each for each in found if each is not None}.values())
         outcome: dict[int, ErrorCode] = {}
@@ -250,20 +250,20 @@ class MarkerSender:
                 case {"do": "absent", "partitions": list(partitions)}:
                     places = [_place(each) for each in partitions]
                     return json.dumps(self._absent(places)).encode()
-                case {"do": "end", "group": int(number), "endings": list(endings)}:
+                case {"do": "end", "group": int(group_id), "endings": list(endings)}:
                     understood = [_decode_ending(each) for each in endings]
                 case _:
                     raise ValueError("no question")
         except (ValueError, TypeError, RecursionError):
             raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
-        return json.dumps(await self._end_here(number, understood)).encode()
+        return json.dumps(await self._end_here(group_id, understood)).encode()
 
 
 class _MarkerQueue:
     """The way to one group that is led elsewhere."""
 
-    def __init__(self, number: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
-        self._number = number
+    def __init__(self, group_id: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
+        self._group_id = group_id
         self._peering = peering
         self._loop = loop
         self._waiting: deque[_Waiting] = deque()
@@ -308,19 +308,19 @@ class _MarkerQueue:
             [*each.marker, each.term, [[topic_id.hex(), index] for topic_id, index in each.partitions]]
             for each in endings
         ]
-        body = json.dumps({"do": "end", "group": self._number, "endings": said}).encode()
+        body = json.dumps({"do": "end", "group": self._group_id, "endings": said}).encode()
         try:
             answer = await self._peering.request_from_leader(
-                self._number, RequestKind.MARKERS, body, ATTEMPT_SECONDS, ANSWER_SECONDS
+                self._group_id, RequestKind.MARKERS, body, ATTEMPT_SECONDS, ANSWER_SECONDS
             )
             codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
             if [len(each) for each in codes] == [len(each.partitions) for each in endings]:
                 return codes
-            log.warning("an answer about markers in group %d is not understood", self._number)
+            log.warning("an answer about markers in group %d is not understood", self._group_id)
         except (StorageError, PeerError) as error:
-            log.debug("markers in group %d: %s", self._number, error)
+            log.debug("markers in group %d: %s", self._group_id, error)
         except Exception:  # who waits would wait for ever
-            log.exception("markers in group %d", self._number)
+            log.exception("markers in group %d", self._group_id)
         return [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(each.partitions) for each in endings]
 
 

@@ -63,21 +63,21 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         self._markers = markers
         self._producer_ids = producer_ids
 
-    def add_shard(self, number: int, group: LogGroup, state: TransactionsState) -> None:
+    def add_shard(self, group_id: int, group: LogGroup, state: TransactionsState) -> None:
         """This node has a copy of a data log group: serve its transactional ids whenever it is led here.
 
         Args: state: what its partitions of `__transaction_state` are replayed into.
         """
-        self._require_absent(number)
+        self._require_absent(group_id)
         coordinator = TransactionCoordinator(
             state,
-            partial(self._led_partition, number),
+            partial(self._led_partition, group_id),
             self._cluster,
-            self._appenders[number],
+            self._appenders[group_id],
             self._markers,
             self._producer_ids,
         )
-        self._shards[number] = CoordinatorShard(group, coordinator, "transactions")
+        self._shards[group_id] = CoordinatorShard(group, coordinator, "transactions")
 
     def log_group_of(self, transactional_id: str) -> int | None:
         """The log group that has this id's records; None where the topic is not known here."""

@@ -92,8 +92,8 @@ class Verification:
 
     async def ask(self, question: Question, partitions: Sequence[Place]) -> Codes:
         """Returns the coordinator's result for each partition; NETWORK_EXCEPTION where none responds."""
-        number = self._coordinators.log_group_of(question.transactional_id)
-        if number is None:
+        group_id = self._coordinators.log_group_of(question.transactional_id)
+        if group_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         said = {
             "id": question.transactional_id,
@@ -108,7 +108,7 @@ class Verification:
                 answer = await self._handle_request(0, body)
             else:
                 answer = await self._peering.request_from_leader(
-                    number, RequestKind.VERIFY, body, ATTEMPT_SECONDS, ANSWER_SECONDS
+                    group_id, RequestKind.VERIFY, body, ATTEMPT_SECONDS, ANSWER_SECONDS
                 )
             return _understood(answer, partitions)
         except (NotLeaderHere, NotLeader):

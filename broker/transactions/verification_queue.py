@@ -54,7 +54,7 @@ PRODUCER_AT: Final = 43
 _PRODUCER: Final = Binary(">qh")
 
 Key = tuple[int, int, int]
-"""Log group, the partition's number there, producer id."""
+"""Log group id, the partition's local id, producer id."""
 
 
 class PendingBatch(DelayedAppend):
@@ -262,8 +262,8 @@ class VerificationQueue:
         """Why nothing that waits may be appended any more, whatever the coordinator said."""
         if queue.is_stale:
             return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
-        topic_id, number = queue.log.topic_id, queue.key[0]
-        if self._cluster.open_partition(topic_id, number, queue.log.index) is not queue.log:
+        topic_id, group_id = queue.log.topic_id, queue.key[0]
+        if self._cluster.open_partition(topic_id, group_id, queue.log.index) is not queue.log:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return RequestError(error, error.message)
         return None
@@ -304,8 +304,8 @@ class VerifyingAppenders:
         self._appenders = appenders
         self._transactional_id = transactional_id
 
-    def __getitem__(self, number: int) -> _VerifyingAppender:
-        return _VerifyingAppender(self._verification_queue, self._appenders[number], self._transactional_id)
+    def __getitem__(self, group_id: int) -> _VerifyingAppender:
+        return _VerifyingAppender(self._verification_queue, self._appenders[group_id], self._transactional_id)
 
 
 class _VerifyingAppender:

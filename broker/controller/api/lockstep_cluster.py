@@ -74,8 +74,8 @@ class LockstepCluster(RequestHandler):
                 return await self._admin.add(node_id)
             case {"do": "remove", "node": int(node_id)}:
                 return await self._admin.remove(node_id)
-            case {"do": "transfer", "group": int(number), "node": int(node_id)}:
-                return await self._admin.transfer(number, node_id)
+            case {"do": "transfer", "group": int(group_id), "node": int(node_id)}:
+                return await self._admin.transfer(group_id, node_id)
             case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
                 return await self._give_up(topic, index)
         raise RequestError(ErrorCode.INVALID_REQUEST, "this version does not know the requested command")
