@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from lockstep.client import Client
 from lockstep.connection import BrokerError
-from lockstep.groups import CONSUMER, Place, commit_offsets, owned_partitions
+from lockstep.groups import CONSUMER, TopicPartition, commit_offsets, owned_partitions
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -145,7 +145,7 @@ class ConsumerMember:
             joined = await connection.call(request, JoinGroupResponse, timeout_s=timeout_s)
         self._check(joined.error_code)
         self._member_id, self._generation = joined.member_id, joined.generation_id
-        parts: dict[str, list[Place]] = {}
+        parts: dict[str, list[TopicPartition]] = {}
         if joined.leader == joined.member_id and not joined.skip_assignment:
             parts = await self._compute_assignment(joined.members)
         sync = SyncGroupRequest(
@@ -164,7 +164,9 @@ class ConsumerMember:
         owned = owned_partitions(bytes(synced.assignment)) or ()
         self.partitions = tuple(index for topic, index in owned if topic == self._topic)
 
-    async def _compute_assignment(self, members: list[JoinGroupResponseMember]) -> dict[str, list[Place]]:
+    async def _compute_assignment(
+        self, members: list[JoinGroupResponseMember]
+    ) -> dict[str, list[TopicPartition]]:
         """Each member's partitions; topics that are not there have none."""
         topics = {each.member_id: subscribed_topics(bytes(each.metadata)) for each in members}
         counts = {
@@ -175,14 +177,16 @@ class ConsumerMember:
         return assign_ranges(topics, counts)
 
 
-def assign_ranges(topics: Mapping[str, set[str]], counts: Mapping[str, int]) -> dict[str, list[Place]]:
+def assign_ranges(
+    topics: Mapping[str, set[str]], counts: Mapping[str, int]
+) -> dict[str, list[TopicPartition]]:
     """Give each member of a topic a range of its neighbouring partitions, in the order of their ids.
 
     Args:
         topics: what each member subscribes to.
         counts: the number of partitions of each topic.
     """
-    assigned: dict[str, list[Place]] = {member: [] for member in topics}
+    assigned: dict[str, list[TopicPartition]] = {member: [] for member in topics}
     for topic, count in sorted(counts.items()):
         members = sorted(member for member, names in topics.items() if topic in names)
         size, larger = divmod(count, len(members))
@@ -215,7 +219,7 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     return topics
 
 
-def assignment(places: list[Place]) -> bytes:
+def assignment(places: list[TopicPartition]) -> bytes:
     """A member's partitions in SyncGroup, version 0 of ConsumerProtocolAssignment."""
     by_topic: dict[str, list[int]] = {}
     for topic, index in places:

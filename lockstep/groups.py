@@ -35,7 +35,7 @@ from lockstep.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_MIN_VERSION: Final = 8
@@ -60,7 +60,7 @@ class GroupMember:
     instance_id: str | None
     client_id: str
     host: str
-    owned: tuple[Place, ...] | None
+    owned: tuple[TopicPartition, ...] | None
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def describe_group(client: Client, group: str) -> Group:
     return Group(group, found.group_state, found.protocol_type, found.protocol_data, members)
 
 
-async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
+async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
     """The group's committed offsets, sorted by topic and partition."""
     connection = await client.coordinator(group)
     if connection.version_of(OffsetFetchRequest, NAMES_UNTIL) < BATCHED_MIN_VERSION:
@@ -126,7 +126,11 @@ async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
 
 
 async def commit_offsets(
-    client: Client, group: str, offsets: Mapping[Place, int], generation: int = -1, member_id: str = ""
+    client: Client,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    generation: int = -1,
+    member_id: str = "",
 ) -> None:
     """Set offsets of a group: as a member of it, or from outside while it has none.
 
@@ -172,9 +176,9 @@ async def delete_group(client: Client, group: str) -> None:
         raise BrokerError(result.error_code, f"group {group}")
 
 
-async def end_offsets(client: Client, places: Mapping[Place, int]) -> dict[Place, int]:
+async def end_offsets(client: Client, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The end offset of each partition; partitions of deleted topics are left out."""
-    found: dict[Place, int] = {}
+    found: dict[TopicPartition, int] = {}
     for name in dict.fromkeys(topic for topic, _ in places):
         try:
             topic = await client.topic(name)
@@ -194,14 +198,14 @@ def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:
     return GroupMember(found.member_id, found.group_instance_id, found.client_id, found.client_host, owned)
 
 
-def owned_partitions(assignment: bytes) -> tuple[Place, ...] | None:
+def owned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
     """The partitions of a consumer's assignment (version, topics with partitions); None if it is not one.
 
     Source: Kafka's ConsumerProtocolAssignment. Members write it: it may be anything.
     """
     if not assignment:
         return ()
-    places: list[Place] = []
+    places: list[TopicPartition] = []
     try:
         (topics,) = struct.unpack_from(">i", assignment, 2)
         position = 6

@@ -432,11 +432,14 @@ class GroupCoordinator:
         self._write_end(group_id, done)
 
     def _write_end(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        records = [offset_record(group_id, *place, None) for place in self._store.state.places(group_id)]
+        records = [
+            offset_record(group_id, *topic_partition, None)
+            for topic_partition in self._store.state.topic_partitions(group_id)
+        ]
         records.append(group_record(group_id, None))
 
         def written(error: ErrorCode) -> None:
-            left = self._store.state.places(group_id)
+            left = self._store.state.topic_partitions(group_id)
             if error is ErrorCode.NONE and left and not self._deleting.get(group_id, True):
                 # Commits that were under way before, and were not visible yet.
                 self._write_end(group_id, done)

@@ -32,7 +32,12 @@ from lockstep.broker.groups.group_records import (
     offset_key,
     plain_commit,
 )
-from lockstep.broker.groups.transactional_offsets import OffsetTransaction, Pending, PendingOffsets, Place
+from lockstep.broker.groups.transactional_offsets import (
+    OffsetTransaction,
+    Pending,
+    PendingOffsets,
+    TopicPartition,
+)
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.protocol.records import control
 from lockstep.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, MalformedBatch, read_header
@@ -52,7 +57,7 @@ _PREFIX: Final = struct.Struct(">HI")
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
 
-Offsets = dict[Place, CommittedOffset]
+Offsets = dict[TopicPartition, CommittedOffset]
 _TOPIC: Final = itemgetter(0)
 _INDEX: Final = itemgetter(1)
 _METADATA: Final = itemgetter(CommittedOffset._fields.index("metadata"))
@@ -66,7 +71,7 @@ _COLUMNS: Final = [
         ("q", "expire_time_ms"),
     )
 ]
-_NOTHING: Final[Mapping[Place, CommittedOffset]] = {}
+_NOTHING: Final[Mapping[TopicPartition, CommittedOffset]] = {}
 
 
 class GroupsState:
@@ -90,15 +95,15 @@ class GroupsState:
         """A group's newest generation; None for one that only commits offsets, or that there is not."""
         return self._groups.get(group_id)
 
-    def offsets(self, group_id: str) -> Mapping[Place, CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """A group's offsets by (topic, partition); not to be changed."""
         return self._offsets.get(group_id, _NOTHING)
 
-    def pending(self, group_id: str) -> Set[Place]:
-        """The places of a group that a transaction has committed an offset of, and has not ended yet."""
+    def pending(self, group_id: str) -> Set[TopicPartition]:
+        """The partitions of a group with an offset that an open transaction has committed."""
         return self._pending.of(group_id)
 
-    def places(self, group_id: str) -> list[Place]:
+    def topic_partitions(self, group_id: str) -> list[TopicPartition]:
         """Returns the partitions with a committed or pending offset of a group, each once."""
         offsets = self.offsets(group_id)
         return [*offsets, *sorted(each for each in self.pending(group_id) if each not in offsets)]
@@ -156,14 +161,16 @@ class GroupsState:
             assert key is not None
             if kind in OFFSET_KINDS:
                 read = offset_key(key)
-                place = read.topic, read.partition
+                topic_partition = read.topic, read.partition
                 if value is None:
-                    self._remove(read.group, place)
+                    self._remove(read.group, topic_partition)
                 elif within is None:
-                    self._put(read.group, place, committed_offset(value))
+                    self._put(read.group, topic_partition, committed_offset(value))
                 else:
                     transaction, at = within
-                    self._await(transaction, read.group, place, Pending(at, committed_offset(value)))
+                    self._await(
+                        transaction, read.group, topic_partition, Pending(at, committed_offset(value))
+                    )
             elif kind == GROUP_METADATA:
                 self._apply_group(key, value)
             else:
@@ -171,28 +178,34 @@ class GroupsState:
         except (MalformedMessage, UnknownGroupRecord) as error:
             self._warn("a record about groups is passed over: %s", error)
 
-    def _put(self, group_id: str, place: Place, committed: CommittedOffset, at: int | None = None) -> None:
+    def _put(
+        self,
+        group_id: str,
+        topic_partition: TopicPartition,
+        committed: CommittedOffset,
+        at: int | None = None,
+    ) -> None:
         """An offset holds from now on; `at`: since there in the partition, not since its end."""
         if self._pending:
-            self._pending.supersede(group_id, place, at)
+            self._pending.supersede(group_id, topic_partition, at)
         offsets = self._offsets.get(group_id)
         if offsets is None:
             offsets = self._offsets[group_id] = {}
-        if place not in offsets:
-            place = sys.intern(place[0]), place[1]
-            self._count(place[0], 1)
-        offsets[place] = committed
+        if topic_partition not in offsets:
+            topic_partition = sys.intern(topic_partition[0]), topic_partition[1]
+            self._count(topic_partition[0], 1)
+        offsets[topic_partition] = committed
 
-    def _remove(self, group_id: str, place: Place) -> None:
+    def _remove(self, group_id: str, topic_partition: TopicPartition) -> None:
         if self._pending:
-            self._count(place[0], -self._pending.drop(group_id, place))
+            self._count(topic_partition[0], -self._pending.drop(group_id, topic_partition))
         offsets = self._offsets.get(group_id)
-        if offsets is None or place not in offsets:
+        if offsets is None or topic_partition not in offsets:
             return
-        del offsets[place]
+        del offsets[topic_partition]
         if not offsets:
             del self._offsets[group_id]
-        self._count(place[0], -1)
+        self._count(topic_partition[0], -1)
 
     def _count(self, topic: str, more: int) -> None:
         count = self._topics.get(topic, 0) + more
@@ -201,10 +214,12 @@ class GroupsState:
         else:
             self._topics.pop(topic, None)
 
-    def _await(self, transaction: OffsetTransaction, group_id: str, place: Place, pending: Pending) -> None:
-        place = sys.intern(place[0]), place[1]
-        if self._pending.add(transaction, group_id, place, pending):
-            self._count(place[0], 1)
+    def _await(
+        self, transaction: OffsetTransaction, group_id: str, topic_partition: TopicPartition, pending: Pending
+    ) -> None:
+        topic_partition = sys.intern(topic_partition[0]), topic_partition[1]
+        if self._pending.add(transaction, group_id, topic_partition, pending):
+            self._count(topic_partition[0], 1)
 
     def _end(self, entry: DirectoryEntry, payload: Buffer) -> None:
         """The end of a transaction: what it had pending holds from now on, or never did."""
@@ -214,10 +229,10 @@ class GroupsState:
         if kind is control.ControlKind.OTHER:
             return
         ended = self._pending.end((entry.partition, read_header(payload).producer_id))
-        for group_id, place, pending in ended:
-            self._count(place[0], -1)
+        for group_id, topic_partition, pending in ended:
+            self._count(topic_partition[0], -1)
             if kind is control.ControlKind.COMMIT and pending.committed is not None:
-                self._put(group_id, place, pending.committed, pending.at)
+                self._put(group_id, topic_partition, pending.committed, pending.at)
 
     def _apply_group(self, key: bytes, value: bytes | None) -> None:
         group_id = group_key(key)
@@ -237,9 +252,9 @@ class GroupsState:
 
     def snapshot(self, time_ms: int) -> bytes:
         """A JSON head with the names, the generations' records, the offsets' numbers column by column."""
-        places = list(chain.from_iterable(self._offsets.values()))
+        topic_partitions = list(chain.from_iterable(self._offsets.values()))
         values = list(chain.from_iterable(map(dict.values, self._offsets.values())))
-        topics = zip(map(_TOPIC, places), map(_TOPIC_ID, values), strict=True)
+        topics = zip(map(_TOPIC, topic_partitions), map(_TOPIC_ID, values), strict=True)
         numbers: dict[tuple[str, bytes], int] = {}
         topic_numbers = [numbers.setdefault(topic, len(numbers)) for topic in topics]
         metadata = list(map(_METADATA, values))
@@ -259,8 +274,8 @@ class GroupsState:
                 _PREFIX.pack(STATE_VERSION if self._pending else PLAIN_STATE_VERSION, len(written)),
                 written,
                 *self._values.values(),
-                struct.pack(f">{len(places)}I", *topic_numbers),
-                struct.pack(f">{len(places)}i", *map(_INDEX, places)),
+                struct.pack(f">{len(topic_partitions)}I", *topic_numbers),
+                struct.pack(f">{len(topic_partitions)}i", *map(_INDEX, topic_partitions)),
                 *(struct.pack(f">{len(values)}{code}", *map(of, values)) for code, of in _COLUMNS),
             )
         )

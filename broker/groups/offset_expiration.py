@@ -38,7 +38,7 @@ HIDDEN_TIMEOUT_SECONDS: Final = 5.0
 HIDDEN_RETRY_SECONDS: Final = 0.01
 """This node hears of a deletion a little later than the controller, which decided it."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class OffsetExpiration:
@@ -121,11 +121,15 @@ class OffsetExpiration:
             return
         looked = 0
         for group_id in list(store.state.group_ids()):
-            places = store.state.places(group_id)
+            topic_partitions = store.state.topic_partitions(group_id)
             # A topic of a lost one's name may have been made since the last step.
             names = {name for name in names if self._cluster.topic(name) is None}
-            _write_end(store, group_id, [place for place in places if place[0] in names])
-            looked += 1 + len(places)
+            _write_end(
+                store,
+                group_id,
+                [each for each in topic_partitions if each[0] in names],
+            )
+            looked += 1 + len(topic_partitions)
             if looked >= OFFSETS_PER_STEP:
                 looked = 0
                 await asyncio.sleep(0)
@@ -136,33 +140,37 @@ class OffsetExpiration:
         if store.is_under_way(group_id) or not coordinator.exists(group_id):
             return 0
         retention_ms = self._cluster.settings.offsets_retention_minutes * MINUTE_MS
-        places = expired(store, coordinator, group_id, store.clock_ms(), retention_ms)
+        topic_partitions = expired(store, coordinator, group_id, store.clock_ms(), retention_ms)
         offsets = store.state.offsets(group_id)
-        is_over = len(places) == len(offsets) and coordinator.is_empty(group_id)
+        is_over = len(topic_partitions) == len(offsets) and coordinator.is_empty(group_id)
         is_over = is_over and not store.state.pending(group_id)
-        if is_over or places:
-            _write_end(store, group_id, places, coordinator if is_over else None)
-        return len(places)
+        if is_over or topic_partitions:
+            _write_end(store, group_id, topic_partitions, coordinator if is_over else None)
+        return len(topic_partitions)
 
 
 def expired(
     store: GroupStore, coordinator: GroupCoordinator, group_id: str, now_ms: int, retention_ms: int
-) -> list[Place]:
+) -> list[TopicPartition]:
     """The offsets of a group that are to go."""
     offsets = store.state.offsets(group_id)
     since_ms = coordinator.empty_since_ms(group_id)
     if since_ms is not None and since_ms < 0:
         since_ms = None  # the record was written before groups said since when
-    old = [place for place, each in offsets.items() if _is_old(each, since_ms, now_ms, retention_ms)]
+    old = [
+        topic_partition
+        for topic_partition, each in offsets.items()
+        if _is_old(each, since_ms, now_ms, retention_ms)
+    ]
     if old and (pending := store.state.pending(group_id)):
-        old = [place for place in old if place not in pending]
+        old = [each for each in old if each not in pending]
     if not old or coordinator.is_empty(group_id):
         return old
     subscribed = coordinator.subscribed_topics(group_id)
     described = coordinator.describe(group_id)
     if subscribed is None or described is None or described.group_state != State.STABLE.value:
         return []
-    return [place for place in old if place[0] not in subscribed]
+    return [each for each in old if each[0] not in subscribed]
 
 
 def _is_old(committed: CommittedOffset, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
@@ -172,10 +180,13 @@ def _is_old(committed: CommittedOffset, since_ms: int | None, now_ms: int, reten
 
 
 def _write_end(
-    store: GroupStore, group_id: str, places: Iterable[Place], coordinator: GroupCoordinator | None = None
+    store: GroupStore,
+    group_id: str,
+    topic_partitions: Iterable[TopicPartition],
+    coordinator: GroupCoordinator | None = None,
 ) -> None:
     """Write that these offsets are gone; and, given its coordinator, that the group is."""
-    records = [offset_record(group_id, topic, index, None) for topic, index in places]
+    records = [offset_record(group_id, topic, index, None) for topic, index in topic_partitions]
     if coordinator is not None and store.state.group(group_id) is not None:
         records.append(group_record(group_id, None))
 

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from lockstep.broker.groups.group_records import CommittedOffset
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic and partition."""
 OffsetTransaction = tuple[int, int]
 """The partition's local id, and the producer id."""
-_NOTHING: Final[frozenset[Place]] = frozenset()
+_NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 
 
 class Pending(NamedTuple):
@@ -38,7 +38,7 @@ class PendingOffsets:
     __slots__ = ("_by_group", "_groups_of")
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[OffsetTransaction, dict[Place, Pending]]] = {}
+        self._by_group: dict[str, dict[OffsetTransaction, dict[TopicPartition, Pending]]] = {}
         self._groups_of: dict[OffsetTransaction, dict[str, None]] = {}
 
     def __bool__(self) -> bool:
@@ -56,42 +56,48 @@ class PendingOffsets:
         """The groups with something pending."""
         return self._by_group
 
-    def of(self, group_id: str) -> frozenset[Place]:
+    def of(self, group_id: str) -> frozenset[TopicPartition]:
         """A group's offsets that are not stable."""
         found = self._by_group.get(group_id)
         return _NOTHING if found is None else frozenset().union(*found.values())
 
-    def add(self, transaction: OffsetTransaction, group_id: str, place: Place, pending: Pending) -> bool:
-        """A commit within a transaction; was there none of this place in it before?"""
-        places = self._by_group.setdefault(group_id, {}).setdefault(transaction, {})
+    def add(
+        self, transaction: OffsetTransaction, group_id: str, topic_partition: TopicPartition, pending: Pending
+    ) -> bool:
+        """A commit within a transaction; True if the transaction had none of this partition before."""
+        topic_partitions = self._by_group.setdefault(group_id, {}).setdefault(transaction, {})
         self._groups_of.setdefault(transaction, {})[group_id] = None
-        is_new = place not in places
-        places[place] = pending
+        is_new = topic_partition not in topic_partitions
+        topic_partitions[topic_partition] = pending
         return is_new
 
-    def supersede(self, group_id: str, place: Place, before: int | None = None) -> None:
+    def supersede(self, group_id: str, topic_partition: TopicPartition, before: int | None = None) -> None:
         """A commit of this offset holds now, at `before` in the partition (None: behind all that is here)."""
-        for places in self._by_group.get(group_id, {}).values():
-            pending = places.get(place)
+        for topic_partitions in self._by_group.get(group_id, {}).values():
+            pending = topic_partitions.get(topic_partition)
             if pending is not None and (before is None or pending.at < before):
-                places[place] = pending._replace(committed=None)
+                topic_partitions[topic_partition] = pending._replace(committed=None)
 
-    def drop(self, group_id: str, place: Place) -> int:
+    def drop(self, group_id: str, topic_partition: TopicPartition) -> int:
         """The offset is deleted; how many commits of it were pending."""
         found = self._by_group.get(group_id, {})
-        of_place = [transaction for transaction, places in found.items() if place in places]
-        for transaction in of_place:
-            del found[transaction][place]
+        containing = [
+            transaction
+            for transaction, topic_partitions in found.items()
+            if topic_partition in topic_partitions
+        ]
+        for transaction in containing:
+            del found[transaction][topic_partition]
             if not found[transaction]:
                 self._forget(transaction, group_id)
-        return len(of_place)
+        return len(containing)
 
-    def end(self, transaction: OffsetTransaction) -> list[tuple[str, Place, Pending]]:
+    def end(self, transaction: OffsetTransaction) -> list[tuple[str, TopicPartition, Pending]]:
         """A transaction ends: what was pending in it, of which this knows nothing any more."""
         ended = []
         for group_id in list(self._groups_of.get(transaction, ())):
-            for place, pending in self._by_group[group_id][transaction].items():
-                ended.append((group_id, place, pending))
+            for topic_partition, pending in self._by_group[group_id][transaction].items():
+                ended.append((group_id, topic_partition, pending))
             self._forget(transaction, group_id)
         return ended
 
@@ -108,8 +114,8 @@ class PendingOffsets:
     def rows(self) -> Iterator[list[object]]:
         """All of it, for a snapshot in JSON."""
         for group_id, transactions in self._by_group.items():
-            for (local_id, producer_id), places in transactions.items():
-                for (topic, index), (at, committed) in places.items():
+            for (local_id, producer_id), topic_partitions in transactions.items():
+                for (topic, index), (at, committed) in topic_partitions.items():
                     values = None if committed is None else [*committed[:-1], committed.topic_id.hex()]
                     yield [local_id, producer_id, group_id, topic, index, at, values]
 

@@ -50,7 +50,7 @@ LAST_INDEX: Final = (1 << 31) - 1
 FENCED: Final = frozenset({ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Refusals that no repetition changes: there is a newer coordinator, or a newer epoch."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and Kafka's number of the partition."""
 Where = tuple[bytes, int]
 """The same by the topic's id: a leader may not know the name yet."""
@@ -89,7 +89,7 @@ class MarkerSender:
         if peering is not None:
             peering.handlers[RequestKind.MARKERS] = self._handle_request
 
-    async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
         """Return when the transaction has ended in all these partitions.
 
         Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer
@@ -100,13 +100,11 @@ class MarkerSender:
         pause, began, complained = FIRST_PAUSE_SECONDS, self._loop.time(), False
         while True:
             codes = await self._try(left, marker)
-            for place, code in codes.items():
+            for (topic, index), code in codes.items():
                 if code in FENCED:
-                    text = f"producer {marker.producer_id} in {place[0]}-{place[1]}: {code.message}"
+                    text = f"producer {marker.producer_id} in {topic}-{index}: {code.message}"
                     refused = refused or RequestError(code, text)
-            left = [
-                place for place, code in codes.items() if code is not ErrorCode.NONE and code not in FENCED
-            ]
+            left = [each for each, code in codes.items() if code is not ErrorCode.NONE and code not in FENCED]
             if not left:
                 break
             if not complained and self._loop.time() - began > WARNING_INTERVAL_SECONDS:
@@ -119,11 +117,13 @@ class MarkerSender:
         if refused is not None:
             raise refused
 
-    async def write_here(self, places: Sequence[Place], marker: Marker) -> dict[Place, ErrorCode]:
+    async def write_here(
+        self, topic_partitions: Sequence[TopicPartition], marker: Marker
+    ) -> dict[TopicPartition, ErrorCode]:
         """End a transaction in partitions that should be led here, because an admin tool says so."""
         if not is_sound(marker):
-            return dict.fromkeys(places, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
-        by_group, unknown = self._resolve(places)
+            return dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
+        by_group, unknown = self._resolve(topic_partitions)
         codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         for group_id, wanted in by_group.items():
             try:
@@ -138,11 +138,13 @@ class MarkerSender:
 
     # --- one try --------------------------------------------------------------------------------------------
 
-    async def _try(self, places: Sequence[Place], marker: Marker) -> dict[Place, ErrorCode]:
-        by_group, unknown = self._resolve(places)
-        codes: dict[Place, ErrorCode] = {}
+    async def _try(
+        self, topic_partitions: Sequence[TopicPartition], marker: Marker
+    ) -> dict[TopicPartition, ErrorCode]:
+        by_group, unknown = self._resolve(topic_partitions)
+        codes: dict[TopicPartition, ErrorCode] = {}
 
-        async def end(group_id: int, wanted: dict[Place, Where]) -> None:
+        async def end(group_id: int, wanted: dict[TopicPartition, Where]) -> None:
             outcome = await self._end(
                 group_id, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
             )
@@ -157,22 +159,24 @@ class MarkerSender:
         await asyncio.gather(*tries)
         return codes
 
-    def _resolve(self, places: Sequence[Place]) -> tuple[dict[int, dict[Place, Where]], list[Place]]:
+    def _resolve(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> tuple[dict[int, dict[TopicPartition, Where]], list[TopicPartition]]:
         """Returns the partitions by log group; and those that this node does not know."""
-        by_group: dict[int, dict[Place, Where]] = {}
-        unknown: list[Place] = []
-        for place in places:
-            partition = self._cluster.partition(*place)
+        by_group: dict[int, dict[TopicPartition, Where]] = {}
+        unknown: list[TopicPartition] = []
+        for topic_partition in topic_partitions:
+            partition = self._cluster.partition(*topic_partition)
             if partition is None:
-                unknown.append(place)
+                unknown.append(topic_partition)
             else:
                 found = by_group.setdefault(partition.group.group_id, {})
-                found[place] = partition.topic.topic_id, partition.index
+                found[topic_partition] = partition.topic.topic_id, partition.index
         return by_group, unknown
 
-    def _term(self, places: Iterable[Place]) -> int:
+    def _term(self, topic_partitions: Iterable[TopicPartition]) -> int:
         """That of the group that these partitions are in, as far as is known."""
-        partition = self._cluster.partition(*next(iter(places)))
+        partition = self._cluster.partition(*next(iter(topic_partitions)))
         return -1 if partition is None else partition.group.term
 
     async def _end(self, group_id: int, ending: PendingMarkers) -> list[ErrorCode]:
@@ -189,22 +193,24 @@ class MarkerSender:
             return [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(ending.partitions)
         return codes
 
-    async def _absent_topics(self, places: Sequence[Place]) -> dict[Place, ErrorCode]:
+    async def _absent_topics(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
         """NONE for those that the controller does not know either: what is not there needs no marker.
 
         This node may only be late: a marker left out would leave a transaction open for ever.
         """
-        later = dict.fromkeys(places, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        later = dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
             if self._peering is None:
-                absent = self._absent(places)
+                absent = self._absent(topic_partitions)
             else:
-                body = json.dumps({"do": "absent", "partitions": places}).encode()
+                body = json.dumps({"do": "absent", "partitions": topic_partitions}).encode()
                 answer = await self._peering.request_from_leader(
                     METADATA_GROUP, RequestKind.MARKERS, body, ATTEMPT_SECONDS
                 )
                 absent = json.loads(answer)
-            return later | {place: ErrorCode.NONE for at, place in enumerate(places) if at in absent}
+            return later | {each: ErrorCode.NONE for at, each in enumerate(topic_partitions) if at in absent}
         except (StorageError, PeerError, ValueError, TypeError) as error:
             log.debug("whether a topic is gone: %s", error)
             return later
@@ -235,21 +241,21 @@ class MarkerSender:
         gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return [gone if each is None else outcome[each.local_id] for each in found]
 
-    def _absent(self, places: Sequence[Place]) -> list[int]:
+    def _absent(self, topic_partitions: Sequence[TopicPartition]) -> list[int]:
         """Returns the partitions, by index in the list, that certainly do not exist. NotLeaderHere."""
         group = self._cluster.groups.get(METADATA_GROUP)
         if group is None or not group.has_lease or group.applied_index < group.commit_index:
             raise NotLeaderHere("not the controller")
-        return [at for at, place in enumerate(places) if self._cluster.partition(*place) is None]
+        return [at for at, each in enumerate(topic_partitions) if self._cluster.partition(*each) is None]
 
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         """Another node's coordinator asks: what makes no sense may not come into the log."""
         try:
-            question = json.loads(body)
-            match question:
+            request = json.loads(body)
+            match request:
                 case {"do": "absent", "partitions": list(partitions)}:
-                    places = [_place(each) for each in partitions]
-                    return json.dumps(self._absent(places)).encode()
+                    topic_partitions = [_topic_partition(each) for each in partitions]
+                    return json.dumps(self._absent(topic_partitions)).encode()
                 case {"do": "end", "group": int(group_id), "endings": list(endings)}:
                     understood = [_decode_ending(each) for each in endings]
                 case _:
@@ -342,7 +348,7 @@ def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker
     return outcome
 
 
-def _place(said: object) -> Place:
+def _topic_partition(said: object) -> TopicPartition:
     match said:
         case [str(name), int(index)]:
             return name, index

@@ -27,7 +27,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions.request_queue import Answer, KeyedQueue, Work, refuse
 from lockstep.broker.transactions.transaction_records import (
     PREPARED,
-    Place,
+    TopicPartition,
     TransactionMetadata,
     TransactionState,
     record,
@@ -69,7 +69,7 @@ RETRY_SECONDS: Final = 0.05
 class MarkerWriter(Protocol):
     """The way of markers into other log groups; `markers.Markers`."""
 
-    async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
         """Returns when every partition has it committed, however long that takes; those of deleted topics
         count as done. Raises RequestError where one knows of a newer coordinator or producer; the others have
         it.
@@ -89,12 +89,12 @@ class _Adding:
     A producer of transaction version 2 asks by its first batch to each partition, to all of them at once.
     """
 
-    __slots__ = ("answers", "asked", "places", "version")
+    __slots__ = ("answers", "asked", "topic_partitions", "version")
 
     def __init__(self, asked: Identity, version: int) -> None:
         self.asked = asked
         self.version = version
-        self.places: dict[Place, None] = {}
+        self.topic_partitions: dict[TopicPartition, None] = {}
         self.answers: list[Answer] = []
 
     def settle(self, error: Exception | None) -> None:
@@ -176,7 +176,7 @@ class TransactionCoordinator:
         return found
 
     async def add(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[Place], version: int
+        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
         adding = self._adding.get(transactional_id)
@@ -184,23 +184,23 @@ class TransactionCoordinator:
             adding = _Adding(asked, version)
             self._request_queue.enter(transactional_id, partial(self._add, transactional_id, adding))
             self._adding[transactional_id] = adding
-        adding.places.update(dict.fromkeys(partitions))
+        adding.topic_partitions.update(dict.fromkeys(partitions))
         answer: Answer = self._loop.create_future()
         adding.answers.append(answer)
         await self._request_queue.wait_for(transactional_id, answer)
 
     async def verify(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
-    ) -> dict[Place, ErrorCode]:
+        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
         """Returns whether the partitions take part. Raises RequestError."""
-        found: dict[Place, ErrorCode] = await self._ask(
+        found: dict[TopicPartition, ErrorCode] = await self._ask(
             transactional_id, partial(self._verify, transactional_id, asked, partitions)
         )
         return found
 
     def verify_now(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[Place]
-    ) -> dict[Place, ErrorCode] | None:
+        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode] | None:
         """The same at once; None where something is under way for the id. Raises RequestError."""
         if not self._request_queue.is_free(transactional_id):
             return None
@@ -263,9 +263,9 @@ class TransactionCoordinator:
         adding.settle(None)
 
     async def _take_part(self, transactional_id: str, adding: _Adding) -> None:
-        places = list(adding.places)
+        topic_partitions = list(adding.topic_partitions)
         current = self.state.get(transactional_id)
-        metadata = add_partitions(current, adding.asked, places, adding.version, self.time_ms())
+        metadata = add_partitions(current, adding.asked, topic_partitions, adding.version, self.time_ms())
         if metadata is not None:
             _, batch, _ = self._batch(transactional_id, metadata)
             if len(batch) + ROOM_TO_END > self._cluster.settings.largest_batch_bytes:
@@ -274,7 +274,7 @@ class TransactionCoordinator:
             await self._write(transactional_id, metadata)
 
     async def _verify(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[Place], answer: Answer
+        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], answer: Answer
     ) -> None:
         _complete(answer, check_added(self.state.get(transactional_id), asked, partitions))
 
@@ -332,7 +332,7 @@ class TransactionCoordinator:
         On a full disk only what has begun must end: an abort of nothing leaves alone what is kept for that.
         Raises RequestError where nothing has changed. Returns when it is over.
         """
-        own, others = self._places(prepared.partitions)
+        own, others = self._split_partitions(prepared.partitions)
         recorded = prepared if others else complete(prepared, prepared.update_ms)
         together = len(own) <= MAX_TOGETHER and self._append_end(transactional_id, prepared, own, recorded)
         if not together:
@@ -368,11 +368,11 @@ class TransactionCoordinator:
         return True
 
     async def _finish(
-        self, transactional_id: str, prepared: TransactionMetadata, partitions: Sequence[Place]
+        self, transactional_id: str, prepared: TransactionMetadata, partitions: Sequence[TopicPartition]
     ) -> None:
         """Tell these partitions what is decided and committed, then record that it is over."""
         marker = self._marker(transactional_id, prepared)
-        own, others = self._places(partitions)
+        own, others = self._split_partitions(partitions)
         for first in range(0, len(own), MAX_TOGETHER):
             await self._end_own(transactional_id, own[first : first + MAX_TOGETHER], marker)
         if others:
@@ -408,10 +408,12 @@ class TransactionCoordinator:
             except StorageError:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _places(self, partitions: Sequence[Place]) -> tuple[list[PartitionLog], list[Place]]:
+    def _split_partitions(
+        self, partitions: Sequence[TopicPartition]
+    ) -> tuple[list[PartitionLog], list[TopicPartition]]:
         """Returns the partitions of this log group, and the others, unknown ones among them."""
         own: list[PartitionLog] = []
-        others: list[Place] = []
+        others: list[TopicPartition] = []
         for name, index in partitions:
             found = self._cluster.partition(name, index)
             if found is not None and found.group is self.group and found.is_here:

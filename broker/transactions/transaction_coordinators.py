@@ -30,10 +30,10 @@ from lockstep.broker.transactions.transaction_coordinator import (
     ProducerIdSource,
     TransactionCoordinator,
 )
-from lockstep.broker.transactions.transaction_records import Place, TransactionMetadata
+from lockstep.broker.transactions.transaction_records import TopicPartition, TransactionMetadata
 from lockstep.broker.transactions.transaction_rules import RAISES_EPOCH_MIN_VERSION, Identity
 from lockstep.broker.transactions.transaction_state import TransactionsState
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.verification_client import VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
 
@@ -104,17 +104,19 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Sequence[Place],
+        partitions: Sequence[TopicPartition],
         version: int,
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
         coordinator = self._coordinator(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
-    async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
+    async def verify(
+        self, request: VerificationRequest, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
         """Returns whether partitions take part in the producer's transaction; `add` adds them. Takes its read
         barrier itself, as other nodes ask, too. Raises RequestError."""
-        transactional_id, producer_id, producer_epoch, add = question
+        transactional_id, producer_id, producer_epoch, add = request
         await take_read_barrier(partial(self.lapsed_shards, [transactional_id]))
         coordinator = self._coordinator(transactional_id)
         identity = producer_id, producer_epoch
@@ -123,9 +125,11 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         await coordinator.add(transactional_id, identity, partitions, RAISES_EPOCH_MIN_VERSION)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
-    def verify_now(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode] | None:
+    def verify_now(
+        self, request: VerificationRequest, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode] | None:
         """Verifies at once; None where that is not possible. Raises RequestError."""
-        transactional_id, producer_id, producer_epoch, add = question
+        transactional_id, producer_id, producer_epoch, add = request
         identity = producer_id, producer_epoch
         if self.lapsed_shards([transactional_id]):
             return None

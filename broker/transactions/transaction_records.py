@@ -23,7 +23,7 @@ from lockstep.protocol.transaction_records import (
 
 Record = tuple[bytes, bytes | None]
 """Key and value; without a value the transactional id is forgotten."""
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and a partition's index."""
 
 NO_PRODUCER_ID: Final = -1
@@ -68,7 +68,7 @@ class TransactionMetadata(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     state: TransactionState
-    partitions: tuple[Place, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
     """In the order in which they came to take part."""
     start_ms: int = -1
     update_ms: int = -1
@@ -108,7 +108,7 @@ def record(transactional_id: str, metadata: TransactionMetadata | None) -> Recor
     return key, value_bytes(value, VALUE_VERSION)
 
 
-def _by_topic(partitions: tuple[Place, ...]) -> list[PartitionsSchema]:
+def _by_topic(partitions: tuple[TopicPartition, ...]) -> list[PartitionsSchema]:
     topics: dict[str, PartitionsSchema] = {}
     for topic, index in partitions:
         found = topics.get(topic)

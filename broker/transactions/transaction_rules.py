@@ -19,7 +19,7 @@ from lockstep.broker.transactions.transaction_records import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     PREPARED,
-    Place,
+    TopicPartition,
     TransactionMetadata,
     TransactionState,
 )
@@ -176,29 +176,29 @@ def fence(
 def add_partitions(
     current: TransactionMetadata | None,
     asked: Identity,
-    partitions: Sequence[Place],
+    partitions: Sequence[TopicPartition],
     version: int,
     time_ms: int,
 ) -> TransactionMetadata | None:
     """Partitions take part from now on; None: they all do already. Raises RequestError."""
     current = _of_producer(current, asked)
-    places = dict.fromkeys((*current.partitions, *partitions))
-    if current.state is ONGOING and len(places) == len(current.partitions):
+    topic_partitions = dict.fromkeys((*current.partitions, *partitions))
+    if current.state is ONGOING and len(topic_partitions) == len(current.partitions):
         return None
     start_ms = current.start_ms if current.state is ONGOING else time_ms
     return _transition(
-        current, ONGOING, time_ms, partitions=tuple(places), start_ms=start_ms, version=version
+        current, ONGOING, time_ms, partitions=tuple(topic_partitions), start_ms=start_ms, version=version
     )
 
 
 def check_added(
-    current: TransactionMetadata | None, asked: Identity, partitions: Sequence[Place]
-) -> dict[Place, ErrorCode]:
+    current: TransactionMetadata | None, asked: Identity, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
     """Returns whether each partition takes part in the producer's transaction. Raises RequestError."""
     taking_part = frozenset(_of_producer(current, asked).partitions)
     return {
-        place: ErrorCode.NONE if place in taking_part else ErrorCode.TRANSACTION_ABORTABLE
-        for place in partitions
+        topic_partition: ErrorCode.NONE if topic_partition in taking_part else ErrorCode.TRANSACTION_ABORTABLE
+        for topic_partition in partitions
     }
 
 

@@ -1,8 +1,8 @@
-"""Asking the coordinator of a transactional id, on whatever node, whether partitions are in its transaction.
+"""Requests to the coordinator of a transactional id, on whatever node: are partitions in its transaction?
 
-Owns: the question between nodes (`RequestKind.VERIFY`), and what its errors are for a producer. Invariants:
-every partition gets a response within seconds; an id's coordinator answers for itself, wherever it is asked
-from. Does not: know batches (`verification_queue.py`) or transactions (the coordinator does). Source:
+Owns: the request between nodes (`RequestKind.VERIFY`), and what its errors are for a producer. Invariants:
+every partition gets a response within seconds; only the id's coordinator decides, whichever node sends the
+request. Does not: know batches (`verification_queue.py`) or transactions (the coordinator does). Source:
 KIP-890; Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
 """
 
@@ -21,23 +21,23 @@ from lockstep.storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.transactions")
 
-ATTEMPT_SECONDS: Final = 2.0
-"""A coordinator is looked for so long; a producer sends its batch again."""
-ANSWER_SECONDS: Final = 10.0
-"""It serves the requests of one id one after the other."""
+LEADER_TIMEOUT_SECONDS: Final = 2.0
+"""The time to find the coordinator; after it a producer sends its batch again."""
+RESPONSE_TIMEOUT_SECONDS: Final = 10.0
+"""The timeout of a response: a coordinator serves the requests of one id one after the other."""
 
 ABORTABLE_MIN_PRODUCE_VERSION: Final = 11
 """Older versions of Produce do not know TRANSACTION_ABORTABLE (KIP-890 part 1)."""
 ADDS_MIN_PRODUCE_VERSION: Final = 12
 """Since then a batch adds its partition to the transaction (KIP-890 part 2)."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic's name and Kafka's number of the partition."""
-Codes = Mapping[Place, ErrorCode]
+Codes = Mapping[TopicPartition, ErrorCode]
 
-LOOK_ON: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
-"""Whoever says this is to be asked again, or another node is."""
-NO_COORDINATOR: Final = frozenset(
+RETRIABLE_ERRORS: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""The errors of a node that is not, or not yet, the coordinator: the request is sent again, or elsewhere."""
+COORDINATOR_ERRORS: Final = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -45,12 +45,12 @@ NO_COORDINATOR: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What says nothing of the transaction."""
+"""The errors of a coordinator that is unavailable; they state nothing of the transaction."""
 
 
-class Question(NamedTuple):
-    """The request whether partitions are in the transaction of this producer. The partitions are apart, so
-    that requests that differ only in them are merged: it is a key, too."""
+class VerificationRequest(NamedTuple):
+    """A request whether partitions are in the transaction of this producer, and the key by which requests are
+    merged: those of one key differ only in their partitions, which are therefore not in it."""
 
     transactional_id: str
     producer_id: int
@@ -60,15 +60,15 @@ class Question(NamedTuple):
 
 
 class Coordinators(Protocol):
-    """The front door to transactions, as far as it is needed here."""
+    """The coordinators of transactions, as far as they are needed here."""
 
     def log_group_of(self, transactional_id: str) -> int | None:
-        """The log group whose leader coordinates this id; None where nobody does yet."""
+        """The log group whose leader coordinates this id; None where it has none yet."""
 
-    async def verify(self, question: Question, partitions: Sequence[Place]) -> Codes:
+    async def verify(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes:
         """Returns the local coordinator's result for each. Raises RequestError for all of them."""
 
-    def verify_now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
+    def verify_now(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes | None:
         """The same at once, or None where it takes longer, or not here. Raises RequestError."""
 
 
@@ -81,46 +81,46 @@ class Verification:
         if peering is not None:
             peering.handlers[RequestKind.VERIFY] = self._handle_request
 
-    def now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
-        """The answer where it is to be had without waiting; None where `ask` is to be asked."""
+    def verify_now(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes | None:
+        """Returns the result if it is here without waiting; None: call `verify`."""
         try:
-            return self._coordinators.verify_now(question, partitions)
-        except RequestError as refused:
-            if refused.error in LOOK_ON:
+            return self._coordinators.verify_now(request, partitions)
+        except RequestError as rejection:
+            if rejection.error in RETRIABLE_ERRORS:
                 return None
-            return dict.fromkeys(partitions, refused.error)
+            return dict.fromkeys(partitions, rejection.error)
 
-    async def ask(self, question: Question, partitions: Sequence[Place]) -> Codes:
+    async def verify(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes:
         """Returns the coordinator's result for each partition; NETWORK_EXCEPTION where none responds."""
-        group_id = self._coordinators.log_group_of(question.transactional_id)
+        group_id = self._coordinators.log_group_of(request.transactional_id)
         if group_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        said = {
-            "id": question.transactional_id,
-            "producer": question.producer_id,
-            "epoch": question.producer_epoch,
-            "add": question.add,
+        fields = {
+            "id": request.transactional_id,
+            "producer": request.producer_id,
+            "epoch": request.producer_epoch,
+            "add": request.add,
             "partitions": partitions,
         }
-        body = json.dumps(said).encode()
+        body = json.dumps(fields).encode()
         try:
             if self._peering is None:
-                answer = await self._handle_request(0, body)
+                response = await self._handle_request(0, body)
             else:
-                answer = await self._peering.request_from_leader(
-                    group_id, RequestKind.VERIFY, body, ATTEMPT_SECONDS, ANSWER_SECONDS
+                response = await self._peering.request_from_leader(
+                    group_id, RequestKind.VERIFY, body, LEADER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
                 )
-            return _understood(answer, partitions)
+            return _parse_codes(response, partitions)
         except (NotLeaderHere, NotLeader):
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except (PeerError, StorageError, TimeoutError) as error:
-            log.debug("the coordinator of %r: %s", question.transactional_id, error)
+            log.debug("the coordinator of %r: %s", request.transactional_id, error)
         except Exception:  # a batch that waits for this would wait for ever
-            log.exception("the coordinator of %r", question.transactional_id)
+            log.exception("the coordinator of %r", request.transactional_id)
         return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
 
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
-        """A node asks that has a batch of this id, or offsets."""
+        """Handles the request of a node that has a batch of this id, or offsets."""
         try:
             match json.loads(body):
                 case {
@@ -128,32 +128,32 @@ class Verification:
                     "producer": int(producer_id),
                     "epoch": int(producer_epoch),
                     "add": bool(add),
-                    "partitions": list(said),
+                    "partitions": list(pairs),
                 }:
-                    question = Question(transactional_id, producer_id, producer_epoch, add)
-                    partitions = [_place(each) for each in said]
+                    request = VerificationRequest(transactional_id, producer_id, producer_epoch, add)
+                    partitions = [_topic_partition(each) for each in pairs]
                 case _:
-                    raise ValueError("no question")
+                    raise ValueError("no request")
         except (ValueError, TypeError, RecursionError):
-            raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
+            raise PeerError(f"a malformed verification request: {body[:200]!r}") from None
         try:
-            codes = await self._coordinators.verify(question, partitions)
-        except RequestError as refused:
-            if refused.error in LOOK_ON:
-                raise NotLeaderHere(refused.message) from None
-            codes = dict.fromkeys(partitions, refused.error)
+            codes = await self._coordinators.verify(request, partitions)
+        except RequestError as rejection:
+            if rejection.error in RETRIABLE_ERRORS:
+                raise NotLeaderHere(rejection.message) from None
+            codes = dict.fromkeys(partitions, rejection.error)
         return json.dumps([codes[each] for each in partitions]).encode()
 
 
-def _place(said: object) -> Place:
-    match said:
+def _topic_partition(pairs: object) -> TopicPartition:
+    match pairs:
         case [str(name), int(index)]:
             return name, index
     raise ValueError("no partition")
 
 
-def _understood(answer: bytes, partitions: Sequence[Place]) -> Codes:
-    codes = [ErrorCode(each) for each in json.loads(answer)]
+def _parse_codes(response: bytes, partitions: Sequence[TopicPartition]) -> Codes:
+    codes = [ErrorCode(each) for each in json.loads(response)]
     return dict(zip(partitions, codes, strict=True))
 
 
@@ -166,8 +166,8 @@ def producer_error(code: ErrorCode, produce_version: int) -> RequestError:
     if code is ErrorCode.INVALID_TXN_STATE:
         return RequestError(code, "Partition was not added to the transaction")
     busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < ADDS_MIN_PRODUCE_VERSION
-    if busy or code in NO_COORDINATOR:
-        # Kafka's choice: every client tries again, and none asks for metadata first.
+    if busy or code in COORDINATOR_ERRORS:
+        # Kafka's choice: every client retries, and none requests metadata first.
         text = f"Unable to verify the partition has been added to the transaction: {code.message}"
         return RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
     return RequestError(code, code.message)

@@ -1,12 +1,13 @@
-"""Transactional batches on their way into a partition: none begins what its coordinator does not know.
+"""Transactional batches that wait until their coordinator has verified the partition.
 
-Owns: `VerificationQueue`, the batches that wait while their partition is verified. Invariants: batches of one
-producer to one partition keep their order, later ones queue behind the one that is verified, and none begins
-in the place of one before it that is rejected; another leadership rejects those that wait, as does a marker
-that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
-copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once;
-what has waited, for one iteration of the loop at a time, as it may have to be opened.
-Does not: ask coordinators (`verification_client.py`), or build responses (`broker/produce/api/produce.py`).
+Owns: `VerificationQueue`, the batches that wait. Invariants: batches of one producer in one partition keep
+their order, as later ones queue behind the one that is verified, and none is appended in the place of an
+earlier one that was rejected; a change of leadership rejects the waiting batches. So does a marker that is
+written meanwhile, unless verification adds the partition: then the coordinator is requested again. A waiting
+batch is a copy, which pins no receive buffer, and the bytes of all of them are limited. A batch that needs no
+verification is appended at once; waiting batches are appended in time slices, as they may need decompression.
+Does not: send requests to coordinators (`verification_client.py`), or build responses
+(`broker/produce/api/produce.py`).
 Source: KIP-890; Kafka's ReplicaManager, VerificationGuard and VerificationStateEntry.
 """
 
@@ -34,9 +35,9 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.transactions.verification_client import (
     ADDS_MIN_PRODUCE_VERSION,
-    Place,
-    Question,
+    TopicPartition,
     Verification,
+    VerificationRequest,
     producer_error,
 )
 from lockstep.protocol.errors import ErrorCode
@@ -47,7 +48,7 @@ from lockstep.storage.types import Buffer
 log = logging.getLogger("lockstep.transactions")
 
 MAX_WAITING_BYTES: Final = 64 << 20
-"""LIMIT. Of all batches that wait, on this node; what is beyond is rejected, and sent again by its client."""
+"""LIMIT. Of all waiting batches on this node; further ones are rejected, and their clients retry."""
 BATCH_OVERHEAD_BYTES: Final = 1024
 """What a waiting batch counts for beside its bytes."""
 PRODUCER_AT: Final = 43
@@ -60,13 +61,13 @@ Key = tuple[int, int, int]
 class PendingBatch(DelayedAppend):
     """One batch that waits."""
 
-    __slots__ = ("limits", "produce_version", "question", "records")
+    __slots__ = ("limits", "produce_version", "records", "request")
 
     def __init__(
-        self, question: Question, records: bytes, limits: AppendLimits, produce_version: int
+        self, request: VerificationRequest, records: bytes, limits: AppendLimits, produce_version: int
     ) -> None:
         super().__init__()
-        self.question = question
+        self.request = request
         self.records = records
         self.limits = limits
         self.produce_version = produce_version
@@ -137,8 +138,8 @@ class VerificationQueue:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
             queue = self._queues.get((appender.group.group_id, partition.local_id, producer_id))
             if queue is not None:
-                question = _question(transactional_id, producer_id, epoch, produce_version)
-                return self._queue_batch(queue, question, records, limits, produce_version)
+                request = _verification_request(transactional_id, producer_id, epoch, produce_version)
+                return self._queue_batch(queue, request, records, limits, produce_version)
         try:
             unverified = appender.append_transactional(
                 partition, records, limits, produce_version, transactional_id
@@ -149,20 +150,20 @@ class VerificationQueue:
         if isinstance(unverified, AppendResult):
             return unverified
         assert isinstance(unverified, VerificationRequired), "a guard is compared in a retry only"
-        question = _question(
+        request = _verification_request(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
         )
-        place = self._place(partition)
-        codes = self._verification.now(question, [place])
+        topic_partition = self._topic_partition(partition)
+        codes = self._verification.verify_now(request, [topic_partition])
         if codes is None:
             key = appender.group.group_id, partition.local_id, unverified.producer_id
             queue = _Queue(key, appender, partition, unverified)
-            batch = self._queue_batch(queue, question, records, limits, produce_version)
+            batch = self._queue_batch(queue, request, records, limits, produce_version)
             self._queues[key] = queue
-            self._verify_soon(queue)
+            self._schedule_verification(queue)
             return batch
-        if codes[place] is not ErrorCode.NONE:
-            raise producer_error(codes[place], produce_version)
+        if codes[topic_partition] is not ErrorCode.NONE:
+            raise producer_error(codes[topic_partition], produce_version)
         appended = appender.append_transactional(
             partition,
             records,
@@ -178,58 +179,67 @@ class VerificationQueue:
     # --- waiting --------------------------------------------------------------------------------------------
 
     def _queue_batch(
-        self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
+        self,
+        queue: _Queue,
+        request: VerificationRequest,
+        records: Buffer,
+        limits: AppendLimits,
+        produce_version: int,
     ) -> PendingBatch:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MAX_WAITING_BYTES:
             track_lowest_sequence(queue.appender, queue.log, records)
             raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
-        batch = PendingBatch(question, bytes(records), limits, produce_version)
+        batch = PendingBatch(request, bytes(records), limits, produce_version)
         self.waiting_bytes += batch.counted_bytes
         queue.batches.append(batch)
         return batch
 
-    def _verify_soon(self, queue: _Queue) -> None:
-        """With all others of this turn: partitions of one transaction are one question."""
+    def _schedule_verification(self, queue: _Queue) -> None:
+        """Verifies it with all others of this iteration: partitions of one transaction share a request."""
         if not self._unverified:
             self._loop.call_soon(self._verify_all)
         self._unverified.append(queue)
 
     def _verify_all(self) -> None:
-        unasked, self._unverified = self._unverified, []
-        questions: dict[Question, list[_Queue]] = {}
-        for queue in unasked:
-            questions.setdefault(queue.batches[0].question, []).append(queue)
-        for question, queues in questions.items():
-            task = self._loop.create_task(self._ask(question, queues))
+        unverified, self._unverified = self._unverified, []
+        requests: dict[VerificationRequest, list[_Queue]] = {}
+        for queue in unverified:
+            requests.setdefault(queue.batches[0].request, []).append(queue)
+        for request, queues in requests.items():
+            task = self._loop.create_task(self._verify(request, queues))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, question: Question, queues: list[_Queue]) -> None:
-        places = [self._place(queue.log) for queue in queues]
-        codes = await self._verification.ask(question, places)
-        self._time_slicer.run_steps(self._steps(question, queues, [codes[place] for place in places]))
+    async def _verify(self, request: VerificationRequest, queues: list[_Queue]) -> None:
+        topic_partitions = [self._topic_partition(queue.log) for queue in queues]
+        codes = await self._verification.verify(request, topic_partitions)
+        self._time_slicer.run_steps(
+            self._append_steps(request, queues, [codes[each] for each in topic_partitions])
+        )
 
-    def _steps(self, question: Question, queues: list[_Queue], codes: list[ErrorCode]) -> Iterator[None]:
-        """Each queue in turn, a batch each step."""
+    def _append_steps(
+        self, request: VerificationRequest, queues: list[_Queue], codes: list[ErrorCode]
+    ) -> Iterator[None]:
+        """Appends the batches of one queue after the other, one batch each step."""
         for queue, code in zip(queues, codes, strict=True):
             try:
-                yield from self._append_waiting(queue, question, code)
+                yield from self._append_waiting(queue, request, code)
             except Exception:  # the other partitions continue
                 log.exception("batches that waited for a coordinator")
                 self._reject_all(queue, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
-    def _append_waiting(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
-        """Append what waits, or reject it; a batch of another epoch or id is verified for itself."""
+    def _append_waiting(self, queue: _Queue, request: VerificationRequest, code: ErrorCode) -> Iterator[None]:
+        """Appends or rejects the waiting batches; a batch of another epoch or id is verified by itself."""
         while queue.batches:
             yield
             if not queue.batches:
                 break  # rejected meanwhile: the broker stops
-            refused = self._lost(queue)
-            if refused is not None:
-                self._reject_all(queue, refused)
+            rejection = self._rejection_of(queue)
+            if rejection is not None:
+                self._reject_all(queue, rejection)
                 return
             batch = queue.batches[0]
-            is_verified = batch.question == question
+            is_verified = batch.request == request
             outcome: AppendOutcome
             try:
                 if is_verified and code is not ErrorCode.NONE:
@@ -239,7 +249,7 @@ class VerificationQueue:
                     batch.records,
                     batch.limits,
                     batch.produce_version,
-                    batch.question.transactional_id,
+                    batch.request.transactional_id,
                     verified=is_verified,
                     guard=queue.guard if is_verified else None,
                 )
@@ -249,17 +259,17 @@ class VerificationQueue:
             else:
                 if isinstance(appended, AppendResult):
                     outcome = appended
-                elif isinstance(appended, VerificationGuardMismatch) and not question.add:
+                elif isinstance(appended, VerificationGuardMismatch) and not request.add:
                     outcome = appended.error()
                 else:  # if it is a mismatch, the marker may be that of the transaction before
                     queue.guard = appended.guard
-                    self._verify_soon(queue)
+                    self._schedule_verification(queue)
                     return
-            self._settle(queue, outcome)
+            self._complete(queue, outcome)
         self._queues.pop(queue.key, None)
 
-    def _lost(self, queue: _Queue) -> RequestError | None:
-        """Why nothing that waits may be appended any more, whatever the coordinator said."""
+    def _rejection_of(self, queue: _Queue) -> RequestError | None:
+        """Returns the error that rejects all waiting batches, whatever the response; None: there is none."""
         if queue.is_stale:
             return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
         topic_id, group_id = queue.log.topic_id, queue.key[0]
@@ -268,28 +278,28 @@ class VerificationQueue:
             return RequestError(error, error.message)
         return None
 
-    def _reject_all(self, queue: _Queue, refused: RequestError) -> None:
+    def _reject_all(self, queue: _Queue, rejection: RequestError) -> None:
         while queue.batches:
-            self._settle(queue, refused)
+            self._complete(queue, rejection)
         self._queues.pop(queue.key, None)
 
-    def _settle(self, queue: _Queue, outcome: AppendOutcome) -> None:
+    def _complete(self, queue: _Queue, outcome: AppendOutcome) -> None:
         batch = queue.batches.popleft()
         self.waiting_bytes -= batch.counted_bytes
         batch.on_outcome(outcome)
 
-    def _place(self, partition: PartitionLog) -> Place:
+    def _topic_partition(self, partition: PartitionLog) -> TopicPartition:
         topic = self._cluster.topic_by_id(partition.topic_id)
         return ("" if topic is None else topic.name), partition.index
 
     def stop(self) -> None:
-        """The broker stops: who waits is told to ask elsewhere."""
+        """Rejects all waiting batches with NOT_LEADER_OR_FOLLOWER: the broker stops."""
         self._unverified.clear()
         for task in self._tasks:
             task.cancel()
-        refused = RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
+        rejection = RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
         for queue in list(self._queues.values()):
-            self._reject_all(queue, refused)
+            self._reject_all(queue, rejection)
 
 
 class VerifyingAppenders:
@@ -327,8 +337,12 @@ class _VerifyingAppender:
         )
 
 
-def _question(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Question:
-    return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_MIN_PRODUCE_VERSION)
+def _verification_request(
+    transactional_id: str, producer_id: int, epoch: int, produce_version: int
+) -> VerificationRequest:
+    return VerificationRequest(
+        transactional_id, producer_id, epoch, produce_version >= ADDS_MIN_PRODUCE_VERSION
+    )
 
 
 def track_lowest_sequence(appender: Appender, partition: PartitionLog, records: Buffer) -> None:

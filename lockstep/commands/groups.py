@@ -19,7 +19,7 @@ from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.client import Client
-    from lockstep.groups import Place
+    from lockstep.groups import TopicPartition
 
 _NO_MEMBERS = ("Empty", "Dead")
 
@@ -151,7 +151,7 @@ async def _describe_one(client: Client, name: str) -> dict[str, object]:
     from lockstep.groups import NO_SUCH_GROUP, committed_offsets, describe_group, end_offsets
 
     group = await describe_group(client, name)
-    offsets: dict[Place, int | None] = dict(await committed_offsets(client, name))
+    offsets: dict[TopicPartition, int | None] = dict(await committed_offsets(client, name))
     owners = {place: member for member in group.members for place in member.owned or ()}
     if group.state == "Dead" and not offsets:
         raise CommandFailed(f"group {name}: {NO_SUCH_GROUP}")
@@ -229,7 +229,7 @@ def _reset(options: argparse.Namespace) -> int:
                     "(one that was killed counts until its session times out)"
                 )
             before = await committed_offsets(client, options.group)
-            new_offsets: dict[Place, int] = {}
+            new_offsets: dict[TopicPartition, int] = {}
             for text in options.topic:
                 new_offsets.update(await _new_offsets(client, options, text, before))
             if options.execute:
@@ -258,8 +258,8 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 async def _new_offsets(
-    client: Client, options: argparse.Namespace, text: str, before: dict[Place, int]
-) -> dict[Place, int]:
+    client: Client, options: argparse.Namespace, text: str, before: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """The new offset of each partition that `text` names."""
     from lockstep.client import EARLIEST, LATEST
 

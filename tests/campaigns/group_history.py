@@ -21,7 +21,7 @@ from typing import Any
 
 from lockstep.broker.groups.group_records import CommittedOffset, GroupMetadata
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 Event = Mapping[str, Any]
 KEPT_PROBLEMS = 50
 
@@ -51,24 +51,24 @@ class Observation:
     """One OffsetFetch: asked no earlier than `asked_ns`, what it answered."""
 
     asked_ns: int
-    offsets: Mapping[Place, int]
+    offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True)
 class GroupLog:
     """One group's records of `__consumer_offsets`, each kind in log order."""
 
-    offsets: Sequence[tuple[Place, CommittedOffset | None]]
+    offsets: Sequence[tuple[TopicPartition, CommittedOffset | None]]
     generations: Sequence[GroupMetadata | None]
 
 
-def owned_in(assignment: bytes) -> list[Place]:
+def owned_in(assignment: bytes) -> list[TopicPartition]:
     """The partitions in a consumer's assignment (version, topics with their partitions)."""
     if not assignment:
         return []
     (topics,) = struct.unpack_from(">i", assignment, 2)
     position = 6
-    found: list[Place] = []
+    found: list[TopicPartition] = []
     for _ in range(topics):
         (length,) = struct.unpack_from(">h", assignment, position)
         topic = assignment[position + 2 : position + 2 + length].decode()
@@ -95,8 +95,8 @@ def check(
     return verdict
 
 
-def _walk_offsets(log: GroupLog, verdict: GroupVerdict) -> dict[Place, int]:
-    committed: dict[Place, int] = {}
+def _walk_offsets(log: GroupLog, verdict: GroupVerdict) -> dict[TopicPartition, int]:
+    committed: dict[TopicPartition, int] = {}
     for place, found in log.offsets:
         if found is None:
             verdict.add("back", f"{place}: deleted by a tombstone")
@@ -108,11 +108,11 @@ def _walk_offsets(log: GroupLog, verdict: GroupVerdict) -> dict[Place, int]:
     return committed
 
 
-def _walk_generations(log: GroupLog, verdict: GroupVerdict) -> set[tuple[str, frozenset[Place]]]:
+def _walk_generations(log: GroupLog, verdict: GroupVerdict) -> set[tuple[str, frozenset[TopicPartition]]]:
     """Every (member id, partitions) that some committed generation gave out."""
-    given: set[tuple[str, frozenset[Place]]] = set()
+    given: set[tuple[str, frozenset[TopicPartition]]] = set()
     newest = -1
-    assignments: dict[int, dict[str, frozenset[Place]]] = {}
+    assignments: dict[int, dict[str, frozenset[TopicPartition]]] = {}
     for metadata in log.generations:
         if metadata is None:
             continue
@@ -120,7 +120,7 @@ def _walk_generations(log: GroupLog, verdict: GroupVerdict) -> set[tuple[str, fr
             verdict.add("generation", f"{metadata.generation} after {newest}")
         newest = max(newest, metadata.generation)
         found = {member.member_id: frozenset(owned_in(member.assignment)) for member in metadata.members}
-        owners: dict[Place, str] = {}
+        owners: dict[TopicPartition, str] = {}
         for member_id, places in found.items():
             given.add((member_id, places))
             for place in places:
@@ -138,7 +138,7 @@ def _walk_generations(log: GroupLog, verdict: GroupVerdict) -> set[tuple[str, fr
 
 
 def _check_told(
-    events: Sequence[Event], given: set[tuple[str, frozenset[Place]]], verdict: GroupVerdict
+    events: Sequence[Event], given: set[tuple[str, frozenset[TopicPartition]]], verdict: GroupVerdict
 ) -> None:
     for event in events:
         if event["event"] != "assigned":
@@ -151,12 +151,12 @@ def _check_told(
 def _check_acknowledged(
     events: Sequence[Event],
     observations: Sequence[Observation],
-    committed: Mapping[Place, int],
+    committed: Mapping[TopicPartition, int],
     verdict: GroupVerdict,
 ) -> None:
     """Sweeps acknowledged commits and observations in time: an answer may lag nothing acknowledged before."""
-    acknowledged: dict[Place, int] = {}
-    seen: dict[Place, int] = {}
+    acknowledged: dict[TopicPartition, int] = {}
+    seen: dict[TopicPartition, int] = {}
     commits = [event for event in events if event["event"] == "committed"]
     position = 0
     for observation in sorted(observations, key=lambda each: each.asked_ns):
@@ -179,13 +179,15 @@ def _check_acknowledged(
     verdict.commits_acknowledged = sum(len(event["offsets"]) for event in commits)
 
 
-def _raise_marks(marks: dict[Place, int], event: Event) -> None:
+def _raise_marks(marks: dict[TopicPartition, int], event: Event) -> None:
     for topic, index, offset in event["offsets"]:
         marks[topic, index] = max(marks.get((topic, index), -1), offset)
 
 
-def _check_skipped(events: Sequence[Event], committed: Mapping[Place, int], verdict: GroupVerdict) -> None:
-    ranges: dict[Place, list[tuple[int, int]]] = {}
+def _check_skipped(
+    events: Sequence[Event], committed: Mapping[TopicPartition, int], verdict: GroupVerdict
+) -> None:
+    ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
     for event in events:
         if event["event"] == "read":
             for topic, index, first, last in event["ranges"]:

@@ -39,7 +39,7 @@ from lockstep.broker.groups.group_records import (
     offset_key,
 )
 from tests.campaigns import evidence, group_member
-from tests.campaigns.group_history import Event, GroupLog, GroupVerdict, Observation, Place, check
+from tests.campaigns.group_history import Event, GroupLog, GroupVerdict, Observation, TopicPartition, check
 from tests.campaigns.group_member import COOPERATIVE, Plan
 
 MEMBERS = 50
@@ -300,7 +300,7 @@ def _catch_up(target: Target, topics: tuple[str, ...], observer: Observer) -> li
     """Wait until every record is committed; what is missing after CATCH_UP_S."""
     until = time.monotonic() + CATCH_UP_S
     ends = _end_offsets(target.bootstrap, topics)
-    missing: dict[Place, int] = dict(ends)
+    missing: dict[TopicPartition, int] = dict(ends)
     while time.monotonic() < until:
         observation = observer.ask()
         if observation is not None:
@@ -311,14 +311,14 @@ def _catch_up(target: Target, topics: tuple[str, ...], observer: Observer) -> li
     return [f"never consumed to the end within {CATCH_UP_S} s: {missing}"]
 
 
-def _end_offsets(bootstrap: str, topics: Sequence[str]) -> dict[Place, int]:
+def _end_offsets(bootstrap: str, topics: Sequence[str]) -> dict[TopicPartition, int]:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "ends", "enable.auto.commit": False, "log_level": 0}
     )
     try:
-        found: dict[Place, int] = {}
+        found: dict[TopicPartition, int] = {}
         for topic in topics:
             for index in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
                 place = confluent_kafka.TopicPartition(topic, index)

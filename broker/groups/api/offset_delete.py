@@ -71,7 +71,7 @@ class OffsetDelete(RequestHandler):
             topics.append(self._topic(topic, is_subscribed, deleted))
         response = OffsetDeleteResponse(topics=topics)
         if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
-            committed = set(store.state.places(group_id))
+            committed = set(store.state.topic_partitions(group_id))
             deleted = {partition: None for partition in deleted if partition in committed}
         if not deleted:
             return response

@@ -35,7 +35,7 @@ from lockstep.broker.requests.request_context import (
     RequestHandler,
     await_response,
 )
-from lockstep.broker.transactions.verification_client import Question, Verification
+from lockstep.broker.transactions.verification_client import Verification, VerificationRequest
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.txn_offset_commit import (
@@ -151,11 +151,11 @@ class _Commit:
         request = self._request
         partition_key = CONSUMER_OFFSETS, self._groups.partition_of(request.group_id)
         adds_partition = self._api_version >= ADDS_MIN_VERSION
-        question = Question(
+        verification_request = VerificationRequest(
             request.transactional_id, request.producer_id, request.producer_epoch, adds_partition
         )
         while True:
-            codes = await verification.ask(question, [partition_key])
+            codes = await verification.verify(verification_request, [partition_key])
             error = codes[partition_key]
             if error is not ErrorCode.NONE:
                 return self.error_response(error)

@@ -15,8 +15,8 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
-from lockstep.broker.transactions.transaction_records import Place
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.transaction_records import TopicPartition
+from lockstep.broker.transactions.verification_client import VerificationRequest
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_partitions_to_txn import (
@@ -95,10 +95,10 @@ class AddPartitionsToTxn(RequestHandler):
     async def _error_codes(
         self,
         transaction: AddPartitionsToTxnTransaction,
-        partitions: Sequence[Place],
+        partitions: Sequence[TopicPartition],
         version: int,
-        rejected: Mapping[Place, ErrorCode],
-    ) -> Mapping[Place, ErrorCode]:
+        rejected: Mapping[TopicPartition, ErrorCode],
+    ) -> Mapping[TopicPartition, ErrorCode]:
         errors = {
             each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for each in partitions
@@ -110,19 +110,21 @@ class AddPartitionsToTxn(RequestHandler):
         name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
         try:
             if transaction.verify_only:
-                return await self._transactions.verify(Question(name, *identity, add=False), partitions)
+                return await self._transactions.verify(
+                    VerificationRequest(name, *identity, add=False), partitions
+                )
             await self._transactions.add_partitions(name, *identity, partitions, version)
         except RequestError as rejection:
             return dict.fromkeys(partitions, rejection.error)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
 
-def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
+def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
     return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
 def _by_topic(
-    topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[Place, ErrorCode]
+    topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
 ) -> list[AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnTopicResult(

@@ -76,7 +76,7 @@ def test_what_is_pending_holds_when_its_transaction_commits() -> None:
     assert offsets(log.state) == {0: 1, 1: 2}
     assert log.state.pending("g") == {("t", 0), ("t", 2)} and log.state.pending("h") == set()
     assert log.state.topics() == {"t": 4}, "a topic is not forgotten while an offset of it may yet hold"
-    assert log.state.places("g") == [("t", 0), ("t", 1), ("t", 2)]
+    assert log.state.topic_partitions("g") == [("t", 0), ("t", 1), ("t", 2)]
     log.end(5)
     assert offsets(log.state) == {0: 7, 1: 2, 2: 8} and not log.state.pending("g")
     assert log.state.offsets("g")["t", 0].metadata == "m"
@@ -86,7 +86,11 @@ def test_what_is_pending_holds_when_its_transaction_commits() -> None:
 def test_what_is_pending_is_nothing_when_its_transaction_aborts() -> None:
     log = Log()
     log.write(commit(7), producer_id=5)
-    assert "g" in log.state and list(log.state.group_ids()) == ["g"] and log.state.places("g") == [("t", 0)]
+    assert (
+        "g" in log.state
+        and list(log.state.group_ids()) == ["g"]
+        and log.state.topic_partitions("g") == [("t", 0)]
+    )
     log.end(5, ControlKind.ABORT)
     assert log.state == GroupsState() and "g" not in log.state
     log.end(5)  # nothing is pending any more

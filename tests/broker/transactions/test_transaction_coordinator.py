@@ -15,7 +15,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import transaction_coordinator as module
 from lockstep.broker.transactions.transaction_records import TransactionState
 from lockstep.broker.transactions.transaction_rules import LAST_EPOCH
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.verification_client import VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.control import ControlKind
 from lockstep.storage.types import StorageFull
@@ -64,7 +64,9 @@ async def test_the_second_version_raises_the_epoch_at_every_end(one: World) -> N
     assert await one.transactions.end(NAME, producer_id, epoch, True, 2) == (producer_id, epoch + 1)
     late = one.transactions.add_partitions(NAME, producer_id, epoch, [("t", 0)], 2)
     assert await error(late) is ErrorCode.PRODUCER_FENCED
-    told = await one.transactions.verify(Question(NAME, producer_id, epoch + 1, add=True), [("t", 1)])
+    told = await one.transactions.verify(
+        VerificationRequest(NAME, producer_id, epoch + 1, add=True), [("t", 1)]
+    )
     assert told == {("t", 1): ErrorCode.NONE}
     assert one.now.partitions == (("t", 1),)
     assert await one.transactions.end(NAME, producer_id, epoch + 1, False, 2) == (producer_id, epoch + 2)
@@ -159,17 +161,17 @@ async def test_partitions_added_at_the_same_time_share_a_record(one: World) -> N
 async def test_what_can_be_said_at_once(one: World) -> None:
     identity = await one.begin(("t", 0))
     now = one.transactions.verify_now
-    assert now(Question(NAME, *identity, add=True), [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    assert now(VerificationRequest(NAME, *identity, add=True), [("t", 0)]) == {("t", 0): ErrorCode.NONE}
     not_yet = {("t", 1): ErrorCode.TRANSACTION_ABORTABLE}
-    assert now(Question(NAME, *identity, add=False), [("t", 1)]) == not_yet
+    assert now(VerificationRequest(NAME, *identity, add=False), [("t", 1)]) == not_yet
     # To be added, which takes a commit.
-    assert now(Question(NAME, *identity, add=True), [("t", 1)]) is None
+    assert now(VerificationRequest(NAME, *identity, add=True), [("t", 1)]) is None
     ending = asyncio.ensure_future(one.transactions.end(NAME, *identity, True, 0))
     await asyncio.sleep(0)
-    assert now(Question(NAME, *identity, add=False), [("t", 0)]) is None
+    assert now(VerificationRequest(NAME, *identity, add=False), [("t", 0)]) is None
     await ending
     with pytest.raises(RequestError):
-        now(Question(NAME, identity[0] + 1, 0, add=False), [("t", 0)])
+        now(VerificationRequest(NAME, identity[0] + 1, 0, add=False), [("t", 0)])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.verification_client import VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.read_index import ReadIndex
@@ -47,9 +47,9 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
     monkeypatch.setattr(LogGroup, "has_lease", False)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
     await transactions.add_partitions("a", *identity, [("t", 0)], 0)
-    question = Question("a", *identity, add=False)
-    assert transactions.verify_now(question, [("t", 0)]) is None, "not at once"
-    assert await transactions.verify(question, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    request = VerificationRequest("a", *identity, add=False)
+    assert transactions.verify_now(request, [("t", 0)]) is None, "not at once"
+    assert await transactions.verify(request, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
     for _ in range(2):  # the second finds it ended: no commit says that this node leads
         assert await transactions.end("a", *identity, True, 0) == identity
     assert transactions.lapsed_shards() and transactions.lapsed_shards(["a"])
@@ -72,7 +72,7 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
     monkeypatch.setattr(LogGroup, "has_lease", False)
     monkeypatch.setattr(ReadIndex, "confirm_leadership", deposed)
     for ask in (
-        transactions.verify(Question("a", *identity, add=False), [("t", 0)]),
+        transactions.verify(VerificationRequest("a", *identity, add=False), [("t", 0)]),
         transactions.init_producer_id("a", 1_000, -1, -1),
         transactions.add_partitions("a", *identity, [("t", 0)], 0),
         transactions.end("a", *identity, True, 0),

@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.transactions.transaction_records import Place, TransactionMetadata, TransactionState
+from lockstep.broker.transactions.transaction_records import (
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
 from lockstep.broker.transactions.transaction_rules import (
     BEFORE,
     LARGEST_EPOCH,
@@ -35,8 +39,8 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
 ME = (7, 3)
-T0: Place = ("t", 0)
-T1: Place = ("t", 1)
+T0: TopicPartition = ("t", 0)
+T1: TopicPartition = ("t", 1)
 NOW = 1_000
 
 

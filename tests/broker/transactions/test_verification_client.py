@@ -13,9 +13,9 @@ from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions.verification_client import (
     Codes,
-    Place,
-    Question,
+    TopicPartition,
     Verification,
+    VerificationRequest,
     producer_error,
 )
 from lockstep.protocol.errors import ErrorCode
@@ -25,7 +25,7 @@ from tests.support.cases import each_case
 
 NONE = ErrorCode.NONE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
-ASKED = Question("id", 7, 1, add=False)
+ASKED = VerificationRequest("id", 7, 1, add=False)
 ADDED = ASKED._replace(add=True)
 
 
@@ -34,22 +34,22 @@ class Coordinators:
 
     def __init__(self, number: int | None = 2) -> None:
         self.number = number
-        self.partitions: set[Place] = {("t", 0)}
+        self.partitions: set[TopicPartition] = {("t", 0)}
         self.refusal: RequestError | None = None
         self.is_busy = False
 
     def log_group_of(self, transactional_id: str) -> int | None:
         return self.number
 
-    async def verify(self, question: Question, places: Sequence[Place]) -> Codes:
-        assert question._replace(add=False) == ASKED
+    async def verify(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
+        assert request._replace(add=False) == ASKED
         if self.refusal is not None:
             raise self.refusal
-        if question.add:
+        if request.add:
             self.partitions |= set(places)
         return {each: NONE if each in self.partitions else ABORTABLE for each in places}
 
-    def verify_now(self, question: Question, places: Sequence[Place]) -> Codes | None:
+    def verify_now(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes | None:
         if self.refusal is not None:
             raise self.refusal
         return None if self.is_busy else {each: NONE for each in places}
@@ -88,26 +88,26 @@ def apart() -> tuple[Verification, Way, Coordinators, Way]:
 async def test_asked_of_another_node() -> None:
     asking, _, coordinators, _ = apart()
     places = [("t", 0), ("t", 1), ("other", 5)]
-    assert await asking.ask(ASKED, places) == {
+    assert await asking.verify(ASKED, places) == {
         ("t", 0): NONE,
         ("t", 1): ABORTABLE,
         ("other", 5): ABORTABLE,
     }
     assert coordinators.partitions == {("t", 0)}
-    assert set((await asking.ask(ADDED, places)).values()) == {NONE}
+    assert set((await asking.verify(ADDED, places)).values()) == {NONE}
     assert coordinators.partitions == set(places), "and added there"
 
 
 async def test_a_node_alone_asks_itself() -> None:
     alone = verification(Coordinators())
-    assert await alone.ask(ASKED, [("t", 1)]) == {("t", 1): ABORTABLE}
+    assert await alone.verify(ASKED, [("t", 1)]) == {("t", 1): ABORTABLE}
 
 
 @each_case("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
     asking, _, coordinators, _ = apart()
     coordinators.refusal = RequestError(error, "no")
-    assert await asking.ask(ASKED, [("t", 0), ("t", 1)]) == {("t", 0): error, ("t", 1): error}
+    assert await asking.verify(ASKED, [("t", 0), ("t", 1)]) == {("t", 0): error, ("t", 1): error}
 
 
 @each_case("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
@@ -118,15 +118,15 @@ async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None
     body = json.dumps({"id": "id", "producer": 7, "epoch": 1, "add": False, "partitions": [["t", 0]]})
     with pytest.raises(NotLeaderHere):
         await there.handlers[RequestKind.VERIFY](2, body.encode())
-    assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert await asking.verify(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
     alone = Coordinators()
     alone.refusal = coordinators.refusal
-    assert verification(alone).now(ASKED, [("t", 0)]) is None
+    assert verification(alone).verify_now(ASKED, [("t", 0)]) is None
 
 
 async def test_nobody_answers() -> None:
     nowhere = verification(Coordinators(number=None))
-    assert await nowhere.ask(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert await nowhere.verify(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
     asking, way, _, _ = apart()
     for error, code in (
         (NotLeader("nobody"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -134,14 +134,14 @@ async def test_nobody_answers() -> None:
         (RuntimeError("a fault of ours"), ErrorCode.NETWORK_EXCEPTION),
     ):
         way.error = error
-        assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): code}
+        assert await asking.verify(ASKED, [("t", 0)]) == {("t", 0): code}
 
 
 @each_case("answer", [b"", b"[]", b"[0, 0]", b"[99999]", b'{"a": 1}', b"null", b'["0"]'])
 async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
     asking, way, _, _ = apart()
     way.answer = answer
-    assert await asking.ask(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.NETWORK_EXCEPTION}
+    assert await asking.verify(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.NETWORK_EXCEPTION}
 
 
 @each_case(
@@ -167,11 +167,11 @@ async def test_a_question_that_makes_no_sense(said: object) -> None:
 async def test_at_once_where_it_can_be() -> None:
     coordinators = Coordinators()
     here = verification(coordinators)
-    assert here.now(ASKED, [("t", 0)]) == {("t", 0): NONE}
+    assert here.verify_now(ASKED, [("t", 0)]) == {("t", 0): NONE}
     coordinators.is_busy = True
-    assert here.now(ASKED, [("t", 0)]) is None
+    assert here.verify_now(ASKED, [("t", 0)]) is None
     coordinators.refusal = RequestError(ErrorCode.INVALID_PRODUCER_EPOCH, "old")
-    assert here.now(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert here.verify_now(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 def test_what_a_producer_is_told() -> None:
@@ -213,4 +213,4 @@ async def test_a_stopped_question_stays_stopped() -> None:
     asking, way, _, _ = apart()
     way.error = asyncio.CancelledError()  # type: ignore[assignment]
     with pytest.raises(asyncio.CancelledError):
-        await asking.ask(ASKED, [("t", 0)])
+        await asking.verify(ASKED, [("t", 0)])

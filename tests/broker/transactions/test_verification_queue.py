@@ -24,7 +24,12 @@ from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests import time_slices
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import verification_queue as of_gate
-from lockstep.broker.transactions.verification_client import Codes, Place, Question, Verification
+from lockstep.broker.transactions.verification_client import (
+    Codes,
+    TopicPartition,
+    Verification,
+    VerificationRequest,
+)
 from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.partition import PartitionLog
@@ -97,14 +102,14 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.at_once: Codes | None = None
-        self.asked: list[tuple[tuple[str, int, int], list[Place], bool]] = []
+        self.asked: list[tuple[tuple[str, int, int], list[TopicPartition], bool]] = []
         self._answers: list[asyncio.Future[ErrorCode]] = []
 
-    def now(self, question: Question, places: Sequence[Place]) -> Codes | None:
+    def verify_now(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes | None:
         return self.at_once
 
-    async def ask(self, question: Question, places: Sequence[Place]) -> Codes:
-        self.asked.append((question[:3], list(places), question.add))
+    async def verify(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
+        self.asked.append((request[:3], list(places), request.add))
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         return dict.fromkeys(places, await answer)

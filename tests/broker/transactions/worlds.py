@@ -17,7 +17,11 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
 from lockstep.broker.transactions.transaction_coordinator import MarkerWriter, TransactionCoordinator
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
-from lockstep.broker.transactions.transaction_records import Place, TransactionMetadata, TransactionState
+from lockstep.broker.transactions.transaction_records import (
+    TopicPartition,
+    TransactionMetadata,
+    TransactionState,
+)
 from lockstep.broker.transactions.transaction_rules import Identity
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import iter_headers
@@ -35,11 +39,11 @@ class HeldMarkers:
 
     def __init__(self, real: MarkerWriter) -> None:
         self._real = real
-        self.asked: list[tuple[list[Place], Marker]] = []
+        self.asked: list[tuple[list[TopicPartition], Marker]] = []
         self.open = asyncio.Event()
         self.refusal: RequestError | None = None
 
-    async def write(self, partitions: Sequence[Place], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
         self.asked.append((list(partitions), marker))
         await self.open.wait()
         if self.refusal is not None:
@@ -80,20 +84,20 @@ class World:
         coordinator._markers = self.markers = HeldMarkers(coordinator._markers)
         return self.markers
 
-    async def begin(self, *places: Place, version: int = 0) -> Identity:
+    async def begin(self, *places: TopicPartition, version: int = 0) -> Identity:
         identity = await self.transactions.init_producer_id(NAME, TIMEOUT_MS, -1, -1)
         if places:
             await self.transactions.add_partitions(NAME, *identity, places, version)
         return identity
 
-    def places(self, *, own: bool) -> list[Place]:
+    def places(self, *, own: bool) -> list[TopicPartition]:
         """Partitions of topic t that are in the coordinator's log group, or not."""
         topic = self.broker.assembly.cluster.topic("t")
         assert topic is not None
         group = self.coordinator.group
         return [("t", each.index) for each in topic.partitions if (each.group is group) == own]
 
-    def kinds(self, place: Place) -> list[tuple[ControlKind, int]]:
+    def kinds(self, place: TopicPartition) -> list[tuple[ControlKind, int]]:
         """The markers in a partition: how it ended, and by which producer epoch."""
         partition = self.broker.assembly.cluster.partition(*place)
         assert partition is not None

@@ -24,7 +24,7 @@ from lockstep.protocol.messages.offset_fetch import (
 from tests.broker.wire import Client
 
 TopicIds = dict[str, bytes]
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 async def ready(client: Client) -> TopicIds:
@@ -42,7 +42,7 @@ def topic_of(
 
 
 def request(
-    version: int, offsets: Mapping[Place, int], ids: TopicIds, group_id: str = "g"
+    version: int, offsets: Mapping[TopicPartition, int], ids: TopicIds, group_id: str = "g"
 ) -> OffsetCommitRequest:
     """A commit from outside the group."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
@@ -57,8 +57,8 @@ def request(
 
 
 async def commit(
-    client: Client, version: int, offsets: Mapping[Place, int], ids: TopicIds, group_id: str = "g"
-) -> dict[Place, int]:
+    client: Client, version: int, offsets: Mapping[TopicPartition, int], ids: TopicIds, group_id: str = "g"
+) -> dict[TopicPartition, int]:
     """The error of each partition."""
     response = await client.call(request(version, offsets, ids, group_id), version)
     names = {topic_id: name for name, topic_id in ids.items()}
@@ -69,14 +69,14 @@ async def commit(
     }
 
 
-async def committed(client: Client, group_id: str = "g") -> dict[Place, int]:
+async def committed(client: Client, group_id: str = "g") -> dict[TopicPartition, int]:
     """All offsets of a group."""
     found = await fetch(client, group_id, None)
     return {place: offset for place, (offset, _, _) in found.items()}
 
 
 async def commit_within(
-    broker: Broker, producer_id: int, offsets: Mapping[Place, int], group_id: str = "g"
+    broker: Broker, producer_id: int, offsets: Mapping[TopicPartition, int], group_id: str = "g"
 ) -> None:
     """Commit within a transaction whose coordinator knows of it."""
     store = broker.assembly.consumer_groups.store(group_id)
@@ -103,7 +103,7 @@ async def end(broker: Broker, producer_id: int, *, commits: bool = True, group_i
 
 async def fetch(
     client: Client, group_id: str, wanted: Mapping[str, list[int]] | None
-) -> dict[Place, tuple[int, int, str]]:
+) -> dict[TopicPartition, tuple[int, int, str]]:
     """(offset, leader epoch, metadata) of each partition; there must be no error."""
     topics = None
     if wanted is not None:

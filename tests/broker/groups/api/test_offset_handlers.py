@@ -15,7 +15,7 @@ from lockstep.broker.groups.api.offset_fetch import OffsetFetch
 from lockstep.broker.groups.api.txn_offset_commit import TxnOffsetCommit
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.request_context import await_response
-from lockstep.broker.transactions.verification_client import Codes, Question, Verification
+from lockstep.broker.transactions.verification_client import Codes, Verification, VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -37,7 +37,7 @@ from tests.broker.groups.api import offsets
 from tests.broker.groups.api.fakes import FakeGroups
 
 E = ErrorCode
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class World:
@@ -47,22 +47,22 @@ class World:
         self.groups = FakeGroups()
         self.metadata = FakeMetadata()
         self.ids = {"t": self.metadata.add_topic("t", (1, 1)).topic_id}
-        self.questions: list[tuple[Question, list[Place]]] = []
+        self.questions: list[tuple[VerificationRequest, list[TopicPartition]]] = []
         self.verdict = E.NONE
 
-    async def ask(self, question: Question, partitions: Sequence[Place]) -> Codes:
+    async def verify(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes:
         """The transaction's coordinator verifies."""
-        self.questions.append((question, list(partitions)))
+        self.questions.append((request, list(partitions)))
         return dict.fromkeys(partitions, self.verdict)
 
-    def commit(self, version: int, found: dict[Place, int], **fields: Any) -> Any:
+    def commit(self, version: int, found: dict[TopicPartition, int], **fields: Any) -> Any:
         request = offsets.request(version, found, self.ids)
         for name, value in fields.items():
             setattr(request, name, value)
         handler = OffsetCommit(self.groups(), self.metadata.cluster)
         return handler.handle(client(), header(version), request)
 
-    def committed(self, version: int, found: dict[Place, int], **fields: Any) -> list[int]:
+    def committed(self, version: int, found: dict[TopicPartition, int], **fields: Any) -> list[int]:
         """The errors of a commit's partitions."""
         return self.errors(self.commit(version, found, **fields))
 
@@ -103,7 +103,7 @@ def all_of(group_id: str = "g", *, partitions: list[int] | None = None) -> Offse
     return OffsetFetchRequestGroup(group_id=group_id, topics=topics)
 
 
-def found(response: Any) -> dict[Place, int]:
+def found(response: Any) -> dict[TopicPartition, int]:
     (group,) = response.groups
     assert group.error_code == E.NONE
     return {
@@ -199,7 +199,7 @@ def test_offsets_of_an_earlier_topic_of_the_name_are_left_out(world: World) -> N
 # --- OffsetDelete -------------------------------------------------------------------------------------------
 
 
-def delete(world: World, group_id: str, *places: Place) -> Any:
+def delete(world: World, group_id: str, *places: TopicPartition) -> Any:
     topics = [
         OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
         for name, index in places
@@ -261,8 +261,8 @@ async def test_the_transactions_coordinator_verifies_first(world: World, version
         world.groups.world.loop.turn()
     response: Any = await asked
     assert [each.error_code for each in response.topics[0].partitions] == [E.NONE]
-    ((question, partitions),) = world.questions
-    assert (question.transactional_id, question.producer_id, question.add) == ("x", 7, version >= 5)
+    ((request, partitions),) = world.questions
+    assert (request.transactional_id, request.producer_id, request.add) == ("x", 7, version >= 5)
     assert partitions == [(CONSUMER_OFFSETS, 7)]
     assert [each.guard for each in world.groups.world.store.transactions] == [5]
 

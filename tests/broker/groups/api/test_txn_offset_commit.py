@@ -11,7 +11,7 @@ import pytest
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
-from lockstep.broker.transactions.verification_client import Codes, Place, Question
+from lockstep.broker.transactions.verification_client import Codes, TopicPartition, VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -79,7 +79,7 @@ async def test_the_first_commit_asks_the_coordinator_and_the_next_does_not(
     assert await errors(client, commit_of(identity, 5)) == [E.TRANSACTION_ABORTABLE]
     assert await add(client, identity) == 0
     assert await errors(client, commit_of(identity, 5)) == [0]
-    monkeypatch.setattr(broker.assembly.verification, "ask", None)
+    monkeypatch.setattr(broker.assembly.verification, "verify", None)
     assert await errors(client, commit_of(identity, 6, 7)) == [0, 0]
     assert await committed(client) == {}
     await end(broker, identity[0])
@@ -100,17 +100,17 @@ async def test_coordinators_that_are_held_up_are_waited_for(
     assert await committed(client) == {("t", 0): 6}
 
 
-Ask = Callable[[Question, Sequence[Place]], Awaitable[Codes]]
+Ask = Callable[[VerificationRequest, Sequence[TopicPartition]], Awaitable[Codes]]
 
 
 def answering(error: ErrorCode, then: Callable[[], object] = lambda: None) -> Ask:
-    async def ask(question: Question, places: Sequence[Place]) -> Codes:
-        assert (question.transactional_id, [name for name, _ in places]) == (ID, ["__consumer_offsets"])
+    async def verify(request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
+        assert (request.transactional_id, [name for name, _ in places]) == (ID, ["__consumer_offsets"])
         await asyncio.sleep(0)
         then()
         return dict.fromkeys(places, error)
 
-    return ask
+    return verify
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ async def test_what_the_coordinator_says_is_told_as_kafka_does(
     version: int,
     told: ErrorCode,
 ) -> None:
-    monkeypatch.setattr(broker.assembly.verification, "ask", answering(said))
+    monkeypatch.setattr(broker.assembly.verification, "verify", answering(said))
     assert await errors(client, commit_of(identity, 5, 6), version) == [told, told]
     assert "g" not in broker.assembly.consumer_groups.store("g").state
 
@@ -153,7 +153,7 @@ async def test_a_transaction_that_ends_while_its_coordinator_is_asked(
     appender = broker.assembly.appenders[store.group.group_id]
     marker = Marker(*identity, 0, False, 0)
     ending = answering(E.NONE, lambda: appender.end_transactions([partition], marker))
-    monkeypatch.setattr(broker.assembly.verification, "ask", ending)
+    monkeypatch.setattr(broker.assembly.verification, "verify", ending)
     assert await errors(client, commit_of(identity, 5)) == [E.INVALID_TXN_STATE]
     assert not store.state.pending("g")
 
@@ -169,13 +169,13 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     marker = Marker(*identity, 0, True, 2)
     asked: list[bool] = []
 
-    async def ask(question: Question, places: Sequence[Place]) -> Codes:
-        asked.append(question.add)
+    async def verify(request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
+        asked.append(request.add)
         if len(asked) == 1:
             appender.end_transactions([partition], marker)
         return dict.fromkeys(places, E.NONE)
 
-    monkeypatch.setattr(broker.assembly.verification, "ask", ask)
+    monkeypatch.setattr(broker.assembly.verification, "verify", verify)
     assert await errors(client, commit_of(identity, 5), 5) == [0]
     assert asked == [True, True]
     assert store.state.pending("g")
@@ -187,7 +187,7 @@ async def test_the_leadership_goes_while_the_coordinator_is_asked(
     def lose() -> None:
         monkeypatch.setattr(LogGroup, "is_leader", False)
 
-    monkeypatch.setattr(broker.assembly.verification, "ask", answering(E.NONE, lose))
+    monkeypatch.setattr(broker.assembly.verification, "verify", answering(E.NONE, lose))
     assert await errors(client, commit_of(identity, 5)) == [E.NOT_COORDINATOR]
     monkeypatch.undo()
     assert "g" not in broker.assembly.consumer_groups.store("g").state
@@ -200,11 +200,11 @@ async def test_a_topic_goes_while_the_coordinator_is_asked(
     gone = broker.assembly.cluster.topic("t")
     assert gone is not None
 
-    async def ask(question: Question, places: Sequence[Place]) -> Codes:
+    async def verify(request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
         await broker.assembly.topics.delete(gone)
         return dict.fromkeys(places, E.NONE)
 
-    monkeypatch.setattr(broker.assembly.verification, "ask", ask)
+    monkeypatch.setattr(broker.assembly.verification, "verify", verify)
     request = commit_of(identity, 5)
     request.topics += [TxnOffsetCommitRequestTopic(name="kept", partitions=request.topics[0].partitions)]
     assert await errors(client, request) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
@@ -230,7 +230,7 @@ async def test_the_log_refuses(
     def append(*_: object, **__: object) -> int:
         raise failure
 
-    monkeypatch.setattr(broker.assembly.verification, "ask", answering(E.NONE))
+    monkeypatch.setattr(broker.assembly.verification, "verify", answering(E.NONE))
     monkeypatch.setattr(LogGroup, "append", append)
     assert await errors(client, commit_of(identity, 5, 6)) == [told, told]
     monkeypatch.undo()

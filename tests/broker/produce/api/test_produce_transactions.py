@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from lockstep.broker.server import Broker
-from lockstep.broker.transactions.verification_client import Codes, Place, Question
+from lockstep.broker.transactions.verification_client import Codes, TopicPartition, VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import (
     PartitionProduceData,
@@ -27,16 +27,16 @@ class Coordinator:
     """Stands in the way to coordinators: nothing is known at once, until `answers` say so."""
 
     def __init__(self) -> None:
-        self.at_once: set[Place] = set()
-        self.answers: dict[Place, asyncio.Future[ErrorCode]] = {}
-        self.asked: list[Place] = []
+        self.at_once: set[TopicPartition] = set()
+        self.answers: dict[TopicPartition, asyncio.Future[ErrorCode]] = {}
+        self.asked: list[TopicPartition] = []
 
-    def now(self, question: Question, places: Sequence[Place]) -> Codes | None:
+    def verify_now(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes | None:
         if set(places) <= self.at_once:
             return dict.fromkeys(places, ErrorCode.NONE)
         return None
 
-    async def ask(self, question: Question, places: Sequence[Place]) -> Codes:
+    async def verify(self, request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:
         self.asked += places
         return {each: await self.answers[each] for each in places}
 

@@ -22,7 +22,7 @@ from lockstep.broker.transactions.api.write_txn_markers import WriteTxnMarkers
 from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import TransactionMetadata, TransactionState
-from lockstep.broker.transactions.verification_client import Question
+from lockstep.broker.transactions.verification_client import VerificationRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -46,11 +46,13 @@ from tests.broker.fakes import FakeMetadata, client, header
 from tests.support.cases import each_case
 
 E = ErrorCode
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 NOW_MS = 50_000
 
 
-def metadata_of(producer_id: int, state: TransactionState, *partitions: Place) -> TransactionMetadata:
+def metadata_of(
+    producer_id: int, state: TransactionState, *partitions: TopicPartition
+) -> TransactionMetadata:
     return TransactionMetadata(
         producer_id=producer_id,
         producer_epoch=2,
@@ -92,8 +94,10 @@ class FakeTransactions:
     async def add_partitions(self, *call: Any) -> None:
         self._note(*call)
 
-    async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
-        self._note(question, partitions)
+    async def verify(
+        self, request: VerificationRequest, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        self._note(request, partitions)
         return dict.fromkeys(partitions, E.TRANSACTION_ABORTABLE)
 
     async def end(self, *call: Any) -> tuple[int, int]:
@@ -208,11 +212,11 @@ async def test_without_an_id_the_client_retries() -> None:
 # --- partitions of a transaction ----------------------------------------------------------------------------
 
 
-def topics(*places: Place) -> list[AddPartitionsToTxnTopic]:
+def topics(*places: TopicPartition) -> list[AddPartitionsToTxnTopic]:
     return [AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in places]
 
 
-def codes_of(found: Any) -> dict[Place, int]:
+def codes_of(found: Any) -> dict[TopicPartition, int]:
     return {
         (topic.name, each.partition_index): each.partition_error_code
         for topic in found
@@ -220,7 +224,9 @@ def codes_of(found: Any) -> dict[Place, int]:
     }
 
 
-async def add(transactions: FakeTransactions, *places: Place, version: int = 3) -> dict[Place, int]:
+async def add(
+    transactions: FakeTransactions, *places: TopicPartition, version: int = 3
+) -> dict[TopicPartition, int]:
     metadata = FakeMetadata()
     metadata.add_topic("t")
     request = AddPartitionsToTxnRequest(
@@ -283,7 +289,7 @@ async def test_brokers_ask_for_several_transactions() -> None:
         ("b", {("t", 0): E.NONE}),
     ]
     assert transactions.calls == [
-        (Question("a", 7, 1, add=False), [("t", 0)]),
+        (VerificationRequest("a", 7, 1, add=False), [("t", 0)]),
         ("b", 7, 1, [("t", 0)], 2),
     ]
 
@@ -380,9 +386,11 @@ def test_descriptions() -> None:
 
 class FakeMarkers:
     def __init__(self) -> None:
-        self.written: list[tuple[list[Place], Marker]] = []
+        self.written: list[tuple[list[TopicPartition], Marker]] = []
 
-    async def write_here(self, partitions: list[Place], marker: Marker) -> dict[Place, ErrorCode]:
+    async def write_here(
+        self, partitions: list[TopicPartition], marker: Marker
+    ) -> dict[TopicPartition, ErrorCode]:
         self.written.append((partitions, marker))
         return {each: E.NONE if each[1] == 0 else E.UNKNOWN_TOPIC_OR_PARTITION for each in partitions}
 
