@@ -70,11 +70,11 @@ def clean(
 ) -> Cleaned:
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
 
-    While `horizons_end` says False no tombstone goes: what is being sent has older segments as they were,
-    and must not come without the tombstones of what they hold. `log_start`: by partition number, below which
-    everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition, whose records a
-    checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange where the log
-    changed, and whatever `breathe` does.
+    No tombstone is removed while `horizons_end` returns False: a snapshot that is being sent has older
+    segments as they were, and must not arrive without the tombstones of their records. `log_start`: by
+    partition number, below which everything is deleted; `LAST_OFFSET` for a closed one, and for the control
+    partition, whose records a checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull,
+    OffsetOutOfRange where the log changed, and whatever `breathe` does.
     """
     passes: dict[int, PartitionCleaning] = {}
     newest = {each.partition: each.newest_offset for each in wanted}
@@ -108,7 +108,7 @@ def clean(
         except (FramesUnavailable, ValueError):
             if log.has_segment(segment.sequence):
                 raise
-            continue  # freed meanwhile: all its records are deleted, whatever a tombstone may say of them
+            continue  # freed meanwhile: all its records are deleted, also those with a tombstone
         saved_bytes += fewer
         segments += fewer != 0
     ends = {number: each.end for number, each in passes.items()}

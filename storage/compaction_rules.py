@@ -7,10 +7,11 @@ pass begins there.
 
 Kept are: the last record of each key below the end of the map, and all above it; a tombstone, until its
 batch's delete horizon is over; the marker of a transaction that committed, while any record of that is left,
-then for as long as a tombstone; the marker of one that was aborted for ever, because readers are told of
-that transaction and end it there. Gone are: older records of a key, records without a key, the records of
-aborted transactions, which never count as the last of anything. A batch that cannot be opened, or not be made
-again, stays as it is. Nobody needs the last batch of a producer: its state is in checkpoints.
+then for as long as a tombstone; the marker of one that was aborted for ever, because readers receive that
+transaction in the list of aborted ones and end it there. Gone are: older records of a key, records without a
+key, the records of aborted transactions, which never count as the last of anything. A batch that cannot be
+opened, or not be made again, stays as it is. Nobody needs the last batch of a producer: its state is in
+checkpoints.
 
 Invariants: nothing at or above `end` changes, which is at most the last stable offset and never beyond the
 partition's newest batch; when a tombstone goes nothing that it deletes is left before it, whoever set its
@@ -87,7 +88,7 @@ class PartitionCleaning:
         now_ms, delete_retention_ms: what delete horizons are made of.
         aborted: the aborted transactions below `end`.
         room: keys that the map may hold.
-        horizons_end: while it says False what a delete horizon has been over for is kept.
+        horizons_end: while it returns False, records whose delete horizon is over are kept.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The cleaner's passes over one member's log, each on a thread: compaction, and the joining of small files.
 
 Owns when a pass waits or ends: while the log is being replaced, when it was, and when the member stops. Does
-not: decide what is due (`broker/maintenance/compaction.py`), say what stays (`compaction_pass.py`), or touch
-files (`storage/log/segment_compaction.py`, `log/joiner.py`).
+not: decide what is due (`broker/maintenance/compaction.py`) or which records stay (`compaction_pass.py`), or
+touch files (`storage/log/segment_compaction.py`, `log/joiner.py`).
 """
 
 from __future__ import annotations

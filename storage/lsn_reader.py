@@ -29,7 +29,7 @@ class LsnFrames(NamedTuple):
     first_lsn: int
     """No requested batch lies between the requested LSN and this."""
     over_gap: bool
-    """Frames between the two have been freed; the partitions' log starts tell whether records were
+    """Frames between the two have been freed; the partitions' log starts show whether records were
     deleted."""
     is_all: bool
     """There is nothing committed after them."""

@@ -1,13 +1,13 @@
 """Repair of a corrupt segment from peers: frames are equal on all members, so any member has the right bytes.
 
-Owns one repair at a time: it asks the other members in turn for the frames of a sealed segment, a chunk at
-a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
+Owns one repair at a time: it requests the frames of a sealed segment from the other members in turn, a chunk
+at a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
 freed: then it is written without them, and the chain value at its end is what verifies it. Of a joined
 segment only damaged frames are requested: it stands for much that others have freed or not cleaned. It also
-answers such requests, with committed entries only. Nothing here touches the Raft state. A request or an
-answer may be lost: the next member is asked. What comes is cleaned as far as that member had come:
-`on_others_bytes` is called before it is written and after. Source: protocol-aware recovery;
+answers such requests, with committed entries only. Nothing here touches the Raft state. A request or a
+response may be lost: then the next member gets the request. Received frames are cleaned as far as that member
+had come: `on_others_bytes` is called before it is written and after. Source: protocol-aware recovery;
 docs/storage_rules.md.
 """
 
@@ -36,7 +36,7 @@ log_of_repairs = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 ANSWER_SECONDS = 1.0
-"""How long a member may take to answer before the next one is asked."""
+"""The timeout of a member's response; after it the next member gets the request."""
 
 
 class ScrubStopped(Exception):
@@ -75,7 +75,7 @@ class _Repair:
         self.is_busy = False
         """A thread works on it: no response is accepted."""
         self.alone = False
-        """All members have been asked, and it was tried without them."""
+        """All members got the request, and repair was tried without them."""
         self.tried: list[int] = []
 
     @property
@@ -149,7 +149,7 @@ class SegmentRepair:
         """Segments written afresh since the start."""
 
     def stop(self) -> None:
-        """Ask nobody any more, and read nothing."""
+        """Sends no further request, and reads nothing."""
         self._stopped = True
         self._give_up()
 
@@ -219,7 +219,7 @@ class SegmentRepair:
         self._ask()
 
     def _ask(self) -> None:
-        """Ask the next member that has not been asked since the last chunk came."""
+        """Sends the request to the next member that has not got it since the last chunk arrived."""
         repair = self._repair
         if repair is None:
             return
@@ -257,7 +257,7 @@ class SegmentRepair:
             return
         repair.is_busy = False
         if done.cancelled() or isinstance(done.exception(), ValueError | StorageError | OSError):
-            self._ask()  # says that nobody has them
+            self._ask()  # reports that no member has them
         else:
             self._write_repaired(done)
 

@@ -1,7 +1,7 @@
 """Whether this member serves its log group as the leader, since when, and who is notified when that changes.
 
-A member serves once it leads and has applied all before its term; `LogGroup` says when. Does not: elect, or
-know why a leadership ends (`raft/`, `replica`).
+A member serves once it leads and has applied all before its term; `LogGroup` then calls `serve`. Does not:
+elect, or know why a leadership ends (`raft/`, `replica`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Marks: what has become of a frame's batches since it was written; pure, local, never in a frame's head.
 
 In a segment that was written as a whole, and in a checkpoint's frames on their way, marks follow each head: a
-bit per batch (the lowest first), 1 where the batch is not what the head says, filled up to bytes, and their
-CRC-32C. Seeded with the frame's own checksum it says that these batches are gone. Seeded with the complement
+bit per batch (the lowest first), 1 where the batch is not the one in the head, filled up to bytes, and their
+CRC-32C. If it is seeded with the frame's own checksum, these batches are gone. Seeded with the complement
 of that, a change follows for each of them: the length, CRC and newest timestamp of the shortened batch that
 is there instead, a length of 0 for one that is gone; then the changes' CRC-32C, seeded with the one before.
 So frames without a shortened batch are as format 2 has them.
@@ -100,5 +100,5 @@ def _changed(fields: tuple[int, ...], length: int, crc: int, timestamp: int) -> 
 
 
 def is_changed(frame: Frame) -> bool:
-    """Is any batch of this frame not what its head says?"""
+    """Returns whether a batch of this frame differs from its entry in the head."""
     return any([entry.flags & ENTRY_LOCAL for entry in frame.directory])

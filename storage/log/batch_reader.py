@@ -49,7 +49,7 @@ from lockstep.storage.types import (
 
 SMALL_ROWS = 8
 SMALL_BYTES = 8 << 10
-"""For at most so many rows, with so many bytes before the last, the cache is not asked: its `fstat` costs as
+"""For at most so many rows, with so many bytes before the last, the cache is not used: its `fstat` costs as
 much as the checksums."""
 
 
@@ -185,7 +185,7 @@ class LogReader:
 
     def _raise_lost(self, sequence: int, partition: int, error: OSError) -> NoReturn:
         """Raises DamagedBatch for a segment whose file is lost, over all offsets of the partition in it; the
-        error itself where it says nothing of the file's content, as EMFILE."""
+        error itself where its cause is not the file's content, as EMFILE."""
         segment = self._table.get(sequence)
         if segment is None or not is_lost(error):
             raise error
@@ -347,7 +347,7 @@ class LogReader:
             try:
                 return self._fs.preadv(fd, [data], start, NO_WAIT)
             except OSError:
-                return 0  # not in the page cache, or it cannot be read at all: a reader thread will say
+                return 0  # not in the page cache, or unreadable: a reader thread finds out
         got = 0
         while got < len(data):
             more = self._fs.preadv(fd, [memoryview(data)[got:]], start + got)

@@ -247,7 +247,7 @@ class DamageSearch:
         return following.previous_end if following is not None else None
 
     def _promised_end(self, fd: int, scan: _TolerantScan) -> int:
-        """The byte up to which markers and the state say that the last segment was flushed."""
+        """The byte up to which the last segment was flushed, according to markers and the state file."""
         promise, _ = highest_promise(
             lambda length, offset: self._fs.pread(fd, length, offset),
             self._fs.size(fd),

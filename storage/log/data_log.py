@@ -3,7 +3,8 @@
 Invariants:
 - `append` writes one marker and the frames that follow it with one `pwritev` and never half succeeds for
   want of space: the segment it needs is ready before it begins.
-- What a marker promises was flushed. What `flushed_index` says was flushed (`LogOptions.flush`).
+- Everything that a marker promises was flushed, and so was everything up to `flushed_index`
+  (`LogOptions.flush`).
 - A frame never spans segments; before a segment's first frame the one before is flushed and the new
   header too (with `flush` off neither, and then no marker promises it).
 - A failed write or flush is final: the process must stop (`FlushFailed`).
@@ -97,7 +98,8 @@ class DataLog(MaintainedLog):
             self._begin_first_segment()
 
     def _begin_first_segment(self) -> None:
-        """From here on the directory without this segment is damaged, not new: the state file says so."""
+        """Records in the state file that the directory has a segment: without it the directory is damaged,
+        not new."""
         if not self._pool.ready_count:
             self._pool.prepare(Pace.STEADY)  # no write waits for it yet
         self._begin_segment(0)
@@ -184,15 +186,16 @@ class DataLog(MaintainedLog):
         """Returns whether an origin was recorded: then this is no new log. CorruptLog."""
         return read_origin(self._fs, self.directory) is not None
 
-    def origin(self, told: bytes) -> bytes:
-        """What this log was told when this was first asked; now that is `told`. CorruptLog, FlushFailed."""
+    def origin(self, initial: bytes) -> bytes:
+        """Returns the contents of the origin file, which the first call writes. Raises CorruptLog,
+        FlushFailed."""
         found = read_origin(self._fs, self.directory)
         if found is None:
             try:
-                write_origin(self._fs, self.directory, told)
+                write_origin(self._fs, self.directory, initial)
             except OSError as error:
                 raise self._fail(f"origin: {error}") from error
-            return told
+            return initial
         return found
 
     def close(self) -> None:
@@ -328,7 +331,7 @@ class DataLog(MaintainedLog):
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
         """Frames from `first_index` on, at most `max_bytes` but at least one, where they are in memory;
-        None where `frames_cold` must be asked; none beyond the end."""
+        None where `frames_cold` must read them; an empty list beyond the end."""
         return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
 
     def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
@@ -339,8 +342,8 @@ class DataLog(MaintainedLog):
     def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
         """The frames that a snapshot sends with its checkpoint, of all that is on the disk, also below
         `first_kept_index`, at most `max_bytes` but at least one, none above `upto_index`. They follow one
-        another; the first may come after `from_index` where frames were freed (`chain_at_cold` the index
-        before it says what it follows). What was cleaned is marked (`marks`). For any thread;
+        another; the first may come after `from_index` where frames were freed (`chain_at_cold` returns the
+        chain value at the index before it). What was cleaned is marked (`marks`). For any thread;
         FramesUnavailable where the log was replaced meanwhile; CorruptLog."""
         first = self.next_on_disk(from_index)
         return self._frame_reader.read(first, max_bytes, min(upto_index, self.last_index))
@@ -360,8 +363,8 @@ class DataLog(MaintainedLog):
         self, partition: int, offset: int, max_bytes: int, end_offset: int, *, min_one: bool = True
     ) -> ReadResult:
         """Whole batches from the one that holds `offset`, those that begin below `end_offset`, at most
-        `max_bytes` (the first one always, with `min_one`). Never waits for the disk: `cold` says that
-        `read_cold` must be asked. OffsetOutOfRange below the log; nothing at or above `end_offset`."""
+        `max_bytes` (the first one always, with `min_one`). Never waits for the disk: `cold` is True where
+        `read_cold` must read them. OffsetOutOfRange below the log; nothing at or above `end_offset`."""
         if offset >= end_offset:
             return ReadResult([], 0)
         cached = self._tail_cache.read(partition, offset, max_bytes, end_offset, min_one)

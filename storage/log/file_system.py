@@ -25,7 +25,7 @@ NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Read only what the page cache holds; 0 where the platform has no such flag (reads may then wait)."""
 
 UNKNOWN_FREE_BYTES = 1 << 62
-"""Of a file system that does not say how large it is."""
+"""The free bytes of a file system that does not report its size."""
 PWRITEV_MAX_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024)
 
 
@@ -118,7 +118,8 @@ class RealFileSystem:
     def write_back(self, fd: int, position: int, length: int) -> None:
         """Hand these bytes to the device and wait, without a flush; makes nothing durable. Linux only.
 
-        OSError where they could not be written: the kernel says so once, and a flush after this would not.
+        Raises OSError where they could not be written: the kernel reports that once, and no later flush
+        reports it.
         """
         if _SYNC_FILE_RANGE is not None and _SYNC_FILE_RANGE(fd, position, length, 7) < 0:
             number = ctypes.get_errno()
@@ -140,14 +141,14 @@ class RealFileSystem:
 
 
 class WatchedFileSystem:
-    """Another file system, and how often a directory could not be flushed: the system tells of such an error
-    once, and so maybe to somebody who flushes it for another reason. One such object for all who use a log's
-    directory."""
+    """Another file system, and how often a directory could not be flushed: the system reports such an error
+    once, perhaps to a caller that flushes the directory for another reason. All users of a log's directory
+    share one such object."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._flushing = threading.Lock()
-        """Held until an error is counted: the next flush may be told of none."""
+        """Held until an error is counted: the system may report none to the next flush."""
         self.failed_directory_flushes = 0
         self.make_dir, self.list_dir, self.modified = fs.make_dir, fs.list_dir, fs.modified
         self.free_bytes = fs.free_bytes
@@ -195,7 +196,7 @@ class WatchedFileSystem:
 
 
 def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """Write every byte, also where the system takes fewer at once than asked."""
+    """Write every byte, also where one call of the system writes fewer."""
     left = [memoryview(b) for b in buffers if len(b)]
     while left:
         written = fs.pwritev(fd, left[:PWRITEV_MAX_BUFFERS], position)

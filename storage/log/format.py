@@ -46,7 +46,7 @@ ENTRY_BYTES = ENTRY.size
 ENTRY_RAW = 1
 """Entry flag: the payload is no Kafka batch; the entry's crc covers all of it."""
 ENTRY_NOTES = 8
-"""Entry flag beside `ENTRY_RAW`: what tail machines are told about the other batches of the frame."""
+"""Entry flag beside `ENTRY_RAW`: what tail machines replay of the other batches of the frame."""
 
 BATCH_PREFIX = struct.Struct(">qiibI")
 """Base offset, batch length, leader epoch, magic, CRC: the part of a batch its own CRC leaves out."""
@@ -124,7 +124,7 @@ def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
 
 
 MAX_FRAME_RECORDS = (1 << 32) - 1
-"""What a frame's record count can say; one batch may claim up to 2**31 - 1 of them."""
+"""The largest record count that a frame's header can have; one batch may claim up to 2**31 - 1 records."""
 
 
 def frame_size(batch_count: int, payload_bytes: int) -> int:
@@ -150,8 +150,8 @@ LENGTHS_DIFFER = "payloads and directory of different lengths"
 def payload_problem(
     view: memoryview, at: int, end: int, entries: Sequence[tuple[int, ...]], marked: bool = False
 ) -> str:
-    """Why the payloads in `view[at:end]` are not those of the directory; empty where they are. Only where
-    marks say so (`marked`) may some be removed or shortened."""
+    """Why the payloads in `view[at:end]` are not those of the directory; empty where they are. Only in a
+    frame with marks (`marked`) may some be removed or shortened."""
     for number, base, _, length, crc, leader_epoch, _, flags in entries:
         if flags & ENTRY_LOCAL:
             if not marked:
@@ -181,8 +181,8 @@ LAST_KIND = max(FrameKind)
 
 
 def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) -> tuple[Frame, int]:
-    """The frame at `at`, which must follow `chain`, and where it ends; its payloads are views. ValueError
-    says what does not verify: chain, format, directory, marks, payloads."""
+    """The frame at `at`, which must follow `chain`, and where it ends; its payloads are views. The text of
+    ValueError names what does not verify: chain, format, directory, marks, payloads."""
     start, room = at, len(view) - at
     if room < FRAME_BYTES:
         raise ValueError("a frame cut short")
@@ -236,7 +236,8 @@ def frame_buffers(frame: Frame, marked: bool = False) -> list[Buffer]:
 
 def decode_frames(data: Buffer, chain: int, marked: bool = False) -> list[Frame]:
     """Frames that were sent as `frame_buffers` one after the other, the first following `chain`; their
-    payloads are views of `data`. ValueError says which one does not verify, or does not follow."""
+    payloads are views of `data`. The text of ValueError names the frame that does not verify, or does not
+    follow."""
     view = memoryview(data)
     frames: list[Frame] = []
     at = 0
@@ -309,7 +310,8 @@ class SegmentHeader:
         self.flushed = flushed
         """The position that had been flushed when this header was written."""
         self.written_end = written_end
-        """Where it ended before it was rewritten, which is what the next header says; 0 if it was not."""
+        """The end before the segment was rewritten, which the next segment's header has; 0 if it was not
+        rewritten."""
 
     @property
     def rewritten(self) -> bool:

@@ -232,7 +232,7 @@ class FrameReader:
         except OSError as error:
             if not (held.is_joined and is_lost(error)):
                 raise
-            return ends  # what comes before can be read, and is not to be asked of other members
+            return ends  # earlier frames can be read, and need no repair from other members
         with self._lock:
             self._scanned[held.sequence] = held, ends
             while len(self._scanned) > SCANNED_KEPT:

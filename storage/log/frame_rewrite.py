@@ -22,7 +22,8 @@ class RewrittenBatch(NamedTuple):
 
 Judge = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
 """What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
-its place. What came of an earlier cleaning is judged as it is now; what is gone is not asked about."""
+its place. A batch that an earlier pass shortened is passed as it is now; a batch that is gone is not passed
+at all."""
 Changes = dict[int, RewrittenBatch | bool]
 """By row of a frame's directory, what becomes of a batch that does not stay as it is."""
 

@@ -1,7 +1,7 @@
 """Looking at a stopped broker's log without changing a byte: one group's frames, and a verdict on all of it.
 
-Owns: reading every frame of a group in order, each verified, and what `lockstep log verify` says of a group.
-The places of damage are `damage_search`'s.
+Owns: reading every frame of a group in order, each verified, and the report of `lockstep log verify` on a
+group. The places of damage are `damage_search`'s.
 
 Invariants: nothing is written. Recovery itself runs, on a file system that drops its writes, so that this
 and the broker agree about what is a torn tail and what is corruption; then every segment is scanned from its
@@ -45,7 +45,7 @@ from lockstep.storage.types import (
 
 
 class NoLog(StorageError):
-    """There is no log to read; the text says why."""
+    """There is no log to read; the text has the reason."""
 
 
 class ReadOnlyFileSystem(RealFileSystem):
@@ -71,7 +71,7 @@ class ReadOnlyFileSystem(RealFileSystem):
 
     @staticmethod
     def pwritev(fd: int, buffers: Sequence[Buffer], position: int, /) -> int:  # type: ignore[override]
-        """Nothing, said to be all written."""
+        """Writes nothing and reports that all was written."""
         return sum(map(len, buffers))
 
     @staticmethod

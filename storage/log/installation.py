@@ -2,9 +2,10 @@
 
 `add` writes the frames into new segments beyond every file there is, `finish` switches with one save of the
 state file: its oldest sequence is then the first new one. Until that save everything new is a leftover that
-recovery removes: the segments say generation 0, which never counts at or beyond a generation's beginning,
-and the checkpoint's name begins with `incoming-`. After it they lie below the beginning of a generation, so
-they count, and what lay before is a leftover. Only the checkpoint's final name follows, from recovery too.
+recovery removes: the segments' headers have generation 0, which never counts at or beyond a generation's
+beginning, and the checkpoint's name begins with `incoming-`. After it they lie below the beginning of a
+generation, so they count, and what lay before is a leftover. Only the checkpoint's final name follows, from
+recovery too.
 
 Frames that the other node has freed leave gaps: a sequence without a file, with a freed file. The log
 continues in one more, empty segment, so that its checkpoint ends right where that one's header does.

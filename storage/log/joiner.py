@@ -1,8 +1,9 @@
 """Small neighbouring sealed segments joined into one, so that files do not outlive what was in them.
 
-Cleaning leaves a small file of each segment in which anything lives. `plan_groups` says which neighbours are
-worth one file; `Joiner` writes it: the same frames, one after the other, under the last one's sequence, so
-the chain of heads and what the next header says of it stay true. Its name is new (`JoinedFile`).
+Cleaning leaves a small file of each segment in which anything lives. `plan_groups` chooses the neighbours
+that are worth one file; `Joiner` writes it: the same frames, one after the other, under the last one's
+sequence, so the chain of heads stays whole, and the next header stays right about its end. Its name is new
+(`JoinedFile`).
 
 The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name, the
 directory is flushed, and then **one save of the state file switches**: up to there the file counts for

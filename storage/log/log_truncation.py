@@ -67,7 +67,7 @@ class TruncatableLog(LogWriter):
         return place
 
     def _flush_to(self, place: int) -> None:
-        """Flush what lies below `place`, whatever `flush` says. FlushFailed.
+        """Flush the log below `place`, also with the option `flush` off. Raises FlushFailed.
 
         For a checkpoint, in its thread, something is left to flush only where the other members have
         committed it while this one's flush is still under way in the flusher's thread. Until that has ended

@@ -1,7 +1,7 @@
 """The error text about a missing segment: which file, what it held, and what an operator can do. Pure.
 
-A joined segment's file has another name for each join, and the state file only counts joins. Its index file,
-which is named alike and mostly still there, says which it was. Does not: find out that one is missing.
+A joined segment's file has another name for each join, and the state file only counts joins. The name of its
+index file, which is mostly still there, shows which it was. Does not: find out that one is missing.
 """
 
 from __future__ import annotations

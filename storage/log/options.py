@@ -56,7 +56,8 @@ SPARE_FRAMES = 16
 
 
 def write_bytes(payload_bytes: int, batch_count: int | None = None) -> int:
-    """What these payloads take in a segment, in a few frames; with as many batches as fit unless told."""
+    """The bytes that these payloads take in a segment, in a few frames; `batch_count` None: as many batches
+    as fit."""
     if batch_count is None:
         batch_count = 1 + payload_bytes // LEAST_BATCH_BYTES
     return SPARE_FRAMES * WRITE_OVERHEAD_BYTES + ENTRY_BYTES * batch_count + payload_bytes

@@ -1,7 +1,7 @@
-"""The `origin` file: what a log was told about itself when it was new, once and for all.
+"""The `origin` file: the facts about a log that are given when it is new, and never change.
 
-Written before anything rests on it, whole before it has its name; later starts read it whatever their
-settings say. Here it is bytes; the group keeps its first membership in it. One that does not verify is
+Written before anything rests on it, whole before it has its name; later starts read it and ignore their
+settings. Here its content is bytes; the group keeps its first membership in it. One that does not verify is
 corruption.
 """
 

@@ -247,7 +247,8 @@ class Recovery:
         return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
 
     def _describe_missing(self, missing: int, names: list[str]) -> str:
-        """The line about a missing segment, with what it held as far as its neighbours say."""
+        """Returns the error text about a missing segment, with the entries it held as far as its neighbours
+        show."""
         following = next((s for s in self._files.live if s > missing), None)
         before = max([s for s in self._files.live if s < missing], default=0)
         first_index = last_index = 0
@@ -366,7 +367,7 @@ class Recovery:
         fd = self._fs.open(self._directory / self._files.index_name(sequence))
         try:
             first = self._fs.pread(fd, 4096, 0)
-            size = min(index_head_bytes(first), self._fs.size(fd))  # a corrupt one may say any number
+            size = min(index_head_bytes(first), self._fs.size(fd))  # a corrupt head may have any size
             return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
         finally:
             self._fs.close(fd)
@@ -436,7 +437,7 @@ class Recovery:
         return scanned, tail
 
     def _adopt_index(self, segment: Segment) -> None:
-        """Do not write again an index file that says the same."""
+        """Keeps an index file with the same content, so that it is not written again."""
         loaded = self._load_index_head(segment.sequence)
         if loaded is None or segment.summary is None:
             return

@@ -1,7 +1,7 @@
 """The log's own state, guessed from its segments where both slots of the state file have rotted.
 
-What is lost with them: the vote, which truncations were made, which segments were freed. So the guess takes
-what the segments say: every generation counts, and frames that a truncation had cut may be back. That is
+What is lost with them: the vote, which truncations were made, which segments were freed. So the new state is
+taken from the segments: every generation counts, and frames that a truncation had cut may be back. That is
 safe only for a member that never voted: `Recovery` gives it a new incarnation. Frames that are back are
 entries of some leader, so Raft keeps or cuts them as any follower's.
 """

@@ -1,11 +1,11 @@
 """Sealed segments written afresh: looked through for corruption, repaired from another node's frames,
 cleaned.
 
-A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; what the next
-segment's header says of the old one's end stays true through `written_end`. Only the log's first segment may
-come to begin later, without frames of which every record is deleted. The order that crashes rely on:
-the new file is whole and flushed under a temporary name, the old index file's removal is durable, then one
-rename. A checkpoint's place is a byte position, so the segments that hold one are left alone.
+A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; the old segment's
+end in the next segment's header stays right through `written_end`. Only the log's first segment may come to
+begin later, without frames of which every record is deleted. The order that crashes rely on: the new file is
+whole and flushed under a temporary name, the old index file's removal is durable, then one rename. A
+checkpoint's place is a byte position, so the segments that hold one are left alone.
 
 All of it may run in another thread than the log's own, one call at a time. Readers continue in the old file.
 """
@@ -281,8 +281,8 @@ class SegmentRewriter:
         return [_with_own_payloads(frame) for frame in left]
 
     def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
-        """Without the batches that this log had no more, as its index says: the tombstone that deleted
-        them may be gone as well."""
+        """Yields the frames without the batches that are missing from this log's index: their tombstone may
+        be gone as well."""
         gone: dict[int, Container[int]] = {}
         readable = True
         for frame in frames:
@@ -400,8 +400,9 @@ class SegmentRewriter:
         return segment
 
     def _must_be_first(self, sequence: int) -> None:
-        """The header of a segment says what the one before ends with, so only the log's first may begin
-        later. By the state file, not by memory: until that says so a crash brings freed segments back."""
+        """Checks that the segment is the log's first: a segment's header has the end of the one before, so no
+        other one may begin later. The state file decides, not memory: until it records the first segment a
+        crash brings freed segments back."""
         segment, oldest = self._table.get(sequence), self._maintenance.state.oldest_sequence
         is_first = segment is not None and segment.first_sequence <= oldest <= sequence
         if not is_first or sequence >= self._maintenance.freeable_below():
@@ -466,8 +467,9 @@ class SegmentRewriter:
             rewrite.close()
 
     def _previous_end(self, old: Segment) -> int:
-        """What the header says of the segment before, also where the header is corrupt, or where that segment
-        is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
+        """Returns the end of the segment before, as the header has it, also where the header is corrupt, or
+        where that segment is freed: until the freeing is on the disk a crash brings it back, and the two have
+        to fit."""
         before = self._table.get(old.first_sequence - 1)
         return (before.written_end or before.end) if before is not None else old.previous_end
 

@@ -1,9 +1,9 @@
 """A directory's segment files sorted out by name: those of the log, and those that are left over. Pure.
 
 A file in which small neighbours were joined is named after the first and the last of them and after its
-join, so its name never was another file's. Joins are numbered, and the state file says how many are finished:
-a file of a later one counts for nothing. One that counts stands for every sequence it names, whatever else
-there is under them: names of former segments that come back after a power loss are leftovers for ever.
+join, so its name never was another file's. Joins are numbered, and the state file has the number of finished
+ones: a file of a later one counts for nothing. One that counts stands for every sequence it names, whatever
+else there is under them: names of former segments that come back after a power loss are leftovers for ever.
 Reads no file itself. Where bytes of a segment are: `format`; how files are joined: `joiner`.
 """
 
@@ -82,7 +82,7 @@ class SegmentFiles:
     """A directory's segment files, sorted out.
 
     Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a
-    joined file was given up, which its first bytes say.
+    joined file was invalidated, which its first bytes show.
     """
 
     __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")

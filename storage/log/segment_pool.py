@@ -5,7 +5,7 @@ sequence: zeros, or what its former life left. So taking one changes no metadata
 none, unless it was made in a hurry (`Pace`). Invariant: ready sequences follow the last one in use without
 a gap, and their names are durable.
 
-Lack of space is a state here, not an exception: `full` says that the last try failed and why. `prepare` may
+Lack of space is a state here, not an exception: `full` has the reason why the last try failed. `prepare` may
 run in a background thread; `take` waits for it.
 """
 

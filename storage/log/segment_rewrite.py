@@ -2,7 +2,7 @@
 
 Its format is `SEGMENT_REWRITTEN_FORMAT`: one marker, then the frames, each head followed by its marks and by
 the payloads that are left. Header and marker come last, so that until `finish` the file has no valid
-header. Which generation it says is the caller's business; nobody appends to such a segment.
+header. The caller chooses its generation; such a segment gets no appends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading a segment's frames, each verified: for recovery, replay, index rebuilds and `inspect`.
 
-A scan walks marker, frames, marker, frames, and stops at the first thing that does not verify, saying
+A scan walks marker, frames, marker, frames, and stops at the first thing that does not verify. It reports
 where and why; what that means (end of the log, torn tail, corruption) is for the caller to judge, with the
 help of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
 
@@ -146,8 +146,8 @@ class ScannedFrame:
 
 
 class SegmentScan:
-    """One pass over a segment. After it: `offset` and `reason` say where and why it stopped, `tail` what
-    the frames amount to, `promise` the highest flushed position its markers speak of."""
+    """One pass over a segment. After it: `offset` and `reason` have the place and the reason of its end,
+    `tail` the state after its frames, `promise` the highest flushed position in its markers."""
 
     __slots__ = (
         "_position",
@@ -261,7 +261,7 @@ class SegmentScan:
         fields = FRAME.unpack_from(window.view, at)
         head, count, directory, payload = fields[3], *fields[10:]
         whole = least = head + directory + payload
-        if self.rewritten:  # what its marks leave of it may be more or less than the head says
+        if self.rewritten:  # after its marks the bytes may be more or fewer than in the head
             least = head + directory + least_marks_bytes(count)
             whole = min(room, whole + most_marks_bytes(count))
         if not self.needs_payloads:

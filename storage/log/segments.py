@@ -4,8 +4,8 @@ Invariants: sequences rise in log order; the last one is active and the only one
 `PartitionSpans` names, in offset order, the segments that hold a batch of it. A file is closed or
 recycled only while nobody reads it (`readers` under the lock). What stays in memory of a sealed segment is
 its summary; its batch indexes are loaded per partition through a cache with a byte limit. A truncation, an
-installation or a rewriting puts new `Segment` objects in the place of others in one step; a reader that holds
-a former one continues with its file and finds, once it asks again, that it has been replaced.
+installation or a rewriting puts new `Segment` objects in the place of others in one step; a reader of a
+former one continues with its file and finds at its next look-up that it has been replaced.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class Segment:
         """Set when sealed."""
         self.indexed = False
         self.kept_by = 0
-        """The row of its summary that kept it from being freed the last time: what is to be asked first."""
+        """The row of its summary that kept it from being freed the last time: the next check begins there."""
         self.frame_ends: array[int] | None = array("I")
-        """Where each frame ends; None below the older kept checkpoint, where only shipments ask."""
+        """Where each frame ends; None below the older kept checkpoint, where only sent snapshots need it."""
 
     @property
     def is_mostly_unused(self) -> bool:

@@ -1,15 +1,15 @@
 """Stretches of segment files that were read lately, so that readers of the same records share one read.
 
-Groups that each read all of a topic ask for the same bytes within moments of one another. The first one's
-read is kept as it is, a reference and no copy; the others get views of it. A stretch is found by any position
-within it: a reader that begins in the middle takes what there is and comes into step with those before it.
+Consumer groups that each read all of a topic fetch the same bytes within moments of one another. The first
+one's read is kept as it is, a reference and no copy; the others get views of it. A stretch is found by any
+position within it: a reader that begins in the middle takes what there is and comes into step with those before it.
 Keys are (serial of the segment, position). A segment that is cut, written afresh or recycled is another one,
 with another serial, and only batches that were committed are read: what is kept is never out of date.
 A reader alone gains nothing, and reads faster into memory that its last response has just given back: reads
-are kept only while others ask, within a few reads, for bytes that had just been read. Bounded in number and
-bytes; the oldest goes first, because readers side by side move on together. A stretch that is dropped lives
-on for as long as a response on its way holds a view of it. Used from any thread. Does not read files, nor
-know where batches begin.
+are kept only while other readers fetch, within a few reads, bytes that had just been read. Bounded in number
+and bytes; the oldest goes first, because readers side by side move on together. A stretch that is dropped
+lives on for as long as a response on its way holds a view of it. Used from any thread. Does not read files,
+nor know where batches begin.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SharedReads:
         self._read: deque[tuple[int, int, int]] = deque(maxlen=MAX_SHARED)
         """(serial, from, to) of the last reads, kept or not."""
         self._patience = 0
-        """So many more reads are kept without anyone asking for the same bytes."""
+        """So many more reads are kept although no other reader fetches the same bytes."""
         self.used_bytes = 0
         self.hits = 0
 

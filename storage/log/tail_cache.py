@@ -90,8 +90,8 @@ class TailCache:
         self._used_bytes -= PARTITION_COST_BYTES
 
     def forget_below(self, partition: int, offset: int) -> None:
-        """The batches of a partition below an offset have been cleaned, or the partition is closed: the disk
-        says what is left."""
+        """The batches of a partition below an offset have been cleaned, or the partition is closed: only the
+        disk has what is left."""
         tail = self._partitions.get(partition)
         if tail is None:
             return

@@ -75,7 +75,7 @@ class LogWriter:
         """Markers and frames written since open."""
         self._failed = ""
         self._sync = threading.Lock()
-        """Held from a sync of the active segment until it is known what came of it: the system tells of a
+        """Held from a sync of the active segment until it is known what came of it: the system reports a
         write-back error once per open file, and so to one of two syncs side by side."""
         self._idle_written = True
         self._generation = maintenance.state.generation

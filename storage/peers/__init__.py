@@ -8,9 +8,9 @@ node a member id is of (`group_options`), and `rate_limited_log`.
 
 | file | owns |
 |---|---|
-| `network` | what the broker uses: known peers, send, tell, ask |
+| `network` | what the broker uses: known peers; messages, notifications and requests to them |
 | `outgoing` | one connection to a peer, dialed again for ever; what the kernel does not take yet |
-| `incoming` | connections of peers to us, from the greeting on |
+| `incoming` | connections of peers to us, from the handshake on |
 | `envelope` | messages to frames and back |
 | `limits` | every bound, with its reason |
 """
