@@ -3,8 +3,7 @@
 Owns: `Broker` (start, stop; used by `run` and, in-process, by tests) and `run` (signals, log lines, the one
 line on stdout). Invariants: the data directory is locked and ports are bound before anything is recovered,
 and opened only when everything can be served; a stop answers what it can, commits what was accepted and
-leaves a checkpoint; a failed flush ends the process at once, because nothing it would say afterwards could be
-trusted.
+leaves a checkpoint; a failed flush ends the process at once, because no later response could be trusted.
 """
 
 from __future__ import annotations
@@ -319,7 +318,7 @@ class Broker:
             await group.committed()  # then consumer groups are loaded
         await assembly.topics.start()
 
-    # --- what others ask ----------------------------------------------------------------------------------
+    # --- accessors ----------------------------------------------------------------------------------------
 
     @property
     def groups(self) -> dict[int, LogGroup]:
@@ -537,7 +536,7 @@ def _ready_line(broker: Broker) -> str:
 
 
 async def _report_service(broker: Broker) -> None:
-    """Log when a node of a cluster serves that had to wait for others: the ready line says only that."""
+    """Logs when a node of a cluster serves that had to wait for others, which the ready line has reported."""
     has_waited = False
     while True:
         if broker.is_serving:

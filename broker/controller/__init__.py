@@ -13,7 +13,7 @@
 | `forwarder` | requests forwarded to the controller (KIP-590) |
 | `reassignment` | partitions that clients move, by whole log groups |
 | `cluster_admin` | nodes added and removed, preferred leaders |
-| `leadership_transfer` | leaders asked to hand over |
+| `leadership_transfer` | requests to leaders to transfer their leadership |
 | `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
 | `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |

@@ -1,9 +1,9 @@
 """Operators' requests to a cluster: add a node, remove one, transfer a group's leadership.
 
-Each is a step towards what is wanted and is asked again until it is done: nothing is held open here, so that
-it outlives the controller and whoever asked. Invariants: a node is recorded as gone only when no log group
-has a part there; nothing is recorded where it is clear now that it could not come to an end.
-Does not: move anything (`broker/membership/` does, wherever a group is led), or parse requests.
+Each is a step towards the requested state, and the client repeats it until it is done: no state is kept here,
+so the change outlives the controller and the client. Invariants: a node is recorded as gone only when no log
+group has a part there; nothing is recorded where it is clear now that it could not come to an end. Does not:
+move anything (`broker/membership/` does, wherever a group is led), or parse requests.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ClusterAdmin:
         if not waiting:
             try:
                 await self._topics.record([remove_node_command(node_id)])
-            except StorageError:  # it was this node that led group 0: the next controller is to be asked
+            except StorageError:  # this node led group 0: the client retries at the next controller
                 waiting = [METADATA_GROUP]
         return {"done": not waiting, "waiting": waiting}
 

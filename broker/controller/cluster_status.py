@@ -1,7 +1,7 @@
-"""The cluster as one node can tell it: nodes, log groups, and who of a group's members is how far.
+"""The cluster's status as one node knows it: nodes, log groups, and the progress of each group's members.
 
-Owns: asking for the report of a group (`group_report.py`), which only its leader can give. Invariant: what no
-leader confirms now is unknown, never guessed. Does not: change anything (`cluster_admin.py` does).
+Owns: requests for the report of a group (`group_report.py`), which only its leader can give. Invariant: what
+no leader confirms now is unknown, never guessed. Does not: change anything (`cluster_admin.py` does).
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def invalid_untouched(
 def check_node(name: str, node_id: int, noun: str, wrong_id_text: str) -> None:
     """A resource of this node bears its id. Raises RequestError.
 
-    `noun` is what Kafka calls the name here; `wrong_id_text` begins what is said of another id.
+    `noun` is Kafka's word for the name here; `wrong_id_text` begins the error for another id.
     """
     if not _NUMBER.fullmatch(name):
         raise _invalid(f"{noun} id must be an integer, but it is: {name[:64]}")

@@ -1,6 +1,6 @@
 """The damaged offset ranges of all nodes: each node reports its own, and gives them up on request.
 
-Invariant: a node that is asked and does not answer within `ANSWER_SECONDS` is named. Does not: know which
+Invariant: a node that does not respond within `RESPONSE_TIMEOUT_SECONDS` is named. Does not: know which
 ranges are damaged (`broker/maintenance/damage.py`).
 """
 
@@ -23,7 +23,7 @@ ANSWER_SECONDS: Final = 1.0
 
 
 class DamageAnswers(NamedTuple):
-    """Ranges by node, and of each node that did not answer its number (`node`) and the `reason` in words."""
+    """Ranges by node, and of each node without a response its id (`node`) and the `reason` in words."""
 
     ranges: list[Document]
     unanswered: list[Document]

@@ -1,10 +1,11 @@
 """Partitions that log groups have open and no topic knows of; the controller has them closed.
 
 They come of a controller that was deposed while it opened partitions: its command was late, and its successor
-had finished the topic, and ended it, meanwhile. Invariants: what is closed is no topic's by the word of a
-controller that had its lease after the log group had told of it, so that no later one can have made it; no
-topic grows while partitions of it are closed here. A topic whose id is fixed is left alone: it may be made
-again under the same id. Does not: look into a node alone (`broker/controller/topics.py` does at its start).
+had finished the topic, and ended it, meanwhile. Invariants: a partition is closed only if it belongs to no
+topic of a controller that had its lease after the log group had reported the partition, so that no later
+controller can have created it; no topic grows while partitions of it are closed here. A topic whose id is
+fixed is left alone: it may be made again under the same id. Does not: look into a node alone
+(`broker/controller/topics.py` does at its start).
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class PartitionCommands:
             group_id, work = self._understood(command)
             term = int(command.get("term", 0))  # versions that knew none send none
         except (ValueError, LookupError, TypeError, RecursionError):
-            raise PeerError(f"a command that is not understood: {body[:200]!r}") from None
+            raise PeerError(f"a malformed command: {body[:200]!r}") from None
         if not self._is_led_here(group_id):
             raise NotLeaderHere(f"group {group_id} is not led here")
         if "term" in command:

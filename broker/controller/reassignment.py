@@ -1,4 +1,4 @@
-"""Partitions that clients ask to be moved: whole log groups, or nothing.
+"""Reassignment of partitions by clients' requests: whole log groups, or nothing.
 
 Owns: the rule which requests can be met, where a partition is while its group moves, and the word that a
 group has arrived. The rule: a partition's replicas are the members of its log group, so whoever moves one
@@ -6,10 +6,10 @@ names every partition that clients have in that group, and the same brokers for 
 come along unnamed. The brokers are as many as a log group has. What stays where it is may be named alone;
 where the whole group is named, the first broker of the first partition named is its preferred leader.
 Invariants: the target is recorded in group 0 before anything moves, so that whoever leads the group, or
-group 0, next continues; a move ends when the group's leader says that its voters are the target, and that
-those who came are in sync, so that clients are never told of the one before the other.
-Does not: change members (`broker/membership/` does), or speak Kafka's messages (the handlers do).
-Source: KIP-455, KIP-860; Kafka's ReplicationControlManager for which error answers what.
+group 0, next continues; a move ends when the group's leader reports that its voters are the target, and that
+the added ones are in sync, so that clients never see the one before the other. Does not: change members
+(`broker/membership/` does), or speak Kafka's messages (the handlers do). Source: KIP-455, KIP-860; Kafka's
+ReplicationControlManager for which error answers what.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from lockstep.broker.peers.node_registry import NodeRegistry
 
 MAX_NAMED: Final = 100
-"""LIMIT. Partitions that a rejection lists; it is told in full for the first partition of a group only."""
+"""LIMIT. Partitions that a rejection lists; only the error of a group's first partition has the whole
+list."""
 
 
 @dataclass
@@ -66,11 +67,11 @@ class Reassignment:
         self._topics = topics
         self._may_resize = may_resize
         self._partitions: dict[int, list[tuple[str, int]]] | None = None
-        """What of topics that are not the broker's own is in each log group, once that was needed."""
+        """The partitions of clients' topics in each log group, once they were needed."""
 
     async def make(self, requests: Sequence[ReassignmentRequest]) -> None:
-        """Record what can be met, and tell each other wish why not. Raises RequestError where nothing can
-        be."""
+        """Records the requests that can be met and sets the error of each other one. Raises RequestError
+        where none can be met."""
         if not self._cluster.is_single_node and not self._topics.leads:
             raise RequestError(ErrorCode.NOT_CONTROLLER, "There is no controller now, or not here.")
         by_group: dict[int, list[ReassignmentRequest]] = {}
@@ -90,7 +91,7 @@ class Reassignment:
     def _group_of(self, request: ReassignmentRequest) -> int:
         """The log group that a wish is about, where it makes sense by itself. Raises RequestError."""
         if self._cluster.topic(request.topic) is None:
-            shown = request.topic[:MAX_NAME_CHARACTERS]  # it is said for each partition
+            shown = request.topic[:MAX_NAME_CHARACTERS]  # each partition's error has it
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
         partition = self._cluster.partition(request.topic, request.index)
         if partition is None:

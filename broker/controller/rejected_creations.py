@@ -3,7 +3,7 @@
 Owns: their names. A tool that copies topics, as MirrorMaker 2, creates one with its configurations, is
 rejected, and continues; its producer then sends Metadata, and an auto-created topic would have the brokers'
 defaults: records that were to be compacted, or kept for ever, would be deleted after a week. Invariants: only
-a rejected CreateTopics request with configurations counts, since any other one asks for the same defaults as
+a rejected CreateTopics request with configurations counts, since any other one requests the same defaults as
 auto-creation; at most MAX_REJECTED_CREATIONS names are kept, the oldest is evicted. A successful creation
 removes the name. Soft state of this process.
 """

@@ -42,8 +42,8 @@ def check_assignments(assignments: Mapping[int, Sequence[int]], node_ids: Sequen
 
 
 def check_groups(assignments: Iterable[Sequence[int]], placed: Collection[set[int]]) -> None:
-    """The brokers of each partition must be the nodes of a log group; which partition gets which of them is
-    the cluster's to say. Raises RequestError."""
+    """The brokers of each partition must be the nodes of a log group; the cluster chooses which partition
+    gets which of them. Raises RequestError."""
     for broker_ids in assignments:
         if set(broker_ids) not in placed:
             known = "; ".join(str(sorted(nodes)) for nodes in placed)

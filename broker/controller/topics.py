@@ -5,8 +5,8 @@ topic, and finishing whatever a crash left in between. Invariants: group 0 recor
 partition is opened and the end only after the last one is closed, so that every half-done state can be
 finished by the next leader of group 0. A name is in use from its intent until nothing is left of its topic,
 offsets and logs included. Work of one controller epoch ends with it: a controller between may have finished
-it, and clients use the topic. Does not: say what a topic may be like (`broker/metadata/topic_validation.py`),
-speak Kafka's messages (the handlers do) or show topics to clients (replay does,
+it, and clients use the topic. Does not: validate a topic (`broker/metadata/topic_validation.py`), know
+Kafka's messages (the handlers do) or show topics to clients (replay does,
 `broker/metadata/metadata_cache.py`).
 """
 

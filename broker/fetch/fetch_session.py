@@ -60,7 +60,7 @@ class FetchItem:
         self.high_watermark = -1
         self.log_start_offset = -1
         self.is_diverging = False
-        """True if the current response says where the client's log diverges from the leader's."""
+        """True if the current response has the place where the client's log diverges from the leader's."""
         self.is_follower_read = False
         """True if this node was a follower at the last check (KIP-392)."""
         self.update(requested)
@@ -84,7 +84,7 @@ class FetchItem:
         )
 
     def update_cached(self, data: PartitionData) -> None:
-        """Cache what `data` tells the client; after an error the next response repeats it."""
+        """Caches what the client learns from `data`; after an error the next response repeats it."""
         self.log_start_offset = data.log_start_offset
         self.high_watermark = -1 if data.error_code or self.is_diverging else data.high_watermark
 

@@ -28,7 +28,7 @@ NO_RECORDS: Final = b""
 class PartitionCheck:
     """The checks of one request.
 
-    Args: replica_id: of the replica that the client says it is; -1 for a consumer. nearby_replicas: None
+    Args: replica_id: the replica id in the request; -1 for a consumer. nearby_replicas: None
     where clients are not sent to another replica.
     """
 
@@ -97,7 +97,7 @@ class PartitionCheck:
         if error is not ErrorCode.NONE:
             return error
         if self._replica_id >= 0:
-            # Only this cluster's own replicas may say which replica they are; this cluster has none.
+            # Only replicas of this cluster may name a replica id, and none of them uses Fetch.
             known_epoch = item.current_leader_epoch >= 0
             return ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if is_follower_read:
@@ -123,7 +123,7 @@ class PartitionCheck:
     def error_data(self, item: FetchItem, error: ErrorCode) -> PartitionData:
         """The content for a partition that is not read because of an error."""
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._api_version < STORAGE_ERRORS_MIN_VERSION:
-            error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients that may not know the other ask again
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients that may not know the other error retry
         data = PartitionData(
             partition_index=item.index,
             error_code=error,

@@ -205,7 +205,7 @@ def read_from_memory(partition: TopicPartition, offset: int, max_bytes: int, end
     try:
         result = partition.group.read(partition.log, offset, max_bytes, end)
     except (OSError, StorageError):
-        return None  # the reader thread meets it, too, and says so
+        return None  # the reader thread gets the same error and reports it
     return None if result.cold else _with_empty_batch(result, offset, end)
 
 

@@ -1,4 +1,4 @@
-"""Selects the replica for a consumer: a follower in its rack, if the settings ask for it (KIP-392).
+"""Selects the replica for a consumer: a follower in its rack, if the settings choose that (KIP-392).
 
 Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
 keeps up and holds everything below the offset; none is named if the leader is in the consumer's rack.
@@ -66,7 +66,7 @@ class RackAwareReplicaSelector:
             node_id, progress = node_of(member), raft.progress(member)
             endpoint = endpoints.of(node_id, client)
             if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
-                continue  # clients go only where Metadata says that there is a replica
+                continue  # clients use only replicas that Metadata lists
             if progress is not None and self._is_alive(node_id) and is_up_to_date(raft, member):
                 candidates.append((progress.match_index, node_id))
         followers = [

@@ -1,7 +1,7 @@
 """The front door to consumer groups: the coordinator and the store of each.
 
 Owns: `GroupCoordinators`, one per broker, with a store and a coordinator per data log group that the node has
-a copy of. Invariants: nothing is said of a group but by its leader; whoever asks has taken a read barrier of
+a copy of. Invariants: only the leader of a group's shard answers for it; callers have taken a read barrier of
 the shards that `lapsed_shards` names. Does not: map groups to log groups or make `__consumer_offsets`
 (`broker/coordination/`), expire offsets (`offset_expiration.py`), or know members (`group_coordinator.py`).
 Source: Kafka's GroupCoordinatorService.
@@ -83,7 +83,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         return shard.store, shard.require()
 
     def listed(self) -> list[ListedGroup]:
-        """Every group that is coordinated here. Raises RequestError where that cannot be said now."""
+        """Returns every group that is coordinated here. Raises RequestError where that is not certain now."""
         found: list[ListedGroup] = []
         for shard in self._shards.values():
             if shard.group.is_leader:
@@ -116,8 +116,8 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         """Returns the shard of one log group. Raises RequestError where it is not led here, or not loaded."""
         shard = self._shards.get(log_group_id)
         if shard is None:
-            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {log_group_id} is not hosted here")
-        if shard.is_lapsed:  # whoever asks this asks again
+            raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {log_group_id} has no replica here")
+        if shard.is_lapsed:  # the caller retries
             text = f"it is not certain that log group {log_group_id} is still led here"
             raise RequestError(ErrorCode.NOT_COORDINATOR, text)
         return shard.store, shard.require()

@@ -1,4 +1,4 @@
-"""A group's records in `__consumer_offsets`, and what they say in our words.
+"""A group's records in `__consumer_offsets`, and their content as objects.
 
 Owns: `CommittedOffset`, `GroupMetadata`, and the way to and from a record's key and value. Invariants: what
 is written is byte for byte what Kafka 4.3.1 writes (offsets in version 4, or 1 where the client set how long
@@ -53,10 +53,10 @@ OFFSET_BYTES: Final = 50
 _PLAIN_OFFSET: Final = Struct(">hqicq3s16s")
 _EMPTY: Final = b"\x01"
 _ID_TAG: Final = b"\x01\x00\x10"
-"""An offset as nearly every one is: version 4, no metadata, one tagged field. The tables say the same, in
-five times the time, once per commit and once more when it is replayed."""
+"""An offset as nearly every one is: version 4, no metadata, one tagged field. The message tables encode the
+same in five times the time, once per commit and once more when it is replayed."""
 _PLAIN_SIZE: Final = _PLAIN_OFFSET.size << 1
-"""Its length as a record says it."""
+"""Its length as a record encodes it."""
 _LEAST_VALUE_AT: Final = BATCH_HEADER_BYTES + 12
 _MOST_VALUE_AT: Final = 1_200
 """Lengths take at most two bytes, and no long names are remembered."""
@@ -65,7 +65,7 @@ OFFSET_KINDS: Final = (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT)
 
 
 def is_too_long(metadata: str | None, longest: int) -> bool:
-    """Is this more than a client may say with an offset? Kafka counts as Java does, in UTF-16."""
+    """Returns whether an offset's metadata is longer than allowed. Kafka counts as Java does, in UTF-16."""
     if not metadata or len(metadata) * 2 <= longest:
         return False
     return (len(metadata) if metadata.isascii() else len(metadata.encode("utf-16-le")) // 2) > longest
@@ -97,7 +97,7 @@ class CommittedOffset(NamedTuple):
     expire_time_ms: int = NEVER
     """Set by clients up to OffsetCommit 4; otherwise the broker's retention counts."""
     topic_id: bytes = ZERO_UUID
-    """Tells a topic from an earlier one of its name; zero where the record did not say."""
+    """Distinguishes a topic from an earlier one of its name; zero where the record has none."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -110,7 +110,8 @@ class GroupStore:
         return max(self._clock_ms(), self.group.time_ms)
 
     def clock_ms(self) -> int:
-        """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
+        """The time by which expiration is decided: by the log's time, everything would expire after one frame
+        with a future time."""
         return self._clock_ms()
 
     def partition(self, group_id: str) -> PartitionLog | None:
@@ -125,7 +126,7 @@ class GroupStore:
         """Write records of one group, in order; `done` gets NONE after the commit, or the error to answer.
 
         Nothing to write is done at the next commit. After an error some of the records may be there all the
-        same: each says what holds, so sending them again is safe.
+        same: each has the whole state of its key, so appending them again is safe.
         """
         self._write(group_id, records, done, self._append_batch)
 
@@ -171,7 +172,8 @@ class GroupStore:
         return None
 
     async def committed(self) -> None:
-        """Wait until everything appended so far is committed. Raises NotLeader where it is not for us to say.
+        """Wait until everything appended so far is committed. Raises NotLeader where this node does not lead
+        any more.
 
         Unlike the log group's, which waits for the outcome, this ends as soon as the leadership is lost.
         """
@@ -196,7 +198,8 @@ class GroupStore:
         await future
 
     def resign(self) -> None:
-        """The leadership is lost: what is under way is answered, for others will say what became of it."""
+        """Completes the pending writes with an error: the leadership is lost, and the next leader knows their
+        outcome."""
         writes, self._writes, self._under_way = self._writes, {}, {}
         for write in writes:
             try:
@@ -258,8 +261,8 @@ def _append_batches(
 def kafka_error(error: StorageError) -> ErrorCode:
     """Returns the error response for a failed append. Source: Kafka's CoordinatorOperationExceptionHelper.
 
-    A full disk and a backlog are COORDINATOR_NOT_AVAILABLE, not Kafka's NOT_COORDINATOR: clients ask again
-    either way, and this one says why.
+    A full disk and a backlog are COORDINATOR_NOT_AVAILABLE, not Kafka's NOT_COORDINATOR: clients retry either
+    way, and this error has the reason.
     """
     if isinstance(error, NotLeader):
         return ErrorCode.NOT_COORDINATOR

@@ -6,7 +6,7 @@ long after its last commit, unless a member subscribes to the topic. A group wit
 Invariants: only groups coordinated here are touched; nothing expires that a transaction may change yet; what
 is decided from committed state is written only while nothing of the group is under way, so that no tombstone
 follows a commit it does not know of; a topic is taken for gone on the word of the controller alone, for
-another node may not have heard of a new one yet; what is old is told by this node's clock alone.
+another node may not have heard of a new one yet; only this node's clock decides what is old.
 Source: Kafka's OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
 
@@ -81,7 +81,7 @@ class OffsetExpiration:
         """The controller deletes a topic: no client commits offsets of it to a data group led here when this
         returns, and what was committed is gone. True: some of it had to stay for now, as on a full disk.
 
-        Raises RequestError: to be asked again, perhaps of another node.
+        Raises RequestError: the caller retries, perhaps at another node.
         """
         store, _ = self._consumer_groups.of_log_group(log_group_id)
         await self._wait_until_hidden(topic_name)
@@ -156,7 +156,7 @@ def expired(
     offsets = store.state.offsets(group_id)
     since_ms = coordinator.empty_since_ms(group_id)
     if since_ms is not None and since_ms < 0:
-        since_ms = None  # the record was written before groups said since when
+        since_ms = None  # the record was written before groups recorded since when
     old = [
         topic_partition
         for topic_partition, each in offsets.items()

@@ -3,7 +3,7 @@
 Owns: `PendingOffsets`, part of `GroupsState`: what would hold if a transaction committed. A transaction is
 one producer's in one partition of `__consumer_offsets`, for each partition gets a marker of its own.
 Invariants: of two commits of one offset the later in the log wins, whenever its transaction ends: one that is
-older than what holds already is superseded, and still tells readers to wait. A tombstone ends what is pending
+older than what holds already is superseded, and still makes readers wait. A tombstone ends what is pending
 of its key, in every transaction.
 Does not: know what is committed (`group_state.py`). Source: Kafka's OffsetMetadataManager.replay,
 replayEndTransactionMarker.

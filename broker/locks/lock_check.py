@@ -2,7 +2,7 @@
 
 Owns the rules and the words of a rejection. Records are checked in order, each against the state that those
 before it leave; records of one request never conflict with each other. A batch is taken or rejected whole,
-and a rejection changes nothing. It may rest on batches that are not committed yet: whoever says it waits for
+and a rejection changes nothing. It may rest on batches that are not committed yet: its response waits for
 those.
 
 POLICY_VIOLATION means: catch up and compute it again. INVALID_RECORD means that it will never pass as it is.
@@ -52,7 +52,8 @@ class LockConflict(RequestError):
 
 
 class _Conflict(NamedTuple):
-    """A lock in the way; of several the greatest is told, so that reading up to one mark is enough."""
+    """The lock that conflicts; of several the one with the greatest version, so that reading up to one offset
+    is enough."""
 
     is_trimmed: bool
     mark: int
@@ -227,7 +228,8 @@ class LockChecks:
         )
 
     def _require_lease(self) -> None:
-        """Before saying for good that there is not so much in the log: another leader may have more."""
+        """Raises RequestError without a lease. Called before a final error about a high-water mark beyond the
+        log: another leader may have more."""
         if not self._group.has_lease:
             raise RequestError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now"

@@ -1,4 +1,4 @@
-"""Lock headers: what a record asks for before it may be appended. Pure.
+"""Lock headers: the conditions of a record for its append. Pure.
 
 Owns the grammar: a decimal number, or names with newlines between them; no null values and no repeated keys
 are needed, since some clients offer neither. What concerns another partition ends in `@TOPIC-PARTITION`. A
@@ -69,7 +69,7 @@ class PartitionLocks:
 
     def __init__(self) -> None:
         self.hwm: int | None = None
-        """Everything at or below it has been applied by who asks; -1 for nothing."""
+        """The writer has applied everything at or below it; -1 for nothing."""
         self.writes: list[bytes] = []
         self.reads: list[bytes] = []
         self.topic_id: bytes | None = None

@@ -1,9 +1,9 @@
 """The locks of a log group's partitions: raised with the batches that raise them, on every member alike.
 
-A tail machine of its group: it follows the appended log through notes, which stand in the frames of the
-batches they tell of, so that neither followers nor a restart open a batch. `take` notes what was appended
-here; a checkpoint has all of it, so marks outlive the records that raised them. A partition is known from its
-first batch as a topic with locks to its first one without.
+A tail machine of its group: it follows the appended log through notes, which are in the frames of the batches
+they describe, so that neither followers nor a restart open a batch. `take` notes what was appended here; a
+checkpoint has all of it, so marks outlive the records that raised them. A partition is known from its first
+batch as a topic with locks to its first one without.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEGIN: Final = 1
 RAISE: Final = 2
 """The locks whose hashes follow are raised by the batch that ends at the offset."""
 END: Final = 3
-"""Nobody is told any more what this partition's batches raise."""
+"""The partition's later batches have no notes: its topic has no locks any more."""
 SINCE: Final = 4
 """`LockVersions.since` is this from now on."""
 

@@ -4,7 +4,7 @@ Owns: the choice of partitions to clean now (`plan_cleaning`), the speed of a pa
 (`IoThrottle`), and the loop. Leaders and followers clean alike: cleaning changes nothing that they replicate.
 
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
-offset) and never takes the newest batch away; one group is cleaned at a time. Does not: say which records
+offset) and never takes the newest batch away; one group is cleaned at a time. Does not: decide which records
 stay (`storage/compaction_rules.py`), touch files (`storage/compaction_pass.py`), or remember how far a
 partition has been cleaned (`storage/compaction_progress.py`). Source: Kafka's LogCleanerManager.
 """

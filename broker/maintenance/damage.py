@@ -2,7 +2,8 @@
 
 Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
 ones. Ranges below a partition's log start and those of deleted topics are not reported. Does not: find damage
-(`storage/log/batch_reader.py`, `scrub.py`) or ask other nodes (`broker/controller/damage_reports.py`).
+(`storage/log/batch_reader.py`, `scrub.py`) or send requests to other nodes
+(`broker/controller/damage_reports.py`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Seals a group's active segment when a compacted partition needs it.
 
-The cleaner reaches what is in sealed files below both kept checkpoints. Kafka's rules say when the cleaner
-must reach a partition's newest records: `segment.ms`, `segment.bytes`, `max.compaction.lag.ms`. Owns those
-(`roll_interval_ms`), and how often a group may be sealed at most (`SegmentRoll`): for every such file another
-one is filled with zeros, and what lives in it keeps it. Does not: seal (`storage/segment_sealer.py`), say
-what is cleaned. Source: Kafka's LogSegment.shouldRoll, UnifiedLog.maxSegmentMs.
+The cleaner reaches what is in sealed files below both kept checkpoints. By Kafka's rules three settings
+decide when the cleaner must reach a partition's newest records: `segment.ms`, `segment.bytes`,
+`max.compaction.lag.ms`. Owns those (`roll_interval_ms`), and how often a group may be sealed at most
+(`SegmentRoll`): for every such file another one is filled with zeros, and what lives in it keeps it. Does
+not: seal (`storage/segment_sealer.py`), or decide what is cleaned. Source: Kafka's LogSegment.shouldRoll,
+UnifiedLog.maxSegmentMs.
 """
 
 from __future__ import annotations

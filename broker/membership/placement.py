@@ -2,7 +2,7 @@
 
 A placement maps a group's id to its nodes; the first is the preferred leader. Invariants of what is
 returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
-node holds or leads two more than another. A change moves copies only where these rules ask for it, because
+node holds or leads two more than another. A change moves copies only where these rules require it, because
 each is a whole log to be sent; the preferred leader may change freely. Same input, same result. Does not know
 which nodes are alive, nor move anything: a placement gives the desired members, `next_change` the steps.
 """

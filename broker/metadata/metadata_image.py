@@ -249,7 +249,7 @@ class MetadataImage:
                 _apply_to_topic(command, changed)
                 self.changed(Changed.TOPIC, bytes.fromhex(topic_id))
             case _:
-                raise CorruptLog(f"metadata command not understood: {command!r}")
+                raise CorruptLog(f"unknown metadata command: {command!r}")
 
     def _apply_to_nodes(self, command: Command) -> None:
         """Apply a command about nodes or placement."""
@@ -270,7 +270,7 @@ class MetadataImage:
                 for group in _numbers(groups):
                     self.moving.pop(group, None)
             case _:
-                raise CorruptLog(f"metadata command not understood: {command!r}")
+                raise CorruptLog(f"unknown metadata command: {command!r}")
 
     def _place(self, groups: Mapping[str, object]) -> list[int]:
         """Place groups; a new placement ends an earlier reassignment."""
@@ -350,7 +350,7 @@ def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
         case {"do": "topic_configs", "configs": configs}:
             topic.overrides = _texts(configs)
         case _:
-            raise CorruptLog(f"metadata command not understood: {command!r}")
+            raise CorruptLog(f"unknown metadata command: {command!r}")
 
 
 def _node(command: Command) -> NodeEntry:
@@ -363,7 +363,7 @@ def _node(command: Command) -> NodeEntry:
         }:
             parsed_listeners = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
             return NodeEntry(node_id, parsed_listeners, (host, port), None if rack is None else str(rack))
-    raise CorruptLog(f"metadata command not understood: {command!r}")
+    raise CorruptLog(f"unknown metadata command: {command!r}")
 
 
 def _ignore_change(change: Changed, topic_id: bytes) -> None:

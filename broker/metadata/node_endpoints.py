@@ -35,7 +35,7 @@ class NodeEndpoints:
         return Endpoint(settings.node_id, host or client.local_host, port, settings.broker_rack)
 
     def all(self, client: ClientContext) -> list[Endpoint]:
-        """The nodes that clients are told of."""
+        """Returns the nodes that clients see."""
         return self._nodes.endpoints(client.listener, self.own(client))
 
     def of(self, node_id: int, client: ClientContext) -> Endpoint | None:

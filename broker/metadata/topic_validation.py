@@ -1,7 +1,7 @@
 """Validates new topics and the topics that clients may change: rules alone.
 
 Owns: the checks of a new topic and its configuration, and `TopicPlan`, what has passed them.
-Does not: say what a name may be (`topic_names.py` does), know which names are taken, count the broker's
+Does not: validate names (`topic_names.py` does), know which names are taken, count the broker's
 partitions or make anything (`broker/controller/topics.py` does).
 Source: Kafka's ReplicationControlManager.createTopic.
 """

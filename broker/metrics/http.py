@@ -8,7 +8,7 @@ may send unasked.
 Pages are made on the event loop and not on a thread, as the library's own server would: they read what only
 the loop changes (dicts that may grow meanwhile), and a page takes it a millisecond or two. A web framework
 would be larger than all that is served; of HTTP this is what a scraper, a probe and curl need.
-Does not: know what the pages say (`pages.py`).
+Does not: know the content of the pages (`pages.py`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ChangeRequest(NamedTuple):
     method: str
     path: str
     body: bytes
-    """JSON, as its sender says; empty where there is none."""
+    """The body, which should be JSON; empty where there is none."""
 
 
 def index(title: str, links: Mapping[str, str]) -> Page:
@@ -68,7 +68,7 @@ def index(title: str, links: Mapping[str, str]) -> Page:
 
 
 ChangeHandler = Callable[[ChangeRequest], Awaitable[Page | None]]
-"""Makes a change, and says what came of it; None where there is nothing of that path to change."""
+"""Makes a change, and returns its outcome; None where nothing can be changed at that path."""
 
 
 class _BadRequest(Exception):

@@ -194,7 +194,7 @@ class Connections:
     def reap_idle(self, now: float) -> None:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
-        others_waiting = bool(self.unfinished_frames.waiting)  # now: who is closed has them asked anew
+        others_waiting = bool(self.unfinished_frames.waiting)  # before a close, which lets them retry
         if self.fast_path is not None:
             self.fast_path.trim()
         for connection in list(self._open):

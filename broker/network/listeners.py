@@ -1,7 +1,8 @@
 """Listening sockets: bound before recovery, opened to clients after it; and the limit of client connections.
 
-Owns: turning a listener's host and port into bound sockets, and saying which port is in use, or wanted
-twice. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
+Owns: turning a listener's host and port into bound sockets, and the errors for a port that is in use, or
+configured twice. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on
+one port.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FREE_PORT_ATTEMPTS = 20
 
 
 class CannotListen(Exception):
-    """An address cannot be listened on; the text says why."""
+    """An address cannot be listened on; the text has the reason."""
 
 
 def allow_many_files() -> None:
@@ -41,7 +42,7 @@ def allow_many_files() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            return  # macOS says "no limit" and does not take it
+            return  # macOS reports "no limit" and rejects that value
 
 
 def connection_limit(configured: int, group_count: int) -> int:
@@ -56,7 +57,7 @@ def connection_limit(configured: int, group_count: int) -> int:
 def check_conflicts(listeners: Iterable[tuple[str, Listener]]) -> None:
     """Raises CannotListen where two of them, each with the setting it is from, would take the same port.
 
-    On Linux `bind` does not tell: with SO_REUSEADDR both succeed as long as neither listens.
+    On Linux `bind` does not report it: with SO_REUSEADDR both succeed as long as neither listens.
     """
     for (setting, one), (another_setting, other) in combinations(listeners, 2):
         if one.port == other.port != 0 and _overlap(one.host, other.host):
@@ -145,7 +146,7 @@ def _bind_all(listener: Listener) -> list[socket.socket]:
 def _overlap(host: str, other: str) -> bool:
     try:
         pairs = [(one, another) for one in _addresses(host) for another in _addresses(other)]
-    except OSError:  # a name that is not found: `bind` says so
+    except OSError:  # the name is unknown: `bind` raises the error
         return False
     return any(
         family == other_family

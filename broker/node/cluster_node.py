@@ -2,7 +2,7 @@
 
 Owns: the first start (founder or stranger), this node's status, registration with the controller, a
 reconciler for each group it has a part in, and opening and giving up groups as they are placed. Invariants:
-Raft says nothing before the node's part is known and remembered; what is placed here is opened, what is
+Raft sends nothing before the node's role is known and recorded; what is placed here is opened, what is
 placed elsewhere is given up only when this node is no member of it any more. Does not: send messages
 (`broker/peers/peer_rpc.py`), choose members (`broker/membership/`).
 """
@@ -51,15 +51,15 @@ from lockstep.storage.types import NotLeader, StorageError
 log = logging.getLogger("lockstep.cluster")
 
 PART_LOOK_SECONDS: Final = 0.05
-"""Between two looks at what the others told, while it is not known what this node is."""
+"""The interval between two looks at the other nodes' handshakes, while this node's role is not known."""
 WATCH_SECONDS: Final = 1.0
 """Between two looks at who is reached."""
 FOLLOW_SECONDS: Final = 1.0
 """Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
 ANSWER_SECONDS: Final = 5.0
-"""How long a leader is looked for, to register with or to be asked for a transfer."""
+"""The timeout of a search for a leader, to register at or to request a transfer from."""
 REMOVED: Final = "was removed from the cluster"
-"""What the controller's rejection of a registration says on the wire, where a rejection is a text."""
+"""The text on the wire by which the controller rejects a registration of a removed node."""
 
 
 class ClusterNode:
@@ -103,7 +103,7 @@ class ClusterNode:
         self._reconcilers: dict[int, Reconciler] = {}
         self._wake = asyncio.Event()
         self._complaint = ""
-        """What the last look failed with: it is said once."""
+        """The text of the last failure, which is logged once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
         self._in_sync_replicas = InSyncReplicas()
@@ -111,7 +111,7 @@ class ClusterNode:
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
-        """Set once a controller says that this node was removed: the process may end."""
+        """Set once a controller reports that this node was removed: the process may end."""
         self.was_part = False
         """Whether others have counted this node in since it started."""
         peering.handlers[RequestKind.REGISTER] = self._handle_register
@@ -157,7 +157,7 @@ class ClusterNode:
                     await self._wake.wait()
 
     async def watch(self) -> None:
-        """Say whom this node does not reach while it waits for a majority, until cancelled."""
+        """Logs which nodes this one does not reach while it waits for a majority, until cancelled."""
         watch = QuorumWatch()
         while True:
             if not self.removed.is_set():
@@ -165,7 +165,7 @@ class ClusterNode:
             await asyncio.sleep(WATCH_SECONDS)
 
     def _warn(self, text: str, error: Exception) -> None:
-        """Say once what goes wrong again and again."""
+        """Logs a failure that repeats once."""
         if text != self._complaint:
             expected = isinstance(error, StorageError | OSError | PeerError)
             log.warning("%s", text, exc_info=None if expected else error)
@@ -291,7 +291,7 @@ class ClusterNode:
         return self._cluster.cluster_id or self._directory.cluster_id
 
     def founders(self) -> list[int]:
-        """The nodes that this one was told of at its start, in order."""
+        """The nodes in this one's settings at its start, in order."""
         return sorted(self._settings.peers())
 
     def data_groups(self) -> int:
@@ -340,7 +340,7 @@ class ClusterNode:
             raise problem
 
     def _compare_data_groups(self) -> None:
-        """Say once, as soon as it is known, that this node was told another number of log groups."""
+        """Logs once, as soon as it is known, that this node's settings have another number of log groups."""
         recorded, own = len(self._cluster.image.placement) - 1, self._settings.lockstep_data_groups
         if self._groups_compared or recorded <= 0:
             return
@@ -428,7 +428,7 @@ class ClusterNode:
         self.removed.set()
         await in_thread(self._directory.record_removal)
 
-    # --- what the controller is asked -----------------------------------------------------------------------
+    # --- requests to the controller -------------------------------------------------------------------------
 
     async def _handle_register(self, node_id: int, body: bytes) -> bytes:
         leads = self._topics.leads and self._cluster.groups[METADATA_GROUP].has_lease
@@ -438,7 +438,7 @@ class ClusterNode:
             question = json.loads(body)
             entry, first = parse_node(question), bool(question.get("first"))
         except (ValueError, RecursionError) as error:
-            raise PeerError(f"a registration that is not understood: {error}") from None
+            raise PeerError(f"a malformed registration: {error}") from None
         if entry.node_id != node_id:
             raise PeerError(f"node {node_id} cannot register node {entry.node_id}")
         if not first and node_id not in self._cluster.image.nodes:

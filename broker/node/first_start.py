@@ -1,7 +1,7 @@
 """The part of a node with an empty directory: a founder, a node that lost its disk, or a newcomer.
 
 Pure. A founder votes from the start; of the others nobody may take the vote for one that was promised before
-(`docs/decisions/0018-the-first-start.md`). Invariant: while it cannot be told, nothing is decided.
+(`docs/decisions/0018-the-first-start.md`). Invariant: without enough handshakes nothing is decided.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def part_of(
 ) -> ClusterPart | None:
     """Returns this node's part by the others' reports; None where that is not known yet.
 
-    A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes that this
-    one was told of at its start, in order; `data_groups` how many log groups it would make: where others have
+    A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes in this
+    one's settings at its start, in order; `data_groups` how many log groups it would make: where others have
     made another number, what it would make would have voters that know nothing of it.
     """
     known = [each for each in told.values() if each.joined and each.cluster_id is not None]

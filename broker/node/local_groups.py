@@ -65,7 +65,7 @@ follower."""
 UNDO_TIMEOUT_SECONDS: Final = 5.0
 """A group that is closed because the disk is full may wait for room."""
 CLEAN_ENDS: Final = ("no marker", "a marker of", "the segment is full")
-"""Reasons to end a recovery's scan that say: there is no further write. Any other is a write cut short."""
+"""Reasons to end a recovery's scan at which there is no further write. Any other reason is a torn write."""
 
 
 class LocalGroups:

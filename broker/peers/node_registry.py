@@ -1,9 +1,9 @@
 """The nodes of the cluster as this one sees them: who is there, where clients reach it, what it leads.
 
 What nodes are is recorded (`broker/metadata/metadata_image.py`); what they lead and that they live is soft
-state, which each tells all others every so often and whenever it changes. Invariants: of two claims to lead a
-group the one of the higher term counts; of one term, what this node's own group knows counts more than what
-others say. Does not: send messages (`peer_rpc.py` does).
+state, which each node sends all others periodically and on each change. Invariants: of two claims to lead a
+group the one of the higher term counts; of one term, what this node's own group knows counts more than other
+nodes' reports. Does not: send messages (`peer_rpc.py` does).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
 
 ALIVE_SECONDS: Final = 3.0
-"""Who has said nothing for so long is taken for dead."""
+"""A node without a status for so long counts as dead."""
 CUT_OFF_SECONDS: Final = 0.5
 """The same once the connection to it is lost."""
 LISTED_SECONDS: Final = 9.0
-"""For so long clients are told where a silent node is, as by Kafka (broker.session.timeout.ms): librdkafka
+"""For so long clients still see a silent node, as in Kafka (broker.session.timeout.ms): librdkafka
 may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
 NOBODY: Final = -1
 
@@ -53,25 +53,25 @@ class NodeRegistry:
         self._monotonic = monotonic
         self.groups = groups
         self.statuses: dict[int, Status] = {}
-        """What each other node said last."""
+        """The last status of each other node."""
         self.on_notification: dict[Callable[[], None], None] = {}
-        """Called after each status that another node has told."""
+        """Called after each status of another node."""
         self._heard: dict[int, float] = {}
         self._last_told: dict[int, float] = {}
         self._began = monotonic()
         self._is_informed = False
         self.is_removed = False
-        """Whether this node was removed from the cluster, as a controller said: then it is none of those that
-        clients are told of."""
+        """Whether a controller has reported that this node was removed from the cluster: then clients do not
+        see it."""
         self._leaders: dict[int, tuple[int, int]] = {}
-        """Log group -> (term, node), as others said."""
+        """Log group -> (term, node), by other nodes' reports."""
         self._out_of_sync: dict[int, tuple[int, tuple[int, ...]]] = {}
-        """Log group -> (term, nodes), as its leader of that term said last, this node included."""
+        """Log group -> (term, nodes), by the last report of its leader of that term, this node included."""
 
     # --- who is there ---------------------------------------------------------------------------------------
 
     def on_status(self, node_id: int, status: Status) -> None:
-        """Another node has told its status."""
+        """Handles another node's status."""
         self.statuses[node_id] = status
         self._heard[node_id] = self._last_told[node_id] = self._monotonic()
         for group, term in status.leads.items():
@@ -106,15 +106,15 @@ class NodeRegistry:
         return frozenset(each for each in {*self._image.nodes, self.node_id} if self.is_alive(each))
 
     def listed(self) -> frozenset[int]:
-        """The recorded nodes that clients are told of: those that live, or did a moment ago. A node that has
-        just started has heard nobody yet: to it all did."""
+        """The recorded nodes that clients see: those that live, or did a moment ago. A node that has just
+        started has no status yet and counts all of them."""
         since = self._monotonic() - LISTED_SECONDS
         told = self._last_told
         lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
         return self.alive() | lately
 
     def client_view(self) -> tuple[object, ...]:
-        """Equal for two moments at which clients are told the same of nodes and leaders."""
+        """Equal for two moments at which clients see the same nodes and leaders."""
         hosted = tuple(
             (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
         )
@@ -176,7 +176,7 @@ class NodeRegistry:
         return any(group.log.disk_full or group.installer.is_out_of_space for group in self.groups.values())
 
     def disks_full(self) -> dict[int, bool]:
-        """Node -> whether its disk is full, of those that say so or that it is not."""
+        """Node -> whether its disk is full, of the nodes that report it."""
         told = {
             node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
         }
@@ -185,7 +185,7 @@ class NodeRegistry:
     # --- what runs ---------------------------------------------------------------------------------------
 
     def builds(self) -> dict[int, str]:
-        """Node -> its version and commit, of those that say so."""
+        """Node -> its version and commit, of the nodes that report them."""
         reported = {node: status.build for node, status in self.statuses.items() if status.build is not None}
         return {**reported, self.node_id: BUILD}
 

@@ -145,7 +145,7 @@ class PeerRpc:
         self._indirect: set[int] = set()
         """Nodes behind a proxy."""
         self._run = secrets.token_hex(8)
-        """The id of this process, so that two of one node id are told apart."""
+        """The id of this process, which distinguishes two processes with one node id."""
         self._runs: dict[int, object] = {}
 
     def serve(self, node: LocalNode) -> None:
@@ -303,7 +303,7 @@ class PeerRpc:
             )
             address = None if at is None else (str(at[0]), int(at[1]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-            return "a handshake that is not understood"
+            return "a malformed handshake"
         status, ours = self._node.status(), self._node.founders()
         here = self._node.cluster_id()
         if None not in (cluster_id, here) and cluster_id != here:
@@ -365,7 +365,7 @@ class PeerRpc:
         with contextlib.suppress(ValueError):
             handler = self.handlers.get(RequestKind(kind))
         if handler is None:
-            raise PeerError(f"request {kind} is not understood by this version")
+            raise PeerError(f"request {kind} is unknown to this version")
         try:
             return await handler(node_id, body)
         except (NotLeaderHere, NotLeader):

@@ -1,7 +1,8 @@
-"""Says that a node waits for a majority of those that elect the controller, whom it does not reach and why.
+"""Logs that a node waits for a majority of the controller's voters, which of them it does not reach, and why.
 
-Owns: the words, and how often they are said. Invariant: a lack that ends soon is not told; one that lasts is
-told when it changes, at most every few seconds, and otherwise once a minute. Does not: know who is reached.
+Owns: the log lines and their rate. Invariant: a missing majority that returns soon is not logged; one that
+lasts is logged when it changes, at most every few seconds, and otherwise once a minute. Does not: know which
+nodes are reached.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TIMEOUT_SECONDS: Final = 5.0
 CHANGED_SECONDS: Final = 5.0
 """At least so long between two warnings."""
 REPEAT_SECONDS: Final = 60.0
-"""And so long where they would say the same."""
+"""The interval of log lines with the same text."""
 
 
 @dataclass(frozen=True)

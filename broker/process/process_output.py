@@ -3,8 +3,8 @@
 Owns: for each stream a queue of lines and a thread that writes them. Invariants: a write to `sys.stdout` or
 `sys.stderr` only appends to the queue, even if the reader stands still (a blocked log driver, a full pipe, a
 terminal after Ctrl-S); beyond `MAX_QUEUED_BYTES` the oldest lines are dropped and counted; lines keep their
-order, and one line says how many were dropped there; at its end the process waits `DRAIN_SECONDS` for both
-streams together. If both streams are one file, one thread writes both, so that the order between them is
+order, and one line has the number of those dropped there; at its end the process waits `DRAIN_SECONDS` for
+both streams together. If both streams are one file, one thread writes both, so that the order between them is
 kept, too.
 
 The streams themselves are replaced, not only the handler of the log: warnings, the interpreter's own

@@ -2,9 +2,9 @@
 
 Work is per batch: one header read and one CRC-32C (`broker/produce/batch_validation.py`), one copy out of the
 receive buffer; no record is opened but where a topic is compacted, whose records need keys, or has locks
-(`broker/locks/`), and where times ask for it (`broker/produce/batch_times.py`). An error changes nothing: no
-offset, no sequence. An appended batch, or a duplicate of one, may be acknowledged only after the group's next
-`when_committed`.
+(`broker/locks/`), and where its times require it (`broker/produce/batch_times.py`). An error changes nothing:
+no offset, no sequence. An appended batch, or a duplicate of one, may be acknowledged only after the group's
+next `when_committed`.
 
 A transactional batch begins a transaction in its partition only after its coordinator has verified the
 partition (`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers

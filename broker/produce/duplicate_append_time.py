@@ -40,6 +40,6 @@ def append_time_of_duplicate(
             if stored.base_offset == base_offset:
                 return stored.max_timestamp if stored.is_log_append_time else NO_TIMESTAMP
     except (OSError, StorageError, MalformedBatch):
-        pass  # whoever reads it is told
+        pass  # its readers get the error
     producer = producers.find(partition.local_id, duplicate.producer_id)
     return NO_TIMESTAMP if producer is None else producer.last_time_ms

@@ -1,6 +1,6 @@
 """The state of producers in each partition: epochs, sequences, five batches, open transactions.
 
-A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
+A tail machine of its log group: it follows the appended log. `check` classifies a batch without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
 state. The append path answers a duplicate only once everything appended is committed. A transaction is open
 from its first batch to its marker; while it is, its producer is not forgotten. Rejected batches of producers
@@ -172,8 +172,8 @@ class ProducerState:
     def continued_by(
         self, partition: int, producer_id: int, producer_epoch: int, sequence: int
     ) -> Producer | None:
-        """The producer whose next batch this one is, outside of a transaction; None where `check` must say
-        what it is."""
+        """The producer whose next batch this one is, outside of a transaction; None where `check` must
+        classify it."""
         producers = self._partitions.get(partition)
         producer = producers.get(producer_id) if producers else None
         if (

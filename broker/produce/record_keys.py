@@ -1,6 +1,6 @@
 """Checks that every record of a batch has a key, as a compacted topic requires, and a valid time.
 
-Records are opened for it: nothing else could tell, and compaction would throw away what has no key. Only
+Records are decoded for it: nothing else shows it, and compaction would remove a record without a key. Only
 compacted topics pay. Source: Kafka's LogValidator.validateRecord.
 """
 

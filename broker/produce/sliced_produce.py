@@ -2,8 +2,8 @@
 
 A request has room for a million batches, and a few hundred bytes of it for a batch of 200,000 records that
 must be opened (compacted topics, locks, times) or of 8 MiB to be compressed anew: together minutes of the
-loop. No count of records or bytes tells such a request from an honest one, whose records take a byte or two
-each where they are alike. So none is rejected for its content; time limits each slice.
+loop. No count of records or bytes distinguishes such a request from an honest one, whose records take a byte
+or two each where they are alike. So none is rejected for its content; time limits each slice.
 
 Invariants: batches are appended in the request's order, and their connection dispatches and reads nothing
 before the last, so that producers' batches keep their order. The request counts as in flight all the time; if

@@ -21,7 +21,7 @@ from lockstep.protocol.primitives import Buffer
 
 
 class ConnectionRejected(Exception):
-    """The connection of this request is closed without a response; the text says why. No fault of the
+    """The connection of this request is closed without a response; the text has the reason. No fault of the
     broker."""
 
     is_same_for_all_clients = True
@@ -140,7 +140,7 @@ class Needs(enum.Enum):
 
     ANY_NODE = enum.auto()
     CONTROLLER = enum.auto()
-    """Other nodes forward it to the controller (KIP-590), unless `RequestHandler.is_local` says otherwise."""
+    """Other nodes forward it to the controller (KIP-590), unless `RequestHandler.is_local` returns True."""
     COORDINATOR = enum.auto()
     """Any node responds, after a read barrier of the coordinators in `RequestHandler.lapsed_leaderships`."""
 

@@ -3,11 +3,11 @@
 Everything runs on one loop: while it works for one client it serves no other, and no follower. Long work
 therefore checks the time between its steps and continues in later iterations of the loop: a connection
 between requests, Produce between batches, verified batches one by one. Only time counts, as nothing else
-tells a costly step: a batch of a few hundred bytes may have 200,000 records to be opened. All remaining work
-shares one slice of each iteration (`TimeSlicer`).
-Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
-it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much, to some 0.7 s at most
-(`protocol/records/batch_filter.py`, `broker/locks/lock_headers.py`, `broker/produce/recompression.py`).
+shows a costly step: a batch of a few hundred bytes may have 200,000 records to be opened. All remaining work
+shares one slice of each iteration (`TimeSlicer`). Does not: bound what many connections begin in one pass of
+the loop (three hundred first Fetches of 50 MB held it for 1 to 2 s), or a piece. Limits do, where there are
+pieces that cost much, to some 0.7 s at most (`protocol/records/batch_filter.py`,
+`broker/locks/lock_headers.py`, `broker/produce/recompression.py`).
 """
 
 from __future__ import annotations

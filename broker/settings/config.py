@@ -2,7 +2,7 @@
 
 Owns: `Settings` (frozen). Settings that only Lockstep has start with `lockstep.`, but for `log.flush`.
 Does not: read them (`settings_reader.py`), check them against each other (`settings_checks.py`), hold topic
-configurations (`topic_config.py`), or say what may change after the start (`dynamic_config.py`).
+configurations (`topic_config.py`), or know what may change after the start (`dynamic_config.py`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Find = Callable[[str | None, str], str]
 
 
 class _NotFound(Exception):
-    """A reference cannot be resolved; the text says why."""
+    """A reference cannot be resolved; the text has the reason."""
 
 
 class UnresolvedReferences(ConfigErrors):

@@ -1,6 +1,6 @@
 """The settings of clients' connections and requests, each with its reason: a part of `config.Settings`.
 
-Kafka's names and, where a reason says so, its defaults. Source: Kafka's SocketServerConfigs and
+Kafka's names and, where a setting's reason states it, its defaults. Source: Kafka's SocketServerConfigs and
 ServerConfigs.
 """
 

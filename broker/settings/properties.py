@@ -89,7 +89,7 @@ class Property:
     is_internal: bool = False
     """Kafka describes such a configuration only where it is set."""
     unit: str = ""
-    """The unit of a number; the end of the name (`.ms`, `.bytes`) says it where this is empty."""
+    """The unit of a number; the end of the name (`.ms`, `.bytes`) has it where this is empty."""
 
     @property
     def unit_name(self) -> str:

@@ -2,7 +2,7 @@
 
 Pure. Finds one slip of the keyboard: a character too many, one missing, another one, two neighbours swapped;
 or capital letters. Invariant: looking takes no more than a lookup for each character of the longest name that
-there is, since a request may ask for many thousands. Does not: know what the names are of; look further
+there is, since a request may name many thousands. Does not: know what the names are of; look further
 (`config.py` does, at a start).
 """
 

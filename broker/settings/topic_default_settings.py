@@ -1,9 +1,9 @@
 """Brokers' settings that topics follow and of which little is acted on here: part of `config.Settings`.
 
-Owns: their declarations, and what is said of them at a start. Each is the default of a topic's configuration;
-`topic_config.py` says what that does and names both (`BROKER_SYNONYMS`). Those that mean more to a broker are
-with their like (`log.retention.*`, `log.cleaner.*`). Kafka's names, types, defaults and bounds: tools write
-back what they read. Source: Kafka's ServerTopicConfigSynonyms and ServerLogConfigs.
+Owns: their declarations, and the warnings about them at a start. Each is the default of a topic's
+configuration; `topic_config.py` describes that and names both (`BROKER_SYNONYMS`). Those that mean more to a
+broker are with their like (`log.retention.*`, `log.cleaner.*`). Kafka's names, types, defaults and bounds:
+tools write back what they read. Source: Kafka's ServerTopicConfigSynonyms and ServerLogConfigs.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns: `StageCommit`, and which stages are left over. Invariants: a commit is one
 stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is in
 another log group, or the locks reject; what else of the query is open in the group is aborted behind it; an
 abort ends what is still open, and so undoes no commit.
-Does not: know what the record says, or wait for the commit (the handler does).
+Does not: know the content of the record, or wait for the commit (the handler does).
 Source: the project's own (docs/staged.md); markers as of transaction version 2 (KIP-890, KIP-1228).
 """
 

@@ -1,8 +1,9 @@
-"""Staged batches on their way into a partition: whose they say they are, they must be.
+"""The append path of staged batches: a batch must belong to the query that its request names.
 
 Owns: the append paths of one Produce request of staged batches. Invariants: a batch is transactional, of a
 staged producer id of the query that the request names, and of the one epoch that such ids write in.
-Does not: ask coordinators, who know nothing of staged ids. Source: the project's own (docs/staged.md).
+Does not: request verification, as coordinators do not know staged ids. Source: the project's own
+(docs/staged.md).
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Ends of transactions in other log groups: markers carried to whoever leads the partitions.
+"""Sends transaction markers to the leaders of partitions in other log groups.
 
-Owns: `MarkerSender`, the coordinator's way to partitions outside its own group, and what a leader does when
-it is asked. Invariants: `write` returns when every partition has its marker committed, or its topic is gone,
-which only the controller can say; a marker may be written again, which changes nothing; whoever leads a group
-now is asked, again and again; few questions to one group are on their way at a time, each with all that
-waits. Does not: decide how a transaction ends, or keep anything: a coordinator that loses its leadership
-cancels `write`, and the next one begins again. Source: Kafka's TransactionMarkerChannelManager.
+Owns: `MarkerSender`, through which a coordinator ends transactions in partitions outside its own log group,
+and the leader's handling of these requests. Invariants: `write` returns when every partition has its marker
+committed, or its topic is gone, which only the controller knows; a marker may be written again, which changes
+nothing; requests go to a group's present leader until one succeeds; few requests to one group are in flight
+at a time, each with all waiting markers. Does not: decide how a transaction ends, or keep anything: a
+coordinator that loses its leadership cancels `write`, and the next one begins again. Source: Kafka's
+TransactionMarkerChannelManager.
 """
 
 from __future__ import annotations
@@ -33,36 +34,36 @@ FIRST_PAUSE_SECONDS: Final = 0.02
 LAST_PAUSE_SECONDS: Final = 0.5
 """Between two tries of a partition; doubled from the first to the last."""
 ATTEMPT_SECONDS: Final = 0.2
-"""A leader is looked for so long; then the partitions are looked up again, for there is another term."""
+"""The time to find a leader; after it the partitions are looked up again, for there is another term."""
 ANSWER_SECONDS: Final = 10.0
 MAX_REQUESTS: Final = 4
-"""LIMIT. Questions on their way to one group. What comes meanwhile goes with the next one."""
+"""LIMIT. Requests in flight to one group. Markers that arrive meanwhile go with the next one."""
 MAX_PARTITIONS: Final = 5_000
-"""LIMIT. Partitions in one question, but for a larger transaction, which goes alone: some 100 KB."""
+"""LIMIT. Partitions in one request, but for a larger transaction, which goes alone: some 100 KB."""
 MAX_IN_FRAME: Final = 500
 """LIMIT. Markers that share a frame: some 80 bytes each, which fits the smallest segments."""
 WARNING_INTERVAL_SECONDS: Final = 10.0
-"""Who waits for so long is in the log."""
+"""A transaction that waits for so long is logged."""
 
 TOPIC_ID_BYTES: Final = 16
 LAST_INDEX: Final = (1 << 31) - 1
 
 FENCED: Final = frozenset({ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Refusals that no repetition changes: there is a newer coordinator, or a newer epoch."""
+"""Errors that no retry changes: there is a newer coordinator, or a newer epoch."""
 
 TopicPartition = tuple[str, int]
-"""A topic's name and Kafka's number of the partition."""
+"""A topic's name and the partition's index."""
 Where = tuple[bytes, int]
 """The same by the topic's id: a leader may not know the name yet."""
 
 
 class PendingMarkers(NamedTuple):
-    """The markers that one request asks for one transaction."""
+    """The markers of one transaction in one request."""
 
     marker: Marker
     term: int
-    """Of the group, when it was asked: a question that comes too late may not end the next transaction of the
-    same epoch. By then the group has had another term, or the same leader has answered it before."""
+    """The group's term when the request was built: a late request may not end the next transaction of the
+    same epoch. By then the group has had another term, or the same leader has handled the request before."""
     partitions: list[Where]
 
 
@@ -120,7 +121,7 @@ class MarkerSender:
     async def write_here(
         self, topic_partitions: Sequence[TopicPartition], marker: Marker
     ) -> dict[TopicPartition, ErrorCode]:
-        """End a transaction in partitions that should be led here, because an admin tool says so."""
+        """Ends a transaction in partitions that should be led here, by an admin tool's request."""
         if not is_sound(marker):
             return dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
         by_group, unknown = self._resolve(topic_partitions)
@@ -196,7 +197,8 @@ class MarkerSender:
     async def _absent_topics(
         self, topic_partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """NONE for those that the controller does not know either: what is not there needs no marker.
+        """Returns NONE for partitions that the controller does not know either: what does not exist needs no
+        marker.
 
         This node may only be late: a marker left out would leave a transaction open for ever.
         """
@@ -249,7 +251,7 @@ class MarkerSender:
         return [at for at, each in enumerate(topic_partitions) if self._cluster.partition(*each) is None]
 
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
-        """Another node's coordinator asks: what makes no sense may not come into the log."""
+        """Handles the request of another node's coordinator; a malformed one may not reach the log."""
         try:
             request = json.loads(body)
             match request:
@@ -259,14 +261,14 @@ class MarkerSender:
                 case {"do": "end", "group": int(group_id), "endings": list(endings)}:
                     understood = [_decode_ending(each) for each in endings]
                 case _:
-                    raise ValueError("no question")
+                    raise ValueError("no request")
         except (ValueError, TypeError, RecursionError):
-            raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
+            raise PeerError(f"a malformed marker request: {body[:200]!r}") from None
         return json.dumps(await self._end_here(group_id, understood)).encode()
 
 
 class _MarkerQueue:
-    """The way to one group that is led elsewhere."""
+    """The markers that wait for one group with a remote leader."""
 
     def __init__(self, group_id: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
         self._group_id = group_id
@@ -285,13 +287,13 @@ class _MarkerQueue:
 
     async def _send(self) -> None:
         try:
-            await asyncio.sleep(0)  # transactions that end in the same turn go together
+            await asyncio.sleep(0)  # transactions that end in the same iteration share a request
             while batch := self._take():
                 codes = await self._ask([each.ending for each in batch])
                 for each, found in zip(batch, codes, strict=True):
                     if not each.done.done():
                         each.done.set_result(found)
-        finally:  # at once: who comes before this task's own end would find a sender that sends no more
+        finally:  # at once: later markers would rely on a sender that sends no more
             sender = asyncio.current_task()
             assert sender is not None
             self._senders.discard(sender)
@@ -304,7 +306,7 @@ class _MarkerQueue:
             if batch and count + len(first.ending.partitions) > MAX_PARTITIONS:
                 break
             self._waiting.popleft()
-            if not first.done.done():  # its coordinator has given up
+            if not first.done.done():  # its coordinator does not wait any more
                 batch.append(first)
                 count += len(first.ending.partitions)
         return batch
@@ -322,10 +324,10 @@ class _MarkerQueue:
             codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
             if [len(each) for each in codes] == [len(each.partitions) for each in endings]:
                 return codes
-            log.warning("an answer about markers in group %d is not understood", self._group_id)
+            log.warning("the response about markers in group %d is malformed", self._group_id)
         except (StorageError, PeerError) as error:
             log.debug("markers in group %d: %s", self._group_id, error)
-        except Exception:  # who waits would wait for ever
+        except Exception:  # the callers would wait for ever
             log.exception("markers in group %d", self._group_id)
         return [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(each.partitions) for each in endings]
 

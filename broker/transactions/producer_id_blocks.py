@@ -1,8 +1,8 @@
-"""Producer ids that no other producer of the cluster ever had.
+"""Producer ids that no producer of the cluster has had before.
 
-Taken in blocks from group 0, so that an id costs no write of its own; a restart drops the rest of its block.
-The controller hands the blocks out, to itself and to the other nodes.
-Source: KIP-730 (blocks of 1,000).
+They come in blocks from group 0, so that an id costs no write of its own; a restart drops the rest of its
+block. The controller allocates the blocks, for itself and for the other nodes. Source: KIP-730 (blocks of
+1,000).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class ProducerIds:
     """This node's supply of producer ids.
 
     Args:
-        record: commits what was handed out, where this node is the controller.
-        leads: whether it is.
-        image: what that is replayed into.
-        peering: the way to the controller; None for a node alone.
+        record: commits the allocated block, where this node is the controller.
+        leads: returns whether this node is the controller.
+        image: replays the recorded blocks.
+        peering: sends requests to the controller; None for a node alone.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class ProducerIds:
         return int.from_bytes(response, "big")
 
     async def _grant_block(self) -> int:
-        async with self._grant_lock:  # two that asked at once would be given the same block
+        async with self._grant_lock:  # two requests at once would get the same block
             first = self._image.next_producer_id
             if is_staged(
                 first + BLOCK_SIZE - 1
-            ):  # batches of such ids begin transactions that nobody would end
+            ):  # such an id would be a staged one, whose transactions no coordinator ends
                 raise StorageError("there are no producer ids left")
             await self._record([producer_ids_command(first + BLOCK_SIZE)])
             return first

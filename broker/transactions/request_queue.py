@@ -1,9 +1,10 @@
 """Requests for one transactional id run one after the other: a queue per id.
 
-Owns: `KeyedQueue`. A request that meets another one waits for it; Kafka answers CONCURRENT_TRANSACTIONS at
-once, after which every client sleeps 20 to 100 ms. Invariants: the requests of an id run in the order of
-arrival; a request that has begun runs to its end even if its caller no longer waits, one that has not begun
-is dropped then; the length of a queue and the time of waiting are bounded. Does not: know the requests.
+Owns: `KeyedQueue`. A request waits for the earlier ones of its id; Kafka responds with
+CONCURRENT_TRANSACTIONS at once, after which every client sleeps 20 to 100 ms. Invariants: the requests of an
+id run in the order of arrival; a request that has begun runs to its end even if its caller no longer waits,
+one that has not begun is dropped then; the length of a queue and the time of waiting are bounded. Does not:
+know the requests.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from lockstep.protocol.errors import ErrorCode
 log = logging.getLogger("lockstep.transactions")
 
 ANSWER_TIMEOUT_SECONDS: Final = 5.0
-"""After so long the caller is told to retry: far less than clients wait for a response."""
+"""The timeout of a request in the queue, after which its client retries: far less than clients wait for a
+response."""
 MAX_QUEUED: Final = 32
-"""LIMIT. A producer has one of these requests on the way; its successors may ask as well, and the partitions
-that it writes to."""
+"""LIMIT. A producer has one of these requests on the way; its successors may have one each, and so may the
+partitions that it writes to."""
 
 Answer = asyncio.Future[Any]
 Work = Callable[[Answer], Coroutine[Any, Any, None]]
@@ -68,7 +70,7 @@ class KeyedQueue:
             async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
                 return await answer
         except TimeoutError:
-            text = f"{printable(key)}: what was asked takes longer than {ANSWER_TIMEOUT_SECONDS:g} s"
+            text = f"{printable(key)}: the request takes longer than {ANSWER_TIMEOUT_SECONDS:g} s"
             raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
     def close(self, refusal: Callable[[], Exception]) -> None:

@@ -5,10 +5,9 @@ for the commit; requests for one id are done one after the other (`request_queue
 a transaction continues until every partition has its marker, whoever waits for it. Where all partitions of a
 transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
 half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
-next finds it and continues (`load`). Does not: follow the leadership (`broker/coordination/`), say what is
+next finds it and continues (`load`). Does not: follow the leadership (`broker/coordination/`), decide what is
 allowed (`transaction_rules.py`), reach other log groups (`MarkerWriter`), or measure time
-(`transaction_expiration.py`).
-Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
+(`transaction_expiration.py`). Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ RETRY_SECONDS: Final = 0.05
 
 
 class MarkerWriter(Protocol):
-    """The way of markers into other log groups; `markers.Markers`."""
+    """Writes markers to other log groups; `marker_sender.MarkerSender`."""
 
     async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
         """Returns when every partition has it committed, however long that takes; those of deleted topics
@@ -77,16 +76,16 @@ class MarkerWriter(Protocol):
 
 
 class ProducerIdSource(Protocol):
-    """`producer_ids.ProducerIds`."""
+    """`producer_id_blocks.ProducerIds`."""
 
     async def take(self) -> int:
         """An id that no producer ever had. Raises StorageError."""
 
 
 class _Adding:
-    """Partitions that wait to take part: one record for all that is asked until their turn comes.
+    """Partitions that wait to be added: one record for all requests until the id's queue reaches them.
 
-    A producer of transaction version 2 asks by its first batch to each partition, to all of them at once.
+    A producer of transaction version 2 adds each partition by its first batch, all partitions at once.
     """
 
     __slots__ = ("answers", "asked", "topic_partitions", "version")
@@ -98,7 +97,7 @@ class _Adding:
         self.answers: list[Answer] = []
 
     def settle(self, error: Exception | None) -> None:
-        """Tell everybody who asked."""
+        """Completes the responses of all requests."""
         for answer in self.answers:
             if error is None:
                 _complete(answer, None)
@@ -126,7 +125,8 @@ class TransactionCoordinator:
         self.group = appender.group
         self.state = state
         self.not_serving_error = ErrorCode.NOT_COORDINATOR
-        """What to answer while this is not the coordinator, or does not know all yet; NONE when it serves."""
+        """The error while this is not the coordinator, or has not loaded its state yet; NONE when it
+        serves."""
         self._partition_of = partition_of
         self._cluster = cluster
         self._appender = appender
@@ -135,7 +135,7 @@ class TransactionCoordinator:
         self._loop = asyncio.get_running_loop()
         self._request_queue = KeyedQueue(self._loop)
         self._adding: dict[str, _Adding] = {}
-        """What is last in an id's line, where that is partitions whose turn has not come."""
+        """The last request of an id's queue, where it adds partitions and does not run yet."""
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -150,7 +150,8 @@ class TransactionCoordinator:
             self._request_queue.enter(transactional_id, partial(self._finish_found, transactional_id))
 
     def resign(self) -> None:
-        """The leadership is lost, or the broker stops: another will continue, whoever waits is to ask it."""
+        """Rejects all waiting requests: the leadership is lost or the broker stops, and the next leader
+        continues."""
         self.not_serving_error = ErrorCode.NOT_COORDINATOR
         adding, self._adding = self._adding, {}
         for each in adding.values():
@@ -162,10 +163,11 @@ class TransactionCoordinator:
         return max(self._appender.clock_ms(), self.group.time_ms)
 
     def clock_ms(self) -> int:
-        """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
+        """The time by which expiration is decided: by the log's time, everything would expire after one frame
+        with a future time."""
         return self._appender.clock_ms()
 
-    # --- what is asked ------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------
 
     async def init(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
         """An identity for a producer; its predecessor is fenced, its transaction aborted. Raises
@@ -227,7 +229,7 @@ class TransactionCoordinator:
             self._request_queue.enter(transactional_id, work)
 
     async def _ask(self, transactional_id: str, work: Work) -> Any:
-        self._adding.pop(transactional_id, None)  # what is added from now on comes after this
+        self._adding.pop(transactional_id, None)  # later partitions come after this request
         return await self._request_queue.ask(transactional_id, work)
 
     # --- one request of an id at a time ---------------------------------------------------------------------
@@ -327,7 +329,8 @@ class TransactionCoordinator:
         prepared: TransactionMetadata,
         decided: Callable[[], None] = lambda: None,
     ) -> None:
-        """Tell every partition what was decided; `decided` is called when nothing can undo it any more.
+        """Writes the decision's marker to every partition; `decided` is called once the decision is
+        committed.
 
         On a full disk only what has begun must end: an abort of nothing leaves alone what is kept for that.
         Raises RequestError where nothing has changed. Returns when it is over.
@@ -370,7 +373,7 @@ class TransactionCoordinator:
     async def _finish(
         self, transactional_id: str, prepared: TransactionMetadata, partitions: Sequence[TopicPartition]
     ) -> None:
-        """Tell these partitions what is decided and committed, then record that it is over."""
+        """Writes the committed decision's marker to these partitions, then records that it is over."""
         marker = self._marker(transactional_id, prepared)
         own, others = self._split_partitions(partitions)
         for first in range(0, len(own), MAX_TOGETHER):

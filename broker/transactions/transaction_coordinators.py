@@ -1,11 +1,11 @@
-"""The front door to transactions: what producers and tools ask, by transactional id.
+"""Finds the coordinator of a transactional id, for the requests of producers and tools.
 
 Owns: `TransactionCoordinators`, one per broker, with a coordinator per data log group that the node has a
-copy of. Invariants: nothing is said of an id but by its leader; whoever asks has taken a read barrier of the
+copy of. Invariants: only the leader of an id's shard answers for it; callers have taken a read barrier of the
 shards that `lapsed_shards` names. Does not: map ids to log groups or make `__transaction_state`
 (`broker/coordination/`), measure time (`transaction_expiration.py`), or know what is allowed
-(`transaction_rules.py`).
-Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its sibling.
+(`transaction_rules.py`). Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its
+sibling.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         partition = self._topic_partition(transactional_id)
         return None if partition is None else partition.group.group_id
 
-    # --- what producers ask ---------------------------------------------------------------------------------
+    # --- producers' requests --------------------------------------------------------------------------------
 
     async def init_producer_id(
         self, transactional_id: str, timeout_ms: int, producer_id: int, producer_epoch: int
@@ -115,7 +115,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         self, request: VerificationRequest, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Returns whether partitions take part in the producer's transaction; `add` adds them. Takes its read
-        barrier itself, as other nodes ask, too. Raises RequestError."""
+        barrier itself, as other nodes use it, too. Raises RequestError."""
         transactional_id, producer_id, producer_epoch, add = request
         await take_read_barrier(partial(self.lapsed_shards, [transactional_id]))
         coordinator = self._coordinator(transactional_id)
@@ -146,7 +146,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         coordinator = self._coordinator(transactional_id)
         return await coordinator.end(transactional_id, (producer_id, producer_epoch), commit, version)
 
-    # --- what tools ask -------------------------------------------------------------------------------------
+    # --- tools' requests ------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> TransactionMetadata:
         """Returns the state of an id. Raises RequestError."""
@@ -156,7 +156,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         return found
 
     def list_all(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id that is coordinated here. Raises RequestError where that cannot be said now."""
+        """Yields every id that is coordinated here. Raises RequestError where that is not certain now."""
         coordinators = [each.require() for each in self._shards.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 

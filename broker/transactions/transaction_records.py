@@ -1,4 +1,4 @@
-"""A transactional id's records in `__transaction_state`, and what they say in our words.
+"""A transactional id's records in `__transaction_state`, and their content as objects.
 
 Owns: `TransactionState`, `TransactionMetadata`, and the way to and from a record's key and value.
 Invariants: values are written in version 1 as by Kafka 4.4.0, plus the producer's last epoch as a tagged
@@ -58,7 +58,7 @@ RECORDED: Final = frozenset(TransactionState) - {
     TransactionState.PREPARE_EPOCH_FENCE,
 }
 PREPARED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""Decided, and not yet told to every partition."""
+"""Decided, and without a marker in some partition."""
 
 
 class TransactionMetadata(NamedTuple):

@@ -5,7 +5,7 @@ Kafka's error. Invariants: nothing is under way for the id (`request_queue.py` s
 here knows of half-done changes; every change is one that the table allows. Two protocols live side by side:
 up to transaction version 1 a producer keeps its epoch until it is fenced, from 2 on every end raises it
 (KIP-890), so that what is late of an earlier transaction is known by its epoch. Does not: know time, take
-producer ids (whoever asks brings a fresh one where `..._needs_new_id` says so), or write. Source: Kafka's
+producer ids (the caller passes a fresh one where `..._needs_new_id` returns True), or write. Source: Kafka's
 TransactionMetadata and TransactionCoordinator; KIP-98, KIP-360, KIP-890.
 """
 
@@ -285,7 +285,8 @@ def _prepare_end_raising(
 
 
 def _check_repeated(current: TransactionMetadata, asked: Identity, commit: bool) -> None:
-    """Raises RequestError unless the last transaction ended, or is about to end, as is asked now."""
+    """Raises RequestError unless the last transaction ended, or is about to end, in the way that is requested
+    now."""
     if current.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
         raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
     if current.state is not (COMPLETE_COMMIT if commit else COMPLETE_ABORT):
@@ -308,7 +309,7 @@ def complete(prepared: TransactionMetadata, time_ms: int) -> TransactionMetadata
 
 
 def is_overdue(current: TransactionMetadata, now_ms: int) -> bool:
-    """Has the transaction under way taken longer than its producer said it may?"""
+    """Returns whether the transaction under way has taken longer than its producer's timeout."""
     return current.state is ONGOING and current.start_ms + current.timeout_ms < now_ms
 
 

@@ -32,7 +32,7 @@ SECTION: Final = "transactional_ids"
 """Its name in a checkpoint."""
 STATE_VERSION: Final = 1
 WARNINGS: Final = 10
-"""Records not understood are told so often; a foreign tool may have written a million."""
+"""So many warnings are logged about unknown records; another tool may have written a million."""
 _PREFIX: Final = Struct(">HI")
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
@@ -75,13 +75,13 @@ class TransactionsState:
 
     def serial(self, name: str) -> int | None:
         """Returns the serial of the transaction under way: another one of the same id has another. None where
-        there is none. The time when it began does not tell them apart, since the log's time may stand
+        there is none. The time when it began does not distinguish them, since the log's time may stand
         still."""
         return self._ongoing.get(name)
 
     @property
     def prepared_ids(self) -> Collection[str]:
-        """The ids whose transaction is decided, and not yet told to every partition."""
+        """The ids whose transaction is decided, and without a marker in some partition."""
         return self._prepared
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,6 @@
 """ListConfigResources: topics, brokers, their loggers, and the groups that configure anything (KIP-1142).
 
-Version 0 asks for subscriptions to clients' metrics, of which there are none.
+Version 0 requests subscriptions to clients' metrics, of which there are none.
 """
 
 from __future__ import annotations

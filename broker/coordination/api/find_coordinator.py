@@ -1,8 +1,8 @@
 """FindCoordinator: the leader of a consumer group's or a transactional id's log group (KIP-98, KIP-699).
 
-The first request creates `__consumer_offsets` or `__transaction_state` and waits for it, where Kafka says
-COORDINATOR_NOT_AVAILABLE once. Share groups get INVALID_REQUEST, as from a Kafka that has none (KIP-932).
-Source: Kafka's KafkaApis.getCoordinator.
+The first request creates `__consumer_offsets` or `__transaction_state` and waits for it, where Kafka responds
+with COORDINATOR_NOT_AVAILABLE once. Share groups get INVALID_REQUEST, as from a Kafka that has none
+(KIP-932). Source: Kafka's KafkaApis.getCoordinator.
 """
 
 from __future__ import annotations

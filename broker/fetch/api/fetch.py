@@ -56,7 +56,7 @@ node in about a second, and late records are better than CORRUPT_MESSAGE."""
 
 
 class Fetch(RequestHandler):
-    """See the module. Args: is_alive: says of a node whether it is alive."""
+    """See the module. Args: is_alive: returns whether a node is alive."""
 
     api_key = ApiKey.FETCH
     versions = (4, 18)

@@ -1,4 +1,4 @@
-"""Heartbeat: refreshes a member's session; the response tells it to rejoin during a rebalance."""
+"""Heartbeat: refreshes a member's session; during a rebalance the response makes it rejoin."""
 
 from __future__ import annotations
 

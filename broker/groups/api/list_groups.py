@@ -1,4 +1,4 @@
-"""ListGroups: every group coordinated here, by state and type if asked (KIP-518, KIP-848)."""
+"""ListGroups: every group coordinated here, filtered by state and type (KIP-518, KIP-848)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ BATCHED_MIN_VERSION: Final = 8
 TOPIC_IDS_MIN_VERSION: Final = 10
 NO_OFFSET: Final = CommittedOffset(-1)
 NO_UNSTABLE_OFFSETS: Final[Set[tuple[str, int]]] = frozenset()
-"""No offset is in a transaction, or the request does not ask."""
+"""No offset is in a transaction, or the request does not require stable offsets."""
 
 
 class _Fetch(NamedTuple):

@@ -179,7 +179,7 @@ class _Commit:
         max_bytes = self._cluster.settings.offset_metadata_max_bytes
         stored, records = [], []
         for topic, partition, response in self.valid:
-            if topic.deleted:  # while the transaction's coordinator was asked
+            if topic.deleted:  # during the verification by the transaction's coordinator
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             metadata = partition.committed_metadata or ""
@@ -241,7 +241,7 @@ def _translated_error(error: ErrorCode, api_version: int) -> ErrorCode:
         error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_MIN_VERSION
     )  # some give up at that
     if is_busy or error is ErrorCode.NETWORK_EXCEPTION:
-        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for the coordinator
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients retry without looking for the coordinator
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_MIN_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return error

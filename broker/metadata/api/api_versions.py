@@ -5,7 +5,7 @@ The router responds to an unknown version of this request, which cannot be decod
 A feature is a promise, and its level is fixed (`broker/controller/api/update_features.py`).
 transaction.version 2 makes clients leave out requests that a broker with it does not need (KIP-890); its
 lowest version of 0 is reported from version 4 on: it breaks Java clients before 3.9 (KAFKA-17011).
-lockstep.locks, lockstep.atomic and lockstep.staged tell our clients that lock headers, atomic and staged
+lockstep.locks, lockstep.atomic and lockstep.staged show our clients that lock headers, atomic and staged
 appends are not silently ignored here. The features of the consumer, share and streams protocols name APIs
 that are not here; metadata.version counts Kafka's own records.
 

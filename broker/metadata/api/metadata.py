@@ -4,7 +4,7 @@ A missing topic is created at once and the response waits for it, at most a seco
 is known to serve a new partition, for which the response waits at most `SERVED_WAIT_SECONDS`. After that, or
 after a creation that failed temporarily, the client retries on LEADER_NOT_AVAILABLE. A node that has just
 started and knows no controller returns that error for an unknown topic; it closes the connection of a request
-for all topics, as no error says that a list may be incomplete.
+for all topics, as no error code stands for an incomplete list.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 
@@ -225,8 +225,8 @@ class _MetadataBuilder:
         return self.response(topics())
 
     def all_topics(self) -> EncodedResponse:
-        """The response for all topics, encoded once per version and address until a topic changes: many
-        clients ask."""
+        """The response for all topics, encoded once per version and address until a topic changes, as many
+        clients send the same request."""
         own_endpoint = self._endpoints.own(self._client)
         cluster = self._cluster
         cache = cluster.cached_responses

@@ -1,7 +1,7 @@
 """SaslHandshake: rejected at once, since no listener has SASL (KIP-43).
 
-The answer is Kafka's on a listener without SASL. Clients that would come again and again over a closed
-connection give up on it, and say why.
+The response is Kafka's on a listener without SASL. Clients that would reconnect again and again after a
+closed connection fail at it, and report why.
 """
 
 from __future__ import annotations

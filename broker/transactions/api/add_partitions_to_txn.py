@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: partitions take part in a producer's transaction (KIP-98, KIP-890).
 
-Up to version 3 a client asks for one transaction; from 4 on brokers ask for several, or only whether the
-partitions take part. One unknown partition rejects the others, as in Kafka; so does one of an internal topic.
-Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
+Up to version 3 a client's request has one transaction; from 4 on brokers' requests have several, or only
+verify that the partitions take part. One unknown partition rejects the others, as in Kafka; so does one of an
+internal topic. Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: end a transaction in partitions that are led here, because an admin says so (KIP-664).
+"""WriteTxnMarkers: end a transaction in partitions that are led here, by an admin's request (KIP-664).
 
 Nodes of this cluster use their own protocol (`broker/transactions/marker_sender.py`); this is what
 `kafka-transactions --abort` sends for a transaction that hangs. As in Kafka a marker that names no topic has

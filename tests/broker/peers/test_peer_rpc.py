@@ -129,12 +129,12 @@ async def test_newcomers_that_went_away_are_forgotten(
     ("said", "words"),
     [
         (hello("theirs"), "this is cluster ours, not theirs"),
-        (b"", "a handshake that is not understood"),
-        (b"[]", "a handshake that is not understood"),
-        (b"{}", "a handshake that is not understood"),
-        (hello(at=[]), "a handshake that is not understood"),
-        (hello(at=["here", "no port"]), "a handshake that is not understood"),
-        (hello(at=5), "a handshake that is not understood"),
+        (b"", "a malformed handshake"),
+        (b"[]", "a malformed handshake"),
+        (b"{}", "a malformed handshake"),
+        (hello(at=[]), "a malformed handshake"),
+        (hello(at=["here", "no port"]), "a malformed handshake"),
+        (hello(at=5), "a malformed handshake"),
     ],
 )
 async def test_who_is_refused(

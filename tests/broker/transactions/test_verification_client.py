@@ -158,9 +158,9 @@ async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
 )
 async def test_a_question_that_makes_no_sense(said: object) -> None:
     _, _, _, there = apart()
-    with pytest.raises(PeerError, match="not understood"):
+    with pytest.raises(PeerError, match="malformed"):
         await there.handlers[RequestKind.VERIFY](2, json.dumps(said).encode())
-    with pytest.raises(PeerError, match="not understood"):
+    with pytest.raises(PeerError, match="malformed"):
         await there.handlers[RequestKind.VERIFY](2, b"\xff{")
 
 
